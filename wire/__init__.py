@@ -1,0 +1,1 @@
+"""All that crosses a process border: contracts, streams, rpc, http, telemetry, settings, lifecycle, errors."""

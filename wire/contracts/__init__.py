@@ -1,0 +1,45 @@
+"""Messages that cross a process border: dataclasses in a process, protobuf on the wire."""
+
+from wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
+from wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed
+from wire.contracts.messages import (
+    DropReason,
+    FinishReason,
+    Header,
+    Message,
+    PolicyVersion,
+    PromptGroup,
+    Purpose,
+    Rollout,
+    RolloutGroup,
+    Sampling,
+    Score,
+    ScoredGroup,
+    Tombstone,
+    VersionSpan,
+)
+
+__all__ = [
+    "MAX_ENTRY_BYTES",
+    "DropReason",
+    "FinishReason",
+    "Header",
+    "Message",
+    "PolicyVersion",
+    "PromptGroup",
+    "Purpose",
+    "Rollout",
+    "RolloutGroup",
+    "Sampling",
+    "Score",
+    "ScoredGroup",
+    "Tombstone",
+    "VersionSpan",
+    "decode",
+    "decode_header",
+    "encode",
+    "eval_group_id",
+    "group_id",
+    "rollout_id",
+    "rollout_seed",
+]

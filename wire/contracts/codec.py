@@ -1,0 +1,297 @@
+"""The only place that knows both faces of a message: protobuf bytes and frozen dataclasses."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from wire.contracts.messages import (
+    SCHEMA_VERSION,
+    DropReason,
+    FinishReason,
+    Header,
+    Message,
+    PolicyVersion,
+    PromptGroup,
+    Purpose,
+    Rollout,
+    RolloutGroup,
+    Sampling,
+    Score,
+    ScoredGroup,
+    Tombstone,
+    VersionSpan,
+)
+from wire.errors import ContractError
+from wire.v1 import message_pb2 as pb
+
+MAX_ENTRY_BYTES = 64 * 1024 * 1024
+"""A larger stream entry is refused at the door."""
+
+_PURPOSE = MappingProxyType({Purpose.TRAIN: pb.PURPOSE_TRAIN, Purpose.EVAL: pb.PURPOSE_EVAL})
+_FINISH = MappingProxyType({FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReason.LENGTH: pb.FINISH_REASON_LENGTH})
+
+
+def encode(message: Message) -> bytes:
+    """Serializes a message for a stream; raises ContractError (`too_large`) beyond `MAX_ENTRY_BYTES`."""
+    body = message.body
+    match body:
+        case PromptGroup():
+            kind, payload = "prompt_group", _prompt_to_pb(body).SerializeToString()
+        case RolloutGroup():
+            kind, payload = "rollout_group", group_to_pb(body).SerializeToString()
+        case ScoredGroup():
+            kind, payload = "scored_group", _scored_to_pb(body).SerializeToString()
+        case Tombstone():
+            tombstone = pb.Tombstone(reason=body.reason, detail=body.detail, service=body.service)
+            kind, payload = "tombstone", tombstone.SerializeToString()
+    header = message.header
+    entry = pb.StreamMessage(
+        header=pb.Header(
+            schema_version=SCHEMA_VERSION,
+            run_id=header.run_id,
+            purpose=_PURPOSE[header.purpose],
+            group_index=header.group_index,
+            group_id=header.group_id,
+            attempt=header.attempt,
+            traceparent=header.traceparent,
+            checksum=zlib.crc32(payload),
+        )
+    )
+    setattr(entry, kind, payload)
+    data = entry.SerializeToString()
+    if len(data) > MAX_ENTRY_BYTES:
+        raise ContractError("too_large", f"{header.group_id}: {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+    return data
+
+
+def decode_header(data: bytes) -> Header:
+    """Reads only the header: enough to give up an entry whose body is damaged."""
+    return _header(_parse(data))
+
+
+def decode(data: bytes) -> Message:
+    """Reads a stream entry; raises ContractError for what the contract forbids (checksum, lengths, ranges)."""
+    entry = _parse(data)
+    header = _header(entry)
+    kind = entry.WhichOneof("body")
+    if kind is None:
+        raise ContractError("bad_schema", f"{header.group_id}: the message has no known body")
+    payload: bytes = getattr(entry, kind)
+    if zlib.crc32(payload) != entry.header.checksum:
+        raise ContractError("bad_checksum", f"{header.group_id}: the payload does not match its checksum")
+    try:
+        match kind:
+            case "prompt_group":
+                return Message(header=header, body=_prompt_from_pb(pb.PromptGroup.FromString(payload)))
+            case "rollout_group":
+                return Message(header=header, body=group_from_pb(pb.RolloutGroup.FromString(payload)))
+            case "scored_group":
+                return Message(header=header, body=_scored_from_pb(pb.ScoredGroup.FromString(payload)))
+            case _:
+                return Message(header=header, body=_tombstone_from_pb(pb.Tombstone.FromString(payload)))
+    except (DecodeError, json.JSONDecodeError) as error:
+        raise ContractError("bad_bytes", f"{header.group_id}: {error}") from error
+
+
+def _parse(data: bytes) -> pb.StreamMessage:
+    if len(data) > MAX_ENTRY_BYTES:
+        raise ContractError("too_large", f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+    try:
+        return pb.StreamMessage.FromString(data)
+    except DecodeError as error:
+        raise ContractError("bad_bytes", f"not a stream message: {error}") from error
+
+
+def _header(entry: pb.StreamMessage) -> Header:
+    raw = entry.header
+    if raw.schema_version != SCHEMA_VERSION:
+        raise ContractError("bad_schema", f"schema version {raw.schema_version}, this build reads {SCHEMA_VERSION}")
+    purposes = {number: purpose for purpose, number in _PURPOSE.items()}
+    if raw.purpose not in purposes or not raw.group_id or not raw.run_id or raw.group_index < 0:
+        raise ContractError("bad_header", f"purpose {raw.purpose}, group {raw.group_id!r}, run {raw.run_id!r}")
+    return Header(
+        run_id=raw.run_id,
+        purpose=purposes[raw.purpose],
+        group_index=raw.group_index,
+        group_id=raw.group_id,
+        attempt=raw.attempt,
+        traceparent=raw.traceparent,
+    )
+
+
+def ids_to_bytes(values: np.ndarray) -> bytes:
+    """int32 [n] as little-endian bytes."""
+    return values.astype("<i4", copy=False).tobytes()
+
+
+def ids_from_bytes(data: bytes) -> np.ndarray:
+    """Little-endian bytes as int32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
+    return _from_bytes(data, "<i4").astype(np.int32, copy=False)
+
+
+def floats_to_bytes(values: np.ndarray) -> bytes:
+    """float32 [n] as little-endian bytes."""
+    return values.astype("<f4", copy=False).tobytes()
+
+
+def floats_from_bytes(data: bytes) -> np.ndarray:
+    """Little-endian bytes as float32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
+    return _from_bytes(data, "<f4").astype(np.float32, copy=False)
+
+
+def _from_bytes(data: bytes, dtype: str) -> np.ndarray:
+    if len(data) % 4:
+        raise ContractError("length_mismatch", f"{len(data)} bytes are no whole number of 4-byte values")
+    return np.frombuffer(data, dtype=dtype)
+
+
+def _sampling_to_pb(value: Sampling) -> pb.Sampling:
+    return pb.Sampling(
+        temperature=value.temperature,
+        top_k=value.top_k,
+        top_p=value.top_p,
+        max_tokens=value.max_tokens,
+        stop_token_ids=value.stop_token_ids,
+        seed=value.seed,
+        greedy=value.greedy,
+        forced_lengths=value.forced_lengths,
+    )
+
+
+def _sampling_from_pb(raw: pb.Sampling) -> Sampling:
+    return Sampling(
+        temperature=raw.temperature,
+        top_k=raw.top_k,
+        top_p=raw.top_p,
+        max_tokens=raw.max_tokens,
+        stop_token_ids=tuple(raw.stop_token_ids),
+        seed=raw.seed,
+        greedy=raw.greedy,
+        forced_lengths=tuple(raw.forced_lengths),
+    )
+
+
+def _prompt_to_pb(value: PromptGroup) -> pb.PromptGroup:
+    return pb.PromptGroup(
+        sample_id=value.sample_id,
+        token_ids=ids_to_bytes(value.token_ids),
+        group_size=value.group_size,
+        sampling=_sampling_to_pb(value.sampling),
+        min_version=value.min_version,
+        columns_json=json.dumps(value.columns, sort_keys=True),
+        eval_version=value.eval_version,
+        text=value.text,
+    )
+
+
+def _prompt_from_pb(raw: pb.PromptGroup) -> PromptGroup:
+    columns = json.loads(raw.columns_json or "{}")
+    if not isinstance(columns, dict):
+        raise ContractError("bad_columns", f"{raw.sample_id}: columns are not a JSON object")
+    return PromptGroup(
+        sample_id=raw.sample_id,
+        token_ids=ids_from_bytes(raw.token_ids),
+        group_size=raw.group_size,
+        sampling=_sampling_from_pb(raw.sampling),
+        min_version=raw.min_version,
+        columns=columns,
+        eval_version=raw.eval_version,
+        text=raw.text,
+    )
+
+
+def _rollout_to_pb(value: Rollout) -> pb.Rollout:
+    spans = [
+        pb.VersionSpan(
+            start=span.start,
+            end=span.end,
+            version=pb.PolicyVersion(incarnation=span.version.incarnation, version=span.version.version),
+            weights_digest=span.weights_digest,
+        )
+        for span in value.spans
+    ]
+    return pb.Rollout(
+        rollout_id=value.rollout_id,
+        token_ids=ids_to_bytes(value.token_ids),
+        logprobs=floats_to_bytes(value.logprobs),
+        finish_reason=_FINISH[value.finish_reason],
+        spans=spans,
+        text=value.text,
+    )
+
+
+def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
+    reasons = {number: reason for reason, number in _FINISH.items()}
+    if raw.finish_reason not in reasons:
+        raise ContractError("bad_finish_reason", f"{raw.rollout_id}: {raw.finish_reason}")
+    spans = tuple(
+        VersionSpan(
+            start=span.start,
+            end=span.end,
+            version=PolicyVersion(incarnation=span.version.incarnation, version=span.version.version),
+            weights_digest=span.weights_digest,
+        )
+        for span in raw.spans
+    )
+    return Rollout(
+        rollout_id=raw.rollout_id,
+        token_ids=ids_from_bytes(raw.token_ids),
+        logprobs=floats_from_bytes(raw.logprobs),
+        finish_reason=reasons[raw.finish_reason],
+        spans=spans,
+        text=raw.text,
+    )
+
+
+def group_to_pb(value: RolloutGroup) -> pb.RolloutGroup:
+    """The protobuf face of a group (the reward service's gRPC call uses it directly)."""
+    return pb.RolloutGroup(
+        prompt=_prompt_to_pb(value.prompt),
+        rollouts=[_rollout_to_pb(rollout) for rollout in value.rollouts],
+        replica_id=value.replica_id,
+        seconds=value.seconds,
+    )
+
+
+def group_from_pb(raw: pb.RolloutGroup) -> RolloutGroup:
+    """The dataclass face of a group; raises ContractError for what the contract forbids."""
+    return RolloutGroup(
+        prompt=_prompt_from_pb(raw.prompt),
+        rollouts=tuple(_rollout_from_pb(rollout) for rollout in raw.rollouts),
+        replica_id=raw.replica_id,
+        seconds=raw.seconds,
+    )
+
+
+def score_to_pb(score: Score) -> pb.Score:
+    """The protobuf face of a score."""
+    return pb.Score(rollout_id=score.rollout_id, value=score.value, components=score.components)
+
+
+def _scored_to_pb(value: ScoredGroup) -> pb.ScoredGroup:
+    return pb.ScoredGroup(
+        group=group_to_pb(value.group),
+        scores=[score_to_pb(score) for score in value.scores],
+        scorer_version=value.scorer_version,
+    )
+
+
+def _scored_from_pb(raw: pb.ScoredGroup) -> ScoredGroup:
+    scores = tuple(_score_from_pb(score.rollout_id, score.value, score.components) for score in raw.scores)
+    return ScoredGroup(group=group_from_pb(raw.group), scores=scores, scorer_version=raw.scorer_version)
+
+
+def _score_from_pb(rollout_id: str, value: float, components: Mapping[str, float]) -> Score:
+    return Score(rollout_id=rollout_id, value=value, components=dict(components))
+
+
+def _tombstone_from_pb(raw: pb.Tombstone) -> Tombstone:
+    try:
+        reason = DropReason(raw.reason)
+    except ValueError as error:
+        raise ContractError("bad_reason", f"{raw.reason!r} is not one of {', '.join(DropReason)}") from error
+    return Tombstone(reason=reason, detail=raw.detail, service=raw.service)

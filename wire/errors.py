@@ -1,0 +1,52 @@
+"""The project's errors: who is at fault decides the class.
+
+`ValueError` (here `ConfigError`, `DataError`) is the user's input, `ContractError` a peer's message, `TransientError`
+something that a later try may cure, `FencedError` the end of a zombie. `assert` is for our own bugs only.
+"""
+
+
+class HeadraceError(Exception):
+    """Root of all errors of this project."""
+
+
+class ConfigError(HeadraceError, ValueError):
+    """A setting is wrong. The message names file, key and the way out."""
+
+
+class DataError(HeadraceError, ValueError):
+    """A row of the user's data is wrong. The message names file, line and column."""
+
+
+class ContractError(HeadraceError, ValueError):
+    """A peer sent what the contract forbids; no retry will cure it.
+
+    `code` comes from a closed set of short words (`bad_checksum`, `length_mismatch`): it is used as a metric label.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.code, self.message)
+
+
+class TransientError(HeadraceError, ConnectionError):
+    """A peer or the broker did not answer; the act may be tried again by whoever owns it."""
+
+
+class WaitTimeoutError(HeadraceError, TimeoutError):
+    """A named wait passed its deadline."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(f"waited {seconds:.1f} s for {what}")
+        self.what = what
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type, tuple[str, float]]:
+        return type(self), (self.what, self.seconds)
+
+
+class FencedError(HeadraceError):
+    """A newer incarnation exists: this process must stop and change nothing more."""

@@ -1,0 +1,101 @@
+"""Settings: one `run.toml`, one table a concern, read once in `__main__` and passed down.
+
+Order of precedence: arguments, environment (`HEADRACE_` + table + `__` + key), the file, defaults. Unknown keys are
+errors. The shared tables are here; each service declares its own table in its `settings.py`.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from wire.contracts.ids import check_run_id
+
+
+class Table(BaseModel):
+    """A table of the config: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class RunTable(Table):
+    """`[run]`: what the whole run shares."""
+
+    id: str = "run"
+    """Names the run's streams; a-z, 0-9, _ and -."""
+    seed: int = Field(0, ge=0)
+    """Order of the prompts, initial states and every rollout's seed are derived from it."""
+    max_steps: int = Field(100, ge=1)
+    """The run ends after this many optimizer steps in total (also after `--resume`)."""
+    max_staleness: int = Field(1, ge=0)
+    """No trained token may be older than this many policy versions; 0 = strictly on-policy."""
+    device: str = "cpu"
+    """`cpu`, `cuda` or `cuda:N`, of trainer and torch engine."""
+    threads: int = Field(1, ge=1)
+    """torch threads of each service."""
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuses a run id that cannot be a stream prefix."""
+        check_run_id(self.id)
+
+
+class ModelTable(Table):
+    """`[model]`: the policy that is trained."""
+
+    path: Path = Path("model")
+    """A Hugging Face model folder with its tokenizer."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the trainer's forward pass and of the engine's weights."""
+
+
+class SamplingTable(Table):
+    """`[rollout.sampling]`: how training rollouts are sampled."""
+
+    temperature: float = Field(1.0, gt=0)
+    top_k: int = Field(0, ge=0)
+    """0 = off."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """1 = off."""
+    max_tokens: int = Field(128, ge=1)
+    """Longest completion; longer ones end with finish reason `length`."""
+
+
+class BrokerTable(Table):
+    """`[broker]`: the Redis or Valkey server."""
+
+    url: str = ""
+    """`redis://...` or `unix:///...`; empty = an embedded server, started by `headrace`."""
+    lease_s: float = Field(30.0, gt=0)
+    """A consumer that has not renewed its claim for so long loses the entry to another."""
+    connect_timeout_s: float = Field(10.0, gt=0)
+    """How long a service waits for the server before it gives up."""
+
+
+class BatchTable(Table):
+    """`[batch]`: the shape of a step's batch, known to orchestrator and trainer."""
+
+    groups: int = Field(16, ge=1)
+    """Groups (prompts) a step."""
+    group_size: int = Field(8, ge=1)
+    """Rollouts of each prompt."""
+
+
+class ServiceSettings(Table):
+    """What every service is told; each service adds its own table. Written resolved to RUN/config/SERVICE.json."""
+
+    run: RunTable = RunTable()
+    model: ModelTable = ModelTable()
+    broker: BrokerTable = BrokerTable()
+    batch: BatchTable = BatchTable()
+    run_dir: Path = Path("runs/run")
+    """Where everything of the run is kept."""
+    orchestrator_address: str = "127.0.0.1:7000"
+    """host:port of the orchestrator's gRPC server."""
+    host: str = "127.0.0.1"
+    """Address this service binds and announces."""
+    grpc_port: int = Field(0, ge=0, le=65535)
+    """0 = a free one."""
+    http_port: int = Field(0, ge=0, le=65535)
+    """Health, metrics and (orchestrator) REST; 0 = a free one."""
+    instance: str = "0"
+    """Tells replicas of one service apart."""

@@ -1,0 +1,124 @@
+"""What a stream is to a service: at-least-once delivery, idempotent effects, one group an entry.
+
+Two implementations hold this protocol: `redis` (a real server) and `memory` (unit tests). The words:
+*settle* = put entries on other streams and ack this one, in one transaction: the effect of a consumer;
+*release* = hand an entry back, so that another consumer takes it at once;
+*renew* = keep the claim on work that takes longer than the lease.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class StreamName(StrEnum):
+    """The run's streams, in the order in which a group flows through them."""
+
+    PROMPTS = "prompts"
+    ROLLOUTS = "rollouts"
+    SCORED = "scored"
+    EVALUATED = "evaluated"
+    DEAD = "dead"
+
+
+CONSUMER_GROUP = {
+    StreamName.PROMPTS: "rollout",
+    StreamName.ROLLOUTS: "reward",
+    StreamName.SCORED: "trainer",
+    StreamName.EVALUATED: "orchestrator",
+}
+"""The one consumer group of each work stream; `dead` is read by people only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One delivery of one stream entry."""
+
+    id: str
+    data: bytes
+    """A serialized wire.v1.StreamMessage."""
+    deliveries: int = 1
+    """How often this entry was delivered, this time included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """An entry to be added to a stream."""
+
+    stream: StreamName
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStats:
+    """A look at one stream: lengths are entries, the age is seconds."""
+
+    length: int
+    pending: int
+    undelivered: int
+    oldest_pending_s: float
+
+
+class Consumer(Protocol):
+    """One named consumer of one stream's group."""
+
+    async def read(self, *, count: int, block_s: float) -> list[Entry]:
+        """Up to `count` entries: orphans whose lease is over first, then new ones; waits at most `block_s`."""
+        ...
+
+    async def reclaim_own(self) -> list[Entry]:
+        """All entries that an earlier life of this consumer took and never acked."""
+        ...
+
+    async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
+        """Adds `puts` and acks `entry` in one transaction. Safe against lost replies: done once or raises."""
+        ...
+
+    async def ack(self, entries: Sequence[Entry]) -> None:
+        """Acks entries whose effect is durable elsewhere."""
+        ...
+
+    async def release(self, entries: Sequence[Entry]) -> None:
+        """Hands entries back: the next `read` of any consumer takes them; not counted as a delivery."""
+        ...
+
+    async def renew(self, entries: Sequence[Entry]) -> None:
+        """Starts the lease of each entry anew."""
+        ...
+
+
+class Broker(Protocol):
+    """One run's streams."""
+
+    def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> Consumer:
+        """A consumer of the stream's group; an entry is an orphan when its lease has not been renewed in time."""
+        ...
+
+    async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
+        """Adds an entry. With `sequence` (rising, one producer a stream) a repeated add changes nothing."""
+        ...
+
+    async def live(self, stream: StreamName) -> list[bytes]:
+        """Data of all entries that are pending or not yet delivered."""
+        ...
+
+    async def last_sequence(self, stream: StreamName) -> int:
+        """Highest sequence number ever added to the stream; 0 for none."""
+        ...
+
+    async def trim(self, stream: StreamName) -> int:
+        """Removes what its group has acked; never what is pending or undelivered. Returns how many."""
+        ...
+
+    async def stats(self, stream: StreamName) -> StreamStats:
+        """Depths for metrics and status."""
+        ...
+
+    async def generation(self) -> str:
+        """Changes when the server was restarted or lost its data: a reason to look for lost groups."""
+        ...
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        ...

@@ -1,0 +1,1 @@
+"""Generated from `proto/wire/v1`; `make proto` writes it anew, never a person."""
