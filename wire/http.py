@@ -1,0 +1,79 @@
+"""The HTTP face every service has: `/healthz`, `/readyz`, `/metrics`, and whatever routes it adds."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from wire.errors import ConfigError
+from wire.lifecycle import wait_for
+
+
+def admin_app(service: str, ready: Callable[[], str | None]) -> FastAPI:
+    """An app with the three routes; `ready()` returns None, or the reason why the service is not ready."""
+    app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url="/docs", redoc_url=None)
+
+    @app.get("/healthz")
+    def healthz() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz")
+    def readyz(response: Response) -> dict[str, str]:
+        """The service can do its work now."""
+        reason = ready()
+        if reason is None:
+            return {"status": "ready"}
+        response.status_code = 503
+        return {"status": "not ready", "reason": reason}
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Prometheus metrics."""
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+class HttpServer:
+    """A running uvicorn server on a loop it does not own."""
+
+    def __init__(self, server: uvicorn.Server, task: asyncio.Task[None], port: int) -> None:
+        self.port = port
+        self._server = server
+        self._task = task
+
+    async def stop(self) -> None:
+        """Stops within two seconds."""
+        self._server.should_exit = True
+        await wait_for(self._task, 5.0, "the HTTP server to stop")
+
+
+async def serve_http(app: FastAPI, host: str, port: int) -> HttpServer:
+    """Serves `app`; port 0 takes a free one. Raises ConfigError if the port is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another http_port") from error
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    server = _QuietServer(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    return HttpServer(server, task, listener.getsockname()[1])
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the process's signals alone: the service has its own."""
+
+    def install_signal_handlers(self) -> None:
+        pass
+
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        from contextlib import nullcontext
+
+        return nullcontext()

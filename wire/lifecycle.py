@@ -1,0 +1,65 @@
+"""How a process waits, stops and dies: named deadlines, one signal to drain, a second to stop, death with the parent."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from wire.errors import WaitTimeoutError
+
+T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1
+
+
+async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
+    """Awaits with a deadline; raises WaitTimeoutError naming `what`."""
+    try:
+        async with asyncio.timeout(seconds) as scope:
+            return await awaitable
+    except TimeoutError as error:
+        if scope.expired():
+            raise WaitTimeoutError(what, seconds) from error
+        raise
+
+
+class Shutdown:
+    """The first SIGTERM or SIGINT sets `event`; the second ends the process at once."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def install(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Takes over both signals on `loop` (of the main thread)."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive)
+
+    def _receive(self) -> None:
+        if self.event.is_set():
+            os._exit(128 + signal.SIGTERM)
+        self.event.set()
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleeps, but no longer than until the shutdown; returns whether it has come."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def die_with_parent() -> None:
+    """Asks Linux to SIGKILL this process when the thread that started it ends; elsewhere does nothing.
+
+    For use between fork and exec. A parent that died before this call is noticed too.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)

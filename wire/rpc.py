@@ -1,0 +1,132 @@
+"""gRPC: one way to serve, one way to call. Every call has a deadline; errors keep their class across the border."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from wire.errors import ConfigError, ContractError, FencedError, TransientError, WaitTimeoutError
+from wire.telemetry import get_logger
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+)
+
+_STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (ContractError, grpc.StatusCode.INVALID_ARGUMENT),
+    (FencedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (TransientError, grpc.StatusCode.UNAVAILABLE),
+    (WaitTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
+)
+
+Response = TypeVar("Response", covariant=True)
+log = get_logger("wire.rpc")
+
+
+class Method(Protocol[Response]):
+    """A unary method of a grpc.aio stub."""
+
+    def __call__(self, request: Any, *, timeout: float | None = None) -> Awaitable[Response]:
+        """Starts the call."""
+        ...
+
+
+class _ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Maps the project's errors to status codes; the only broad `except` of the RPC layer."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        inner = handler.unary_unary
+
+        async def guarded(request: Any, context: Any) -> Any:
+            try:
+                return await inner(request, context)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                code = next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+                if code is grpc.StatusCode.INTERNAL:
+                    log.exception("rpc_failed", method=details.method)
+                await context.abort(code, f"{type(error).__name__}: {error}")
+
+        return grpc.unary_unary_rpc_method_handler(
+            guarded, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )
+
+
+class RpcServer:
+    """A running server with health and reflection."""
+
+    def __init__(self, server: grpc.aio.Server, servicer: health.aio.HealthServicer, names: list[str]) -> None:
+        self.port = 0
+        self._server = server
+        self._health = servicer
+        self._names = names
+
+    async def set_serving(self, serving: bool) -> None:
+        """What `grpc.health.v1` answers for the process ("") and each of its services."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *self._names):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Refuses new calls, ends running ones after `grace_s` seconds."""
+        await self._server.stop(grace_s)
+
+
+async def serve(services: Mapping[str, Callable[[grpc.aio.Server], None]], host: str, port: int) -> RpcServer:
+    """Starts a server; `services` maps full service names to functions that add the servicer.
+
+    Port 0 takes a free one. Raises ConfigError if the port is taken.
+    """
+    server = grpc.aio.server(interceptors=[_ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    for add in services.values():
+        add(server)
+    names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server)
+    running = RpcServer(server, servicer, list(services))
+    try:
+        running.port = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}; choose another grpc_port") from error
+    await server.start()
+    await running.set_serving(True)
+    return running
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    """A channel that reconnects quickly: a restarted peer is found within a second."""
+    options = (*_OPTIONS, ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+async def call(method: Method[Response], request: Any, *, timeout_s: float, what: str) -> Response:
+    """Calls a unary method once; `what` names the wait in errors.
+
+    Raises TransientError (peer away or too slow), FencedError, ContractError, or RuntimeError for the peer's own bug.
+    """
+    try:
+        return await method(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        text = f"{what}: {error.details()}"
+        match error.code():
+            case grpc.StatusCode.FAILED_PRECONDITION:
+                raise FencedError(text) from None
+            case grpc.StatusCode.INVALID_ARGUMENT:
+                raise ContractError("rejected", text) from None
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+                raise TransientError(text) from None
+            case code:
+                raise RuntimeError(f"{what}: {code.name}: {error.details()}") from None
