@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -70,10 +71,6 @@ async def serve_http(app: FastAPI, host: str, port: int) -> HttpServer:
 class _QuietServer(uvicorn.Server):
     """Leaves the process's signals alone: the service has its own."""
 
-    def install_signal_handlers(self) -> None:
-        pass
-
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
-        from contextlib import nullcontext
-
+    def capture_signals(self) -> AbstractContextManager[None]:
+        """Replaces uvicorn's signal handlers by nothing."""
         return nullcontext()

@@ -1,4 +1,4 @@
-"""How a process waits, stops and dies: named deadlines, one signal to drain, a second to stop, death with the parent."""
+"""How a process waits, stops and dies: named deadlines, two signals, death with the parent."""
 
 import asyncio
 import ctypes
@@ -17,8 +17,9 @@ _PR_SET_PDEATHSIG = 1
 
 async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
     """Awaits with a deadline; raises WaitTimeoutError naming `what`."""
+    scope = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as scope:
+        async with scope:
             return await awaitable
     except TimeoutError as error:
         if scope.expired():

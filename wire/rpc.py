@@ -37,7 +37,7 @@ class Method(Protocol[Response]):
         ...
 
 
-class _ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class _ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Maps the project's errors to status codes; the only broad `except` of the RPC layer."""
 
     async def intercept_service(

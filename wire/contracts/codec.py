@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from wire.contracts.messages import (
     SCHEMA_VERSION,
+    Body,
     DropReason,
     FinishReason,
     Header,
@@ -37,17 +38,7 @@ _FINISH = MappingProxyType({FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReas
 
 def encode(message: Message) -> bytes:
     """Serializes a message for a stream; raises ContractError (`too_large`) beyond `MAX_ENTRY_BYTES`."""
-    body = message.body
-    match body:
-        case PromptGroup():
-            kind, payload = "prompt_group", _prompt_to_pb(body).SerializeToString()
-        case RolloutGroup():
-            kind, payload = "rollout_group", group_to_pb(body).SerializeToString()
-        case ScoredGroup():
-            kind, payload = "scored_group", _scored_to_pb(body).SerializeToString()
-        case Tombstone():
-            tombstone = pb.Tombstone(reason=body.reason, detail=body.detail, service=body.service)
-            kind, payload = "tombstone", tombstone.SerializeToString()
+    kind, payload = _body_to_pb(message.body)
     header = message.header
     entry = pb.StreamMessage(
         header=pb.Header(
@@ -66,6 +57,19 @@ def encode(message: Message) -> bytes:
     if len(data) > MAX_ENTRY_BYTES:
         raise ContractError("too_large", f"{header.group_id}: {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
     return data
+
+
+def _body_to_pb(body: Body) -> tuple[str, bytes]:
+    match body:
+        case PromptGroup():
+            return "prompt_group", _prompt_to_pb(body).SerializeToString()
+        case RolloutGroup():
+            return "rollout_group", group_to_pb(body).SerializeToString()
+        case ScoredGroup():
+            return "scored_group", _scored_to_pb(body).SerializeToString()
+        case Tombstone():
+            tombstone = pb.Tombstone(reason=body.reason, detail=body.detail, service=body.service)
+            return "tombstone", tombstone.SerializeToString()
 
 
 def decode_header(data: bytes) -> Header:
