@@ -1,0 +1,1 @@
+"""The services; they never import each other."""

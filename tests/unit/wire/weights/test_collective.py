@@ -1,0 +1,99 @@
+"""The collective group between real processes."""
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.process import BaseProcess
+
+import pytest
+import torch
+
+from wire.errors import ContractError, TransientError
+from wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
+
+SIZE_BYTES = 64 * 1024 * 1024
+
+
+def receive(name: str, port: int, rank: int, world_size: int, dies: bool) -> None:
+    """A receiver in a process of its own; exit code 0 = it has the sender's bytes, 3 = it noticed the failure."""
+    torch.set_num_threads(1)
+    group = CollectiveGroup.join(name, "gloo", "127.0.0.1", port, rank, world_size, 20)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = torch.zeros(SIZE_BYTES, dtype=torch.uint8)
+    try:
+        group.broadcast(tensor, 5)
+    except TransientError:
+        os._exit(3)
+    os._exit(0 if bucket_digest(tensor) == bucket_digest(torch.full_like(tensor, 7)) else 1)
+
+
+def start(name: str, port: int, world_size: int, *, dying_rank: int = 0) -> list[BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    peers: list[BaseProcess] = [
+        context.Process(target=receive, args=(name, port, rank, world_size, rank == dying_rank))
+        for rank in range(1, world_size)
+    ]
+    for peer in peers:
+        peer.start()
+    return peers
+
+
+def exit_codes(peers: list[BaseProcess]) -> list[int | None]:
+    for peer in peers:
+        peer.join(20)
+    return [peer.exitcode for peer in peers]
+
+
+def test_a_broadcast_reaches_all_members_bit_for_bit() -> None:
+    store, port = open_store("127.0.0.1")
+    peers = start("whole", port, 3)
+    group = CollectiveGroup.join("whole", "gloo", "127.0.0.1", port, 0, 3, 30)
+    group.broadcast(torch.full((SIZE_BYTES,), 7, dtype=torch.uint8), 10)
+    assert exit_codes(peers) == [0, 0]
+    group.abort()
+    del store
+
+
+def test_a_member_killed_before_the_broadcast_fails_the_others_within_the_deadline() -> None:
+    store, port = open_store("127.0.0.1")
+    peers = start("torn", port, 3, dying_rank=1)
+    group = CollectiveGroup.join("torn", "gloo", "127.0.0.1", port, 0, 3, 30)
+    peers[0].join(20)
+    began = time.monotonic()
+    with pytest.raises(TransientError, match="torn"):
+        for _ in range(50):  # kernel buffers may swallow what was sent to the dead
+            group.broadcast(torch.full((SIZE_BYTES,), 7, dtype=torch.uint8), 5)
+    assert time.monotonic() - began < 8
+    group.abort()
+    assert exit_codes(peers)[0] == -signal.SIGKILL
+    del store
+
+
+def test_members_that_do_not_come_are_waited_for_only_until_the_deadline() -> None:
+    store, port = open_store("127.0.0.1")
+    began = time.monotonic()
+    with pytest.raises(TransientError, match="could not join"):
+        CollectiveGroup.join("alone", "gloo", "127.0.0.1", port, 0, 2, 1)
+    assert time.monotonic() - began < 5
+    del store
+
+
+def test_an_aborted_group_refuses_to_send() -> None:
+    store, port = open_store("127.0.0.1")
+    group = CollectiveGroup.join("over", "gloo", "127.0.0.1", port, 0, 1, 5)
+    snapshot = make_snapshot([("w", torch.ones(3))], dtype=torch.float32)
+    group.broadcast(snapshot.buckets[0], 5)
+    group.abort()
+    group.abort()
+    with pytest.raises(TransientError, match="aborted"):
+        group.broadcast(allocate(snapshot.plan, "cpu")[0], 5)
+    del store
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    store, port = open_store("127.0.0.1")
+    with pytest.raises(ContractError, match="neither gloo nor nccl"):
+        CollectiveGroup.join("odd", "mpi", "127.0.0.1", port, 0, 1, 5)
+    del store

@@ -1,0 +1,25 @@
+"""Policy weights on their way from the trainer to the engines: plan, digests, collective transfer, disk.
+
+The only part of `wire` that imports torch. Weight names are Hugging Face parameter names; tied parameters travel once.
+"""
+
+from wire.weights.collective import CollectiveGroup, open_store
+from wire.weights.digest import bucket_digest, plan_digest, weights_sha256
+from wire.weights.disk import load_weights, read_metadata, save_weights
+from wire.weights.plan import DEFAULT_BUCKET_BYTES, Snapshot, allocate, make_snapshot, tensors_of
+
+__all__ = [
+    "DEFAULT_BUCKET_BYTES",
+    "CollectiveGroup",
+    "Snapshot",
+    "allocate",
+    "bucket_digest",
+    "load_weights",
+    "make_snapshot",
+    "open_store",
+    "plan_digest",
+    "read_metadata",
+    "save_weights",
+    "tensors_of",
+    "weights_sha256",
+]

@@ -1,0 +1,109 @@
+"""A stand-alone collective group (gloo or NCCL) for one transfer: rank 0, the trainer, broadcasts; the others receive.
+
+No default process group is needed or touched, so a trainer's own groups and the engines stay apart. A group is used for
+one attempt and aborted, never destroyed: destroying is itself a collective that waits for the peer that just died. All
+calls block and belong in a worker thread.
+"""
+
+import socket
+from datetime import timedelta
+from typing import Protocol, Self, cast
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
+
+from wire.errors import ContractError, TransientError
+
+SOURCE_RANK = 0
+
+
+class _Backend(Protocol):
+    """What gloo's and NCCL's process groups share and this module uses."""
+
+    def broadcast(self, tensors: list[Tensor], options: dist.BroadcastOptions) -> dist.Work: ...
+
+    def abort(self) -> None: ...
+
+
+def open_store(host: str) -> tuple[TCPStore, int]:
+    """Opens the rendezvous store of one group on a free port of `host`; it lives as long as the returned object."""
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    return store, store.port
+
+
+class CollectiveGroup:
+    """One member's end of the group."""
+
+    def __init__(self, backend: _Backend, store: Store, name: str) -> None:
+        self._backend: _Backend | None = backend
+        self._store = store
+        self._name = name
+
+    @classmethod
+    def join(
+        cls, name: str, backend: str, store_host: str, store_port: int, rank: int, world_size: int, timeout_s: float
+    ) -> Self:
+        """Waits until all `world_size` members are there; raises TransientError when they are not in time."""
+        limit = timedelta(seconds=timeout_s)
+        try:
+            tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
+            store = PrefixStore(name, tcp)
+            return cls(_open(backend, store, rank, world_size, store_host, limit), store, name)
+        except (RuntimeError, OSError) as error:
+            raise TransientError(
+                f"rank {rank} could not join the group {name} in {timeout_s:.1f} s: {error}"
+            ) from error
+
+    def broadcast(self, tensor: Tensor, timeout_s: float) -> None:
+        """Fills `tensor` with rank 0's; raises TransientError when a member is lost or the time is over."""
+        backend = self._backend
+        if backend is None:
+            raise TransientError(f"the group {self._name} was aborted")
+        limit = timedelta(seconds=timeout_s)
+        options = dist.BroadcastOptions()
+        options.rootRank = SOURCE_RANK
+        options.rootTensor = 0
+        options.timeout = limit
+        try:
+            backend.broadcast([tensor], options).wait(limit)
+            if tensor.is_cuda:
+                torch.cuda.synchronize(tensor.device)
+        except RuntimeError as error:
+            raise TransientError(f"the broadcast in the group {self._name} failed: {error}") from error
+
+    def abort(self) -> None:
+        """Ends the group at once, whatever the peers do; idempotent.
+
+        Dropping the reference closes gloo's connections, which is what tells the other members: they fail at once
+        and not at their deadline.
+        """
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.abort()
+
+
+def _open(backend: str, store: Store, rank: int, world_size: int, store_host: str, limit: timedelta) -> _Backend:
+    if backend == "gloo":
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stub
+        options._timeout = limit
+        options._threads = 1
+        options._devices = [ProcessGroupGloo.create_device(hostname=_own_address(store_host))]
+        return cast(_Backend, ProcessGroupGloo(store, rank, world_size, options))
+    if backend == "nccl":
+        if not dist.is_nccl_available():
+            raise ContractError("bad_backend", "this torch has no NCCL; use the gloo backend")
+        nccl = dist.ProcessGroupNCCL.Options()
+        nccl._timeout = limit
+        return cast(_Backend, dist.ProcessGroupNCCL(store, rank, world_size, nccl))
+    raise ContractError("bad_backend", f"{backend!r} is neither gloo nor nccl")
+
+
+def _own_address(peer: str) -> str:
+    """The address of the interface that leads to `peer`: gloo would else guess one from the host's name."""
+    family, kind, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        own: str = probe.getsockname()[0]
+    return own

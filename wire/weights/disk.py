@@ -1,0 +1,90 @@
+"""Weights as safetensors in a folder that is there whole or not at all, with a manifest that proves its bytes."""
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from wire.errors import ContractError
+
+_WEIGHTS = "weights.safetensors"
+_MANIFEST = "manifest.json"
+_SCHEMA = 1
+
+
+def save_weights(folder: Path, named: Iterable[tuple[str, Tensor]], metadata: Mapping[str, str]) -> None:
+    """Writes `named` aside, fsyncs files and folders, and renames: `folder` appears whole. An older one is replaced."""
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}"
+    aside.mkdir()
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in named}, aside / _WEIGHTS)
+        manifest = {"schema": _SCHEMA, "sha256": _file_sha256(aside / _WEIGHTS), "metadata": dict(metadata)}
+        (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+        for path in (aside / _WEIGHTS, aside / _MANIFEST, aside):
+            _fsync(path)
+        old = _move_away(folder)
+        aside.rename(folder)
+        _fsync(folder.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of `folder` on the CPU; raises ContractError (`bad_weights`) unless every byte is as it was saved."""
+    manifest = _manifest(folder)
+    try:
+        digest = _file_sha256(folder / _WEIGHTS)
+        if digest != manifest["sha256"]:
+            raise ContractError("bad_weights", f"{folder / _WEIGHTS} does not match its manifest: it is damaged")
+        return load_file(folder / _WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise ContractError("bad_weights", f"{folder}: {error}") from error
+
+
+def read_metadata(folder: Path) -> dict[str, str]:
+    """What `save_weights` was given as metadata; raises ContractError (`bad_weights`) for a folder it did not write."""
+    metadata: dict[str, str] = _manifest(folder)["metadata"]
+    return metadata
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise ContractError("bad_weights", f"{folder} has no readable manifest: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != _SCHEMA or "sha256" not in manifest:
+        raise ContractError("bad_weights", f"{folder / _MANIFEST} is not a manifest of schema {_SCHEMA}")
+    return manifest
+
+
+def _move_away(folder: Path) -> Path | None:
+    if not folder.exists():
+        return None
+    old = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.old"
+    folder.rename(old)
+    return old
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""The bucket plan: which tensor lies where in a few flat runs of bytes, and the immutable snapshot they hold."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wire.errors import ContractError
+from wire.v1 import common_pb2
+from wire.weights.digest import bucket_digest, dtype_name, plan_digest
+
+DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
+
+_ALIGNMENT = 64
+"""Bytes: every tensor begins on a boundary that suits any dtype and vector width. Gaps are zero."""
+
+_DTYPES = {dtype_name(dtype): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Weights of one version as flat buckets: copies that nobody writes to any more."""
+
+    plan: common_pb2.WeightPlan
+    buckets: list[Tensor]
+    """uint8 [size_bytes] each, in the plan's order."""
+
+
+def make_snapshot(
+    named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
+) -> Snapshot:
+    """Casts and copies `named` into buckets of at most `bucket_bytes` (a larger tensor gets a bucket of its own).
+
+    The order is kept; a parameter that appears under two names (tied) travels once, under the first. The buckets are on
+    the device of the first tensor of each.
+    """
+    if dtype_name(dtype) not in _DTYPES:
+        raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {', '.join(_DTYPES)}")
+    plan = common_pb2.WeightPlan()
+    buckets = []
+    for part in _partition(_untied(named), dtype.itemsize, bucket_bytes):
+        bucket = _fill(plan.buckets.add(dtype=dtype_name(dtype)), part, dtype)
+        buckets.append(bucket)
+    if not buckets:
+        raise ContractError("empty", "there are no weights to take a snapshot of")
+    plan.weights_digest = plan_digest(plan)
+    return Snapshot(plan=plan, buckets=buckets)
+
+
+def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:
+    """Empty buckets for a receiver of `plan`: uint8 [size_bytes] each."""
+    return [torch.zeros(bucket.size_bytes, dtype=torch.uint8, device=device) for bucket in plan.buckets]
+
+
+def tensors_of(plan: common_pb2.WeightPlan, buckets: list[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Views of the named tensors in `buckets`; raises ContractError (`bad_plan`) if the plan does not fit them."""
+    if len(plan.buckets) != len(buckets):
+        raise ContractError("bad_plan", f"the plan has {len(plan.buckets)} buckets, there are {len(buckets)}")
+    for bucket_spec, bucket in zip(plan.buckets, buckets, strict=True):
+        for spec in bucket_spec.tensors:
+            yield spec.name, _view(spec, bucket)
+
+
+def _view(spec: common_pb2.TensorSpec, bucket: Tensor) -> Tensor:
+    dtype = _DTYPES.get(spec.dtype)
+    if dtype is None:
+        raise ContractError("bad_plan", f"{spec.name} has the unknown dtype {spec.dtype!r}")
+    shape = tuple(spec.shape)
+    size = torch.Size(shape).numel() * dtype.itemsize
+    if min(shape, default=1) < 0 or not 0 <= spec.offset <= len(bucket) - size or spec.offset % dtype.itemsize:
+        raise ContractError("bad_plan", f"{spec.name} {shape} at {spec.offset} does not lie in {len(bucket)} bytes")
+    return bucket[spec.offset : spec.offset + size].view(dtype).view(shape)
+
+
+def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    seen: set[tuple[int, tuple[int, ...], torch.device]] = set()
+    for name, tensor in named:
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.device)
+        if tensor.numel() and key in seen:
+            continue
+        seen.add(key)
+        yield name, tensor
+
+
+def _partition(
+    named: Iterable[tuple[str, Tensor]], itemsize: int, bucket_bytes: int
+) -> Iterator[list[tuple[str, Tensor, int]]]:
+    """Lists of (name, tensor, offset), one a bucket."""
+    part: list[tuple[str, Tensor, int]] = []
+    end = 0
+    for name, tensor in named:
+        size = tensor.numel() * itemsize
+        if part and end + size > bucket_bytes:
+            yield part
+            part, end = [], 0
+        part.append((name, tensor, end))
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    if part:
+        yield part
+
+
+def _fill(spec: common_pb2.Bucket, part: list[tuple[str, Tensor, int]], dtype: torch.dtype) -> Tensor:
+    _, last, offset = part[-1]
+    spec.size_bytes = offset + -(-last.numel() * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+    bucket = torch.zeros(spec.size_bytes, dtype=torch.uint8, device=part[0][1].device)
+    for name, tensor, start in part:
+        spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=list(tensor.shape), offset=start)
+        _view(spec.tensors[-1], bucket).copy_(tensor.detach())
+    spec.digest = bucket_digest(bucket)
+    return bucket
