@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -71,6 +71,7 @@ async def serve_http(app: FastAPI, host: str, port: int) -> HttpServer:
 class _QuietServer(uvicorn.Server):
     """Leaves the process's signals alone: the service has its own."""
 
-    def capture_signals(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
         """Replaces uvicorn's signal handlers by nothing."""
-        return nullcontext()
+        yield

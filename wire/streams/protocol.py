@@ -83,6 +83,10 @@ class Consumer(Protocol):
         """Hands entries back: the next `read` of any consumer takes them; not counted as a delivery."""
         ...
 
+    async def fail(self, entry: Entry) -> int:
+        """Hands an entry back after a failure that was noticed; returns how many such failures it has had."""
+        ...
+
     async def renew(self, entries: Sequence[Entry]) -> None:
         """Starts the lease of each entry anew."""
         ...
@@ -105,6 +109,10 @@ class Broker(Protocol):
 
     async def last_sequence(self, stream: StreamName) -> int:
         """Highest sequence number ever added to the stream; 0 for none."""
+        ...
+
+    async def check(self, timeout_s: float) -> None:
+        """Raises TransientError if the server does not answer within `timeout_s`."""
         ...
 
     async def trim(self, stream: StreamName) -> int:

@@ -1,0 +1,177 @@
+"""The stream protocol in one process's memory, for unit tests: same promises, no durability."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wire.streams.protocol import Entry, Put, StreamName, StreamStats
+
+
+@dataclass(slots=True)
+class _Pending:
+    owner: str
+    since: float
+    deliveries: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    entries: dict[int, bytes] = field(default_factory=dict)
+    added: int = 0
+    delivered: int = 0
+    last_sequence: int = 0
+    pending: dict[int, _Pending] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """All consumers must live on one event loop."""
+
+    def __init__(self) -> None:
+        self.streams = {name: _Stream() for name in StreamName}
+        self.changed = asyncio.Event()
+        self.life = 0
+
+    def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> "MemoryConsumer":
+        """See `wire.streams.Broker`."""
+        return MemoryConsumer(self, self.streams[stream], name, lease_s)
+
+    async def check(self, timeout_s: float) -> None:
+        """See `wire.streams.Broker`: always there."""
+
+    async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
+        """See `wire.streams.Broker`."""
+        self.put(stream, data, sequence)
+
+    def put(self, stream: StreamName, data: bytes, sequence: int | None = None) -> None:
+        """Adds an entry and wakes the readers."""
+        target = self.streams[stream]
+        if sequence is not None:
+            if sequence <= target.last_sequence:
+                return
+            target.last_sequence = sequence
+        target.added += 1
+        target.entries[target.added] = data
+        self.changed.set()
+
+    async def live(self, stream: StreamName) -> list[bytes]:
+        """See `wire.streams.Broker`."""
+        target = self.streams[stream]
+        return [data for i, data in target.entries.items() if i > target.delivered or i in target.pending]
+
+    async def last_sequence(self, stream: StreamName) -> int:
+        """See `wire.streams.Broker`."""
+        return self.streams[stream].last_sequence
+
+    async def trim(self, stream: StreamName) -> int:
+        """See `wire.streams.Broker`."""
+        target = self.streams[stream]
+        first = min(target.pending, default=target.delivered + 1)
+        gone = [i for i in target.entries if i < first]
+        for i in gone:
+            del target.entries[i]
+        return len(gone)
+
+    async def stats(self, stream: StreamName) -> StreamStats:
+        """See `wire.streams.Broker`."""
+        target = self.streams[stream]
+        oldest = min((pending.since for pending in target.pending.values()), default=time.monotonic())
+        return StreamStats(
+            length=len(target.entries),
+            pending=len(target.pending),
+            undelivered=sum(1 for i in target.entries if i > target.delivered),
+            oldest_pending_s=time.monotonic() - oldest,
+        )
+
+    async def generation(self) -> str:
+        """See `wire.streams.Broker`."""
+        return str(self.life)
+
+    def lose_everything(self) -> None:
+        """What a wiped server does."""
+        self.streams.update({name: _Stream() for name in StreamName})
+        self.life += 1
+
+    async def close(self) -> None:
+        """See `wire.streams.Broker`."""
+
+
+class MemoryConsumer:
+    """See `wire.streams.Consumer`."""
+
+    def __init__(self, broker: MemoryBroker, stream: _Stream, name: str, lease_s: float) -> None:
+        self._broker = broker
+        self._stream = stream
+        self._name = name
+        self._lease_s = lease_s
+
+    async def read(self, *, count: int, block_s: float) -> list[Entry]:
+        """See `wire.streams.Consumer`."""
+        end = time.monotonic() + block_s
+        while True:
+            taken = self._take_orphans(count) or self._take_new(count)
+            left = end - time.monotonic()
+            if taken or left <= 0:
+                return taken
+            self._broker.changed.clear()
+            try:
+                async with asyncio.timeout(min(left, 0.05)):
+                    await self._broker.changed.wait()
+            except TimeoutError:
+                continue
+
+    def _take_orphans(self, count: int) -> list[Entry]:
+        horizon = time.monotonic() - self._lease_s
+        orphans = [i for i, pending in self._stream.pending.items() if pending.since <= horizon]
+        return [self._take(i) for i in orphans[:count]]
+
+    def _take_new(self, count: int) -> list[Entry]:
+        new = [i for i in self._stream.entries if i > self._stream.delivered][:count]
+        if new:
+            self._stream.delivered = new[-1]
+        return [self._take(i) for i in new]
+
+    def _take(self, i: int) -> Entry:
+        before = self._stream.pending.get(i)
+        deliveries = (before.deliveries if before else 0) + 1
+        self._stream.pending[i] = _Pending(self._name, time.monotonic(), deliveries)
+        return Entry(id=str(i), data=self._stream.entries[i], deliveries=deliveries)
+
+    async def reclaim_own(self) -> list[Entry]:
+        """See `wire.streams.Consumer`."""
+        return [self._take(i) for i, pending in list(self._stream.pending.items()) if pending.owner == self._name]
+
+    async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
+        """See `wire.streams.Consumer`."""
+        for put in puts:
+            self._broker.put(put.stream, put.data)
+        await self.ack([entry])
+
+    async def ack(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`."""
+        for entry in entries:
+            self._stream.pending.pop(int(entry.id), None)
+            self._stream.failures.pop(int(entry.id), None)
+
+    async def release(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`."""
+        for entry in self._owned(entries):
+            self._stream.pending[int(entry.id)] = _Pending("released", float("-inf"), max(0, entry.deliveries - 1))
+        self._broker.changed.set()
+
+    async def fail(self, entry: Entry) -> int:
+        """See `wire.streams.Consumer`."""
+        await self.release([entry])
+        failures = self._stream.failures.get(int(entry.id), 0) + 1
+        self._stream.failures[int(entry.id)] = failures
+        return failures
+
+    async def renew(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`."""
+        for entry in self._owned(entries):
+            self._stream.pending[int(entry.id)].since = time.monotonic()
+
+    def _owned(self, entries: Sequence[Entry]) -> list[Entry]:
+        pending = self._stream.pending
+        return [e for e in entries if int(e.id) in pending and pending[int(e.id)].owner == self._name]

@@ -1,0 +1,6 @@
+"""Streams on Redis 7.0+ or Valkey 7.2+: the only package that imports redis."""
+
+from wire.streams.redis.broker import RedisBroker
+from wire.streams.redis.consumer import RedisConsumer
+
+__all__ = ["RedisBroker", "RedisConsumer"]

@@ -1,0 +1,140 @@
+"""One run's streams on a Redis or Valkey server; see `wire.streams.Broker` for what each act promises."""
+
+import asyncio
+import secrets
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from wire.errors import TransientError
+from wire.streams.protocol import CONSUMER_GROUP, StreamName, StreamStats
+from wire.streams.redis.client import AWAY, CHUNK, FIELD, Link, parse_id
+from wire.streams.redis.consumer import RedisConsumer
+
+RETRY_DEADLINE_S = 60.0
+
+
+class RedisBroker:
+    """One run's streams on one server."""
+
+    def __init__(self, url: str, run_id: str, *, retry_deadline_s: float = RETRY_DEADLINE_S) -> None:
+        self._link = Link(url, run_id, retry_deadline_s=retry_deadline_s)
+
+    def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> "RedisConsumer":
+        """See `wire.streams.Broker`."""
+        return RedisConsumer(self._link, stream, name, lease_s=lease_s)
+
+    async def check(self, timeout_s: float) -> None:
+        """See `wire.streams.Broker`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._link.retry(self._link.writer.ping)
+        except TimeoutError as error:
+            raise TransientError(f"the broker did not answer within {timeout_s} s") from error
+
+    async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
+        """See `wire.streams.Broker`. Without `sequence` a lost reply raises TransientError: added or not, unknown."""
+        key = self._link.key(stream)
+        if sequence is None:
+            try:
+                await self._link.writer.xadd(key, {FIELD: data})
+            except AWAY as error:
+                raise TransientError(f"XADD {key}: {error}") from error
+            return
+
+        async def once() -> None:
+            try:
+                await self._link.writer.xadd(key, {FIELD: data}, id=f"{sequence}-1")
+            except ResponseError as error:
+                if "equal or smaller" not in str(error):
+                    raise
+
+        await self._link.retry(once)
+
+    async def live(self, stream: StreamName) -> list[bytes]:
+        """See `wire.streams.Broker`. The group is read before the pending list: what left meanwhile has moved on."""
+        delivered, pending = await self._positions(stream)
+        data: list[bytes] = []
+        start = "-"
+        while True:
+            rows = await self._link.retry(self._link.writer.xrange, self._link.key(stream), start, "+", CHUNK)
+            data += [f[FIELD] for i, f in rows if parse_id(i) > delivered or parse_id(i) in pending]
+            if len(rows) < CHUNK:
+                return data
+            start = f"({rows[-1][0].decode()}"
+
+    async def _positions(self, stream: StreamName) -> tuple[tuple[int, int], set[tuple[int, int]]]:
+        """Last delivered id and all pending ids of the stream's group."""
+        group = await self._group_info(stream)
+        if group is None:
+            return (-1, 0), set()
+        pending: set[tuple[int, int]] = set()
+        start = "-"
+        while True:
+            rows = await self._link.retry(
+                self._link.writer.xpending_range, self._link.key(stream), CONSUMER_GROUP[stream], start, "+", CHUNK
+            )
+            pending.update(parse_id(row["message_id"]) for row in rows)
+            if len(rows) < CHUNK:
+                return parse_id(group["last-delivered-id"]), pending
+            start = f"({rows[-1]['message_id'].decode()}"
+
+    async def _group_info(self, stream: StreamName) -> dict[str, Any] | None:
+        """XINFO GROUPS of the stream's one group; None if stream or group do not exist."""
+        try:
+            groups = await self._link.retry(self._link.writer.xinfo_groups, self._link.key(stream))
+        except ResponseError as error:
+            if "no such key" in str(error).lower():
+                return None
+            raise
+        name = CONSUMER_GROUP.get(stream, "").encode()
+        return next((group for group in groups if group["name"] == name), None)
+
+    async def last_sequence(self, stream: StreamName) -> int:
+        """See `wire.streams.Broker`."""
+        try:
+            info = await self._link.retry(self._link.writer.xinfo_stream, self._link.key(stream))
+        except ResponseError as error:
+            if "no such key" in str(error).lower():
+                return 0
+            raise
+        return parse_id(info["last-generated-id"])[0]
+
+    async def trim(self, stream: StreamName) -> int:
+        """See `wire.streams.Broker`. By MINID only: MAXLEN would drop unprocessed work."""
+        delivered, pending = await self._positions(stream)
+        if delivered[0] < 0:
+            return 0
+        first, second = min(pending) if pending else (delivered[0], delivered[1] + 1)
+        minid = f"{first}-{second}"
+        return int(
+            await self._link.retry(self._link.writer.xtrim, self._link.key(stream), minid=minid, approximate=False)
+        )
+
+    async def stats(self, stream: StreamName) -> StreamStats:
+        """See `wire.streams.Broker`."""
+        key = self._link.key(stream)
+        length = int(await self._link.retry(self._link.writer.xlen, key))
+        group = await self._group_info(stream)
+        if group is None:
+            return StreamStats(length=length, pending=0, undelivered=length, oldest_pending_s=0.0)
+        rows = await self._link.retry(self._link.writer.xpending_range, key, CONSUMER_GROUP[stream], "-", "+", 1)
+        oldest = rows[0]["time_since_delivered"] / 1000 if rows else 0.0
+        return StreamStats(
+            length=length,
+            pending=int(group["pending"]),
+            undelivered=int(group["lag"] or 0),
+            oldest_pending_s=oldest,
+        )
+
+    async def generation(self) -> str:
+        """See `wire.streams.Broker`: the server's life and a sentinel key that dies with the data."""
+        key = self._link.key("sentinel")
+        info = await self._link.retry(self._link.writer.info, "server")
+        await self._link.retry(self._link.writer.set, key, secrets.token_hex(8), nx=True)
+        sentinel = await self._link.retry(self._link.writer.get, key)
+        return f"{info['run_id']}/{(sentinel or b'').decode()}"
+
+    async def close(self) -> None:
+        """See `wire.streams.Broker`."""
+        await self._link.close()

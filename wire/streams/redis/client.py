@@ -1,0 +1,91 @@
+"""Client profiles, retries of idempotent commands, and the server's answers in one shape.
+
+Two profiles, because redis-py's defaults lose or duplicate: the *writer* never retries by itself (a retried XADD adds
+twice, a retried EXEC runs twice), the *reader* has a socket timeout longer than any BLOCK (else an idle stream is an
+error). What is idempotent is retried by `Link.retry`, with a deadline.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from wire.errors import TransientError
+
+T = TypeVar("T")
+
+FIELD = b"m"
+CHUNK = 200
+MAX_BLOCK_S = 5.0
+AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
+"""The server is not there, too slow, or full: the same command may succeed later."""
+
+
+class Link:
+    """The two clients of one run on one server. All keys share a hash tag, so that a transaction may span them."""
+
+    def __init__(self, url: str, run_id: str, *, retry_deadline_s: float) -> None:
+        self._prefix = f"headrace:{{{run_id}}}:"
+        self.deadline_s = retry_deadline_s
+        self.writer = _client(url, socket_timeout=5.0)
+        self.reader = _client(url, socket_timeout=MAX_BLOCK_S + 5.0)
+
+    def key(self, name: str) -> str:
+        """The server's key of a stream."""
+        return self._prefix + name
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self.writer.aclose()
+        await self.reader.aclose()
+
+    async def retry(self, command: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
+        """Repeats an idempotent command while the server is away; raises TransientError at the deadline."""
+        end = time.monotonic() + self.deadline_s
+        delay = 0.02
+        while True:
+            try:
+                return await command(*args, **options)
+            except AWAY as error:
+                if time.monotonic() + delay > end:
+                    name = getattr(command, "__name__", "command")
+                    raise TransientError(f"{name}: the broker was away for {self.deadline_s:.0f} s: {error}") from error
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)
+
+
+def _client(url: str, *, socket_timeout: float) -> Any:
+    return aioredis.from_url(
+        url,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+        socket_timeout=socket_timeout,
+        socket_connect_timeout=5.0,
+        max_connections=64,
+        protocol=2,
+    )
+
+
+def parse_id(raw: bytes | str) -> tuple[int, int]:
+    """`milliseconds-sequence` as two numbers, which sort as the server sorts."""
+    text = raw.decode() if isinstance(raw, bytes) else raw
+    milliseconds, _, sequence = text.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def stream_rows(answer: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+    """XREADGROUP's answer in one shape, whatever the protocol version."""
+    if not answer:
+        return []
+    return (
+        [(key, rows[0] if rows and isinstance(rows[0], list) else rows) for key, rows in answer.items()]
+        if isinstance(answer, dict)
+        else list(answer)
+    )

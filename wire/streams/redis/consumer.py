@@ -1,0 +1,171 @@
+"""One consumer of one stream's group; see `wire.streams.Consumer` for what each act promises."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from wire.errors import TransientError, WaitTimeoutError
+from wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
+from wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, Link, stream_rows
+from wire.telemetry import get_logger
+
+_RELEASED = "released"
+"""Pseudo consumer that owns what was handed back; its entries look idle for a day, so the next claim takes them."""
+_RELEASED_IDLE_MS = 86_400_000
+
+log = get_logger("wire.streams.redis")
+
+
+class RedisConsumer:
+    """One named consumer; see `wire.streams.Consumer` for what each act promises."""
+
+    def __init__(self, link: Link, stream: StreamName, name: str, *, lease_s: float) -> None:
+        self._link = link
+        self._key = link.key(stream)
+        self._group = CONSUMER_GROUP[stream]
+        self._name = name
+        self._lease_ms = int(lease_s * 1000)
+        self._failures = link.key(f"failures:{stream}")
+
+    async def read(self, *, count: int, block_s: float) -> list[Entry]:
+        """See `wire.streams.Consumer`. A lost reply leaves entries pending with us: orphans after the lease."""
+        try:
+            _, rows, _ = await self._link.writer.xautoclaim(
+                self._key, self._group, self._name, self._lease_ms, count=count
+            )
+            if rows:
+                return await self._with_deliveries(rows)
+            block_ms = max(1, int(min(block_s, MAX_BLOCK_S) * 1000))
+            answer = await self._link.reader.xreadgroup(
+                self._group, self._name, {self._key: ">"}, count=count, block=block_ms
+            )
+        except ResponseError as error:
+            await self._recreate(error)
+            return []
+        except AWAY as error:
+            raise TransientError(f"read {self._key}: {error}") from error
+        return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in stream_rows(answer) for i, f in rows]
+
+    async def reclaim_own(self) -> list[Entry]:
+        """See `wire.streams.Consumer`."""
+        entries: list[Entry] = []
+        last = "0"
+        while True:
+            try:
+                answer = await self._link.retry(
+                    self._link.writer.xreadgroup, self._group, self._name, {self._key: last}, count=CHUNK
+                )
+            except ResponseError as error:
+                await self._recreate(error)
+                return entries
+            rows = [row for _, rows in stream_rows(answer) for row in rows]
+            if not rows:
+                return entries
+            entries += await self._with_deliveries([row for row in rows if row[1]])
+            last = rows[-1][0].decode()
+
+    async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
+        """See `wire.streams.Consumer`."""
+        end = time.monotonic() + self._link.deadline_s
+        delay = 0.02
+        while True:
+            try:
+                async with self._link.writer.pipeline(transaction=True) as pipe:
+                    for put in puts:
+                        pipe.xadd(self._link.key(put.stream), {FIELD: put.data})
+                    pipe.xack(self._key, self._group, entry.id)
+                    pipe.hdel(self._failures, entry.id)
+                    await pipe.execute()
+                return
+            except AWAY as error:
+                # The transaction ran or it did not: the ack in it tells which. An owner that is not us works on it now.
+                log.warning("exec_ambiguous", stream=self._key, entry=entry.id, error=str(error))
+                if time.monotonic() > end:
+                    raise WaitTimeoutError(f"the broker to settle {entry.id} of {self._key}", delay) from error
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)
+            if await self._owner(entry.id) != self._name:
+                return
+
+    async def ack(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`."""
+        if entries:
+            ids = [entry.id for entry in entries]
+            await self._link.retry(self._link.writer.xack, self._key, self._group, *ids)
+
+    async def release(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`."""
+        for entry in await self._owned(entries):
+            await self._link.retry(self._give_up, entry, self._link.writer)
+
+    def _give_up(self, entry: Entry, client: Any) -> Any:
+        return client.xclaim(
+            self._key,
+            self._group,
+            _RELEASED,
+            0,
+            [entry.id],
+            idle=_RELEASED_IDLE_MS,
+            retrycount=max(0, entry.deliveries - 1),
+            justid=True,
+        )
+
+    async def fail(self, entry: Entry) -> int:
+        """See `wire.streams.Consumer`. Counted once or, after a lost reply, not at all: never retried."""
+        try:
+            async with self._link.writer.pipeline(transaction=True) as pipe:
+                pipe.hincrby(self._failures, entry.id, 1)
+                self._give_up(entry, pipe)
+                failures, _ = await pipe.execute()
+        except AWAY as error:
+            raise TransientError(f"fail {entry.id} of {self._key}: {error}") from error
+        return int(failures)
+
+    async def renew(self, entries: Sequence[Entry]) -> None:
+        """See `wire.streams.Consumer`. Only what is still ours: a claim that another took over is not taken back."""
+        owned = [entry.id for entry in await self._owned(entries)]
+        if owned:
+            await self._link.retry(self._link.writer.xclaim, self._key, self._group, self._name, 0, owned, justid=True)
+
+    async def _owned(self, entries: Sequence[Entry]) -> list[Entry]:
+        return [entry for entry in entries if await self._owner(entry.id) == self._name]
+
+    async def _owner(self, entry_id: str) -> str | None:
+        """Who has the entry; None if nobody: it is acked (or the server lost its data)."""
+        row = await self._pending_row(entry_id)
+        return row["consumer"].decode() if row else None
+
+    async def _pending_row(self, entry_id: str) -> dict[str, Any] | None:
+        try:
+            rows = await self._link.retry(
+                self._link.writer.xpending_range, self._key, self._group, entry_id, entry_id, 1
+            )
+        except ResponseError as error:
+            await self._recreate(error)
+            return None
+        return rows[0] if rows else None
+
+    async def _with_deliveries(self, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> list[Entry]:
+        entries = []
+        for raw_id, fields in rows:
+            pending = await self._pending_row(raw_id.decode())
+            deliveries = int(pending["times_delivered"]) if pending else 1
+            entries.append(Entry(id=raw_id.decode(), data=fields[FIELD], deliveries=deliveries))
+        return entries
+
+    async def _recreate(self, error: ResponseError) -> None:
+        """Makes the group (again) from the stream's beginning: at first use, and after the server lost its data."""
+        if "NOGROUP" not in str(error) and "no such key" not in str(error).lower():
+            raise error
+
+        async def create() -> None:
+            try:
+                await self._link.writer.xgroup_create(self._key, self._group, id="0", mkstream=True)
+            except ResponseError as exists:
+                if "BUSYGROUP" not in str(exists):
+                    raise
+
+        await self._link.retry(create)
