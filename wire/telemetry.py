@@ -36,8 +36,8 @@ def configure_logging(service: str, run_id: str, instance: str = "0") -> None:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines carry `logger=name`."""
-    return cast(structlog.typing.FilteringBoundLogger, structlog.get_logger(logger=name))
+    """A logger whose lines carry `logger_name=name`."""
+    return cast(structlog.typing.FilteringBoundLogger, structlog.get_logger(logger_name=name))
 
 
 def new_traceparent() -> str:

@@ -1,0 +1,154 @@
+"""The stream protocol, held by both implementations."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.valkey import Valkey
+from wire.streams import Broker, Put, StreamName
+from wire.streams.memory import MemoryBroker
+from wire.streams.redis import RedisBroker
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+    if request.param == "memory":
+        yield MemoryBroker()
+        return
+    server = Valkey(tmp_path / "valkey")
+    server.start()
+    redis = RedisBroker(server.url, "test", retry_deadline_s=5)
+    yield redis
+    await redis.close()
+    server.stop()
+
+
+async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) -> None:
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=30)
+    await one.read(count=1, block_s=0.01)
+    await broker.add(StreamName.PROMPTS, b"a")
+    assert [entry.data for entry in await one.read(count=5, block_s=0.5)] == [b"a"]
+    assert await two.read(count=5, block_s=0.05) == []
+
+
+async def test_an_orphan_goes_to_another_consumer_and_counts_its_deliveries(broker: Broker) -> None:
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=0.1)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=0.1)
+    await broker.add(StreamName.PROMPTS, b"a")
+    await one.read(count=1, block_s=0.5)
+    await one.read(count=1, block_s=0.01)
+    await asyncio.sleep(0.15)
+    (entry,) = await two.read(count=1, block_s=0.5)
+    assert (entry.data, entry.deliveries) == (b"a", 2)
+
+
+async def test_a_renewed_claim_is_no_orphan_and_a_lost_one_is_not_taken_back(broker: Broker) -> None:
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=0.4)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=0.4)
+    await broker.add(StreamName.PROMPTS, b"a")
+    taken = await one.read(count=1, block_s=0.5) or await one.read(count=1, block_s=0.5)
+    for _ in range(4):
+        await asyncio.sleep(0.15)
+        await one.renew(taken)
+        assert await two.read(count=1, block_s=0.01) == []
+    await asyncio.sleep(0.5)
+    assert len(await two.read(count=1, block_s=0.5)) == 1
+    await one.renew(taken)
+    assert len(await two.reclaim_own()) == 1
+
+
+async def test_a_released_entry_is_taken_at_once_and_not_counted(broker: Broker) -> None:
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=30)
+    await broker.add(StreamName.PROMPTS, b"a")
+    taken = await one.read(count=1, block_s=0.5) or await one.read(count=1, block_s=0.5)
+    await one.release(taken)
+    (entry,) = await two.read(count=1, block_s=0.5)
+    assert entry.deliveries == 1
+
+
+async def test_failures_are_counted_across_consumers(broker: Broker) -> None:
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=30)
+    await broker.add(StreamName.PROMPTS, b"a")
+    taken = await one.read(count=1, block_s=0.5) or await one.read(count=1, block_s=0.5)
+    assert await one.fail(taken[0]) == 1
+    (again,) = await two.read(count=1, block_s=0.5)
+    assert await two.fail(again) == 2
+
+
+async def test_settle_moves_a_group_on_and_trim_removes_only_what_is_acked(broker: Broker) -> None:
+    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    await consumer.read(count=1, block_s=0.01)
+    for data in (b"a", b"b", b"c"):
+        await broker.add(StreamName.PROMPTS, data)
+    first, second = await consumer.read(count=2, block_s=0.5)
+    await consumer.settle(first, [Put(stream=StreamName.ROLLOUTS, data=b"A")])
+    assert await broker.live(StreamName.PROMPTS) == [b"b", b"c"]
+    assert await broker.live(StreamName.ROLLOUTS) == [b"A"]
+    assert await broker.trim(StreamName.PROMPTS) == 1
+    assert await broker.trim(StreamName.ROLLOUTS) == 0
+    stats = await broker.stats(StreamName.PROMPTS)
+    assert (stats.length, stats.pending, stats.undelivered) == (2, 1, 1)
+    await consumer.ack([second])
+    assert await broker.live(StreamName.PROMPTS) == [b"c"]
+
+
+async def test_an_add_with_a_sequence_number_happens_once(broker: Broker) -> None:
+    for _ in range(3):
+        await broker.add(StreamName.PROMPTS, b"a", sequence=1)
+    await broker.add(StreamName.PROMPTS, b"b", sequence=2)
+    assert await broker.live(StreamName.PROMPTS) == [b"a", b"b"]
+    assert await broker.last_sequence(StreamName.PROMPTS) == 2
+
+
+async def test_a_reborn_consumer_gets_its_own_entries_back(broker: Broker) -> None:
+    before = broker.consumer(StreamName.SCORED, "trainer", lease_s=30)
+    await broker.add(StreamName.SCORED, b"a")
+    assert await before.read(count=1, block_s=0.5) or await before.read(count=1, block_s=0.5)
+    reborn = broker.consumer(StreamName.SCORED, "trainer", lease_s=30)
+    (entry,) = await reborn.reclaim_own()
+    assert (entry.data, entry.deliveries) == (b"a", 2)
+
+
+async def test_the_broker_comes_back_from_sigkill_with_everything(valkey: Valkey) -> None:
+    broker = RedisBroker(valkey.url, "test")
+    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    await consumer.read(count=1, block_s=0.01)
+    await broker.add(StreamName.PROMPTS, b"a", sequence=1)
+    (entry,) = await consumer.read(count=1, block_s=0.5)
+    life = await broker.generation()
+    valkey.kill()
+    valkey.start()
+    await consumer.settle(entry, [Put(stream=StreamName.ROLLOUTS, data=b"A")])
+    assert await broker.live(StreamName.ROLLOUTS) == [b"A"]
+    assert await broker.live(StreamName.PROMPTS) == []
+    assert await broker.generation() != life
+    await broker.close()
+
+
+async def test_a_wiped_server_gets_its_groups_again_and_the_effect_is_not_lost_silently(valkey: Valkey) -> None:
+    broker = RedisBroker(valkey.url, "test")
+    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    await consumer.read(count=1, block_s=0.01)
+    await broker.add(StreamName.PROMPTS, b"a", sequence=1)
+    (entry,) = await consumer.read(count=1, block_s=0.5)
+    valkey.wipe()
+    valkey.start()
+    await consumer.renew([entry])
+    await consumer.release([entry])
+    assert await consumer.read(count=1, block_s=0.01) == []
+    await broker.add(StreamName.PROMPTS, b"b", sequence=2)
+    assert [again.data for again in await consumer.read(count=1, block_s=0.5)] == [b"b"]
+    await broker.close()
+
+
+async def test_reading_an_idle_stream_is_no_error(valkey: Valkey) -> None:
+    broker = RedisBroker(valkey.url, "test")
+    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    await consumer.read(count=1, block_s=0.01)
+    assert await consumer.read(count=1, block_s=5) == []
+    await broker.close()
