@@ -1,0 +1,1 @@
+"""The trainer: scored groups in, weights out."""

@@ -1,0 +1,1 @@
+"""Pure functions of tensors: what a step computes. No I/O, clock, randomness or settings."""

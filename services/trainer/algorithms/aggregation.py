@@ -1,0 +1,54 @@
+"""From per-token losses to one number. Axes: tokens and rollouts of a micro-batch.
+
+Every mode is a weighted sum over tokens whose weights depend only on the rollout's own length and on counts of the
+*whole optimizer step*: so gradients accumulated over micro-batches, in any split, equal those of one big batch.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from beartype import beartype
+from jaxtyping import Float, Int, jaxtyped
+from torch import Tensor
+
+AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCounts:
+    """Of the whole optimizer step, over all its micro-batches (and ranks)."""
+
+    tokens: int
+    """Trained tokens."""
+    rollouts: int
+    """Rollouts with at least one trained token."""
+    norm_length: int
+    """The constant of `seq-mean-token-sum-norm`: the longest completion allowed (Dr. GRPO, arXiv 2503.20783)."""
+
+
+@jaxtyped(typechecker=beartype)
+def rollout_weights(lengths: Int[Tensor, " rollouts"], *, mode: str, counts: StepCounts) -> Float[Tensor, " rollouts"]:
+    """Weight of each token of each rollout; `lengths` are trained tokens a rollout. float64."""
+    ones = torch.ones(len(lengths), dtype=torch.float64, device=lengths.device)
+    match mode:
+        case "token-mean":
+            return ones / counts.tokens
+        case "token-sum":
+            return ones
+        case "seq-mean-token-mean":
+            return ones / (counts.rollouts * lengths.clamp(min=1))
+        case "seq-mean-token-sum":
+            return ones / counts.rollouts
+        case "seq-mean-token-sum-norm":
+            return ones / (counts.rollouts * counts.norm_length)
+        case _:
+            raise ValueError(f"aggregation {mode!r} is not one of {', '.join(AGGREGATIONS)}")
+
+
+@jaxtyped(typechecker=beartype)
+def aggregate(
+    per_token: Float[Tensor, " tokens"], lengths: Int[Tensor, " rollouts"], *, mode: str, counts: StepCounts
+) -> Float[Tensor, ""]:
+    """The micro-batch's share of the step's loss. `per_token` holds the rollouts' tokens one after the other."""
+    weights = rollout_weights(lengths, mode=mode, counts=counts)
+    return (per_token * weights.to(per_token.dtype).repeat_interleave(lengths)).sum()

@@ -1,0 +1,54 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.trainer.algorithms.batching import micro_batches
+
+
+def padded(lengths, batches):
+    return sum(len(batch) * max(lengths[row] for row in batch) for batch in batches)
+
+
+def test_rows_of_like_length_go_together():
+    assert micro_batches([5, 100, 6, 99], token_budget=1000, overhead_tokens=10) == [[1, 3], [2, 0]]
+
+
+def test_a_row_beyond_the_budget_is_alone():
+    assert micro_batches([50, 3, 3], token_budget=10, overhead_tokens=0) == [[0], [1, 2]]
+    assert micro_batches([], token_budget=10) == []
+    with pytest.raises(ValueError, match="token_budget"):
+        micro_batches([1], token_budget=0)
+
+
+@given(lengths=st.lists(st.integers(1, 60), max_size=25), budget=st.integers(1, 200), overhead=st.integers(0, 50))
+def test_every_row_once_within_the_budget_longest_first(lengths, budget, overhead):
+    batches = micro_batches(lengths, token_budget=budget, overhead_tokens=overhead)
+    rows = [row for batch in batches for row in batch]
+    assert sorted(rows) == list(range(len(lengths)))
+    assert [lengths[row] for row in rows] == sorted(lengths, reverse=True)
+    assert all(len(batch) == 1 or padded(lengths, [batch]) <= budget for batch in batches)
+
+
+@given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=7), overhead=st.integers(0, 30))
+def test_no_other_cut_of_the_sorted_rows_costs_less(lengths, overhead):
+    ordered = sorted(lengths, reverse=True)
+    budget = 60
+
+    def best(rest):
+        if not rest:
+            return 0
+        ends = [end for end in range(1, len(rest) + 1) if end == 1 or rest[0] * end <= budget]
+        return min(rest[0] * end + overhead + best(rest[end:]) for end in ends)
+
+    batches = micro_batches(lengths, token_budget=budget, overhead_tokens=overhead)
+    assert padded(lengths, batches) + overhead * len(batches) == best(ordered)
+
+
+def test_lognormal_lengths_waste_little():
+    draw = random.Random(1)
+    lengths = [min(512, max(1, int(draw.lognormvariate(3.7, 1)))) for _ in range(64)]
+    batches = micro_batches(lengths, token_budget=4096)
+    assert padded(lengths, batches) < 1.2 * sum(lengths)
+    assert padded(lengths, batches) < 0.4 * 64 * max(lengths)

@@ -1,0 +1,78 @@
+import pytest
+import torch
+from beartype.roar import BeartypeCallHintParamViolation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from services.trainer.algorithms.logprobs import token_logprobs
+
+
+def naive(hidden, head, targets, temperature):
+    logprobs = torch.log_softmax(hidden @ head.T / temperature[:, None], dim=1)
+    return logprobs.gather(1, targets[:, None]).squeeze(1), -(logprobs.exp() * logprobs).sum(dim=1)
+
+
+def inputs(tokens, width, vocab, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, width, generator=generator, dtype=dtype, requires_grad=True)
+    head = torch.randn(vocab, width, generator=generator, dtype=dtype, requires_grad=True)
+    targets = torch.randint(vocab, (tokens,), generator=generator)
+    temperature = torch.rand(tokens, generator=generator, dtype=dtype) + 0.5
+    return hidden, head, targets, temperature
+
+
+def test_two_equal_logits_give_log_half_and_entropy_log_two():
+    scores = token_logprobs(
+        torch.ones(1, 1), torch.tensor([[3.0], [3.0]]), torch.tensor([1]), temperature=torch.ones(1), chunk=4
+    )
+    torch.testing.assert_close(scores.logprobs, torch.tensor([0.5]).log())
+    torch.testing.assert_close(scores.entropy, torch.tensor([2.0]).log())
+
+
+@settings(max_examples=30, deadline=None)
+@given(tokens=st.integers(1, 9), chunk=st.integers(1, 10), vocab=st.integers(1, 7), seed=st.integers(0, 99))
+def test_values_and_gradients_equal_the_naive_float64_version_for_any_chunk(tokens, chunk, vocab, seed):
+    hidden, head, targets, temperature = inputs(tokens, 3, vocab, seed=seed)
+    scores = token_logprobs(hidden, head, targets, temperature=temperature, chunk=chunk)
+    expected, expected_entropy = naive(hidden, head, targets, temperature)
+    torch.testing.assert_close(scores.logprobs, expected)
+    torch.testing.assert_close(scores.entropy, expected_entropy)
+    weights = torch.linspace(-1, 2, tokens, dtype=torch.float64)
+    ours = torch.autograd.grad((scores.logprobs * weights + scores.entropy * weights.flip(0)).sum(), (hidden, head))
+    theirs = torch.autograd.grad((expected * weights + expected_entropy * weights.flip(0)).sum(), (hidden, head))
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-9, atol=1e-11)
+
+
+def test_numerical_gradients_agree():
+    hidden, head, targets, temperature = inputs(3, 2, 4)
+    assert gradcheck(
+        lambda h, w: tuple(token_logprobs(h, w, targets, temperature=temperature, chunk=2)), (hidden, head)
+    )
+
+
+def test_no_tokens_give_empty_scores_and_zero_gradients():
+    hidden, head, targets, temperature = inputs(0, 3, 4)
+    scores = token_logprobs(hidden, head, targets, temperature=temperature, chunk=2)
+    scores.logprobs.sum().backward()
+    assert scores.logprobs.shape == (0,)
+    assert not head.grad.any()
+
+
+def test_bfloat16_hidden_states_give_float32_scores_and_a_float32_head_gradient():
+    hidden, head, targets, temperature = inputs(8, 16, 5, dtype=torch.float32)
+    low = hidden.detach().to(torch.bfloat16).requires_grad_()
+    scores = token_logprobs(low, head, targets, temperature=temperature, chunk=3)
+    scores.logprobs.sum().backward()
+    assert scores.logprobs.dtype == torch.float32 and head.grad.dtype == torch.float32
+    expected, _ = naive(hidden, head, targets, temperature)
+    torch.testing.assert_close(scores.logprobs, expected, atol=0.15, rtol=0)
+
+
+def test_wrong_shapes_are_refused():
+    hidden, head, targets, temperature = inputs(3, 2, 4)
+    with pytest.raises(BeartypeCallHintParamViolation):
+        token_logprobs(hidden, head, targets[:2], temperature=temperature, chunk=2)
+    with pytest.raises(ValueError, match="chunk"):
+        token_logprobs(hidden, head, targets, temperature=temperature, chunk=0)
