@@ -28,6 +28,6 @@ def kl_per_token(
         case "k2":
             return difference.square() / 2
         case "k3":
-            return ((-difference).exp() - 1 + difference).clamp(max=K3_LIMIT)
+            return ((-difference).expm1() + difference).clamp(max=K3_LIMIT)
         case _:
             raise ValueError(f"KL estimator {estimator!r} is not one of {', '.join(KL_ESTIMATORS)}")

@@ -30,7 +30,7 @@ def test_k2_and_k3_are_never_negative_and_all_are_finite(values):
         result = kl(logprobs, reference, estimator)
         assert torch.isfinite(result).all()
         if estimator != "k1":
-            assert (result >= 0).all()
+            assert (result >= -1e-15).all()
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from beartype.roar import BeartypeCallHintParamViolation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch.autograd import gradcheck
 
 from services.trainer.algorithms.logprobs import token_logprobs
@@ -72,7 +72,7 @@ def test_bfloat16_hidden_states_give_float32_scores_and_a_float32_head_gradient(
 
 def test_wrong_shapes_are_refused():
     hidden, head, targets, temperature = inputs(3, 2, 4)
-    with pytest.raises(BeartypeCallHintParamViolation):
+    with pytest.raises(TypeCheckError):
         token_logprobs(hidden, head, targets[:2], temperature=temperature, chunk=2)
     with pytest.raises(ValueError, match="chunk"):
         token_logprobs(hidden, head, targets, temperature=temperature, chunk=0)

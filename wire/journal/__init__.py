@@ -1,0 +1,27 @@
+"""The trainer's write-ahead log: what was trained, in which order, and how every other group ended. No torch.
+
+Facts (ids, steps, digests, drops) are in segment files that are never deleted, one for each incarnation of the trainer;
+the batches' payloads are files of their own, which go when a checkpoint covers them.
+"""
+
+from wire.journal.framing import JournalDamagedError
+from wire.journal.payloads import prune_payloads, read_payload
+from wire.journal.reader import JournalRecord, highest_incarnation, read_journal
+from wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
+from wire.journal.writer import JournalWriter, read_lengths
+
+__all__ = [
+    "BatchRecord",
+    "DroppedRecord",
+    "IncarnationRecord",
+    "JournalDamagedError",
+    "JournalRecord",
+    "JournalWriter",
+    "Record",
+    "StepDoneRecord",
+    "highest_incarnation",
+    "prune_payloads",
+    "read_journal",
+    "read_lengths",
+    "read_payload",
+]

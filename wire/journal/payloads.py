@@ -1,0 +1,66 @@
+"""The batches' payloads: one file a step with the scored messages as they came, kept until a checkpoint covers them."""
+
+import hashlib
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from wire.journal.framing import JournalDamagedError
+from wire.journal.records import BatchRecord
+
+FOLDER = "payloads"
+_LENGTH = struct.Struct("<Q")
+
+
+def payload_name(incarnation: int, step: int) -> str:
+    """Unique for each (incarnation, step), so a zombie never overwrites."""
+    return f"{incarnation:06d}-{step:08d}.batch"
+
+
+def write_payload(journal: Path, name: str, messages: Sequence[bytes]) -> str:
+    """Writes and fsyncs the file and its folder; returns the digest."""
+    data = b"".join(part for message in messages for part in (_LENGTH.pack(len(message)), message))
+    path = journal / FOLDER / name
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fsync_folder(path.parent)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_payload(journal: Path, record: BatchRecord) -> list[bytes]:
+    """The batch's serialized messages in order.
+
+    Raises FileNotFoundError if a checkpoint has covered it and it was removed, JournalDamagedError if it was altered.
+    """
+    path = journal / FOLDER / record.payload
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != record.digest:
+        raise JournalDamagedError(f"{path}: not the batch of step {record.step} that was journaled")
+    messages = []
+    offset = 0
+    while offset < len(data):
+        (length,) = _LENGTH.unpack_from(data, offset)
+        offset += _LENGTH.size
+        messages.append(data[offset : offset + length])
+        offset += length
+    return messages
+
+
+def prune_payloads(journal: Path, covered_step: int) -> int:
+    """Removes the payloads of steps up to `covered_step`; returns how many. The facts stay."""
+    gone = [path for path in (journal / FOLDER).glob("*.batch") if int(path.stem.split("-")[1]) <= covered_step]
+    for path in gone:
+        path.unlink()
+    return len(gone)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

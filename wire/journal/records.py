@@ -1,0 +1,74 @@
+"""What the journal says, as frozen dataclasses, and their bytes: JSON, so that a person can read it too."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+from wire.journal.framing import JournalDamagedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncarnationRecord:
+    """The head of each segment: a life of the trainer begins, and every older segment ends where it was read to."""
+
+    incarnation: int
+    version: int
+    """Of the weights it begins with: the journal's end, replayed."""
+    weights_digest: str
+    seals: dict[str, int] = field(default_factory=dict)
+    """Older segments' names and lengths in bytes; what a zombie appends beyond is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """The groups of one optimizer step, in the order in which they are trained. Written before they are acked."""
+
+    step: int
+    group_indices: tuple[int, ...]
+    group_ids: tuple[str, ...]
+    digest: str
+    """Hex sha256 of the payload file."""
+    payload: str
+    """Name of the file with the serialized messages; it may be gone when a checkpoint covers the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDoneRecord:
+    """The optimizer step is over and its weights have this digest."""
+
+    step: int
+    weights_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedRecord:
+    """A group that will never be trained."""
+
+    group_index: int
+    group_id: str
+    reason: str
+
+
+Record = IncarnationRecord | BatchRecord | StepDoneRecord | DroppedRecord
+
+_KINDS: dict[int, type[Record]] = {1: IncarnationRecord, 2: BatchRecord, 3: StepDoneRecord, 4: DroppedRecord}
+_NUMBERS = {cls: number for number, cls in _KINDS.items()}
+
+
+def pack(record: Record) -> tuple[int, bytes]:
+    """A record's kind and payload."""
+    return _NUMBERS[type(record)], json.dumps(asdict(record), separators=(",", ":")).encode()
+
+
+def unpack(kind: int, payload: bytes, name: str) -> Record:
+    """The record; raises JournalDamagedError for what no version of this project has written."""
+    if kind not in _KINDS:
+        raise JournalDamagedError(f"{name}: unknown record kind {kind}; a newer version of headrace wrote it")
+    cls: Any = _KINDS[kind]
+    try:
+        values = json.loads(payload)
+        known = {item.name for item in fields(cls)}
+        given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        return cast(Record, cls(**{key: value for key, value in given.items() if key in known}))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise JournalDamagedError(f"{name}: not a {cls.__name__}: {error}") from error
