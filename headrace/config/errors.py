@@ -1,0 +1,116 @@
+"""Turns pydantic's complaints into messages that name the place, the key and the nearest valid key."""
+
+import difflib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from headrace.config.layers import Layer
+from headrace.config.lines import KeyPath, line_of
+
+Lines = Mapping[KeyPath, int]
+
+
+class Explainer:
+    """Explains the errors of one validation against `model` of settings from `layer`."""
+
+    def __init__(self, model: type[BaseModel], layer: Layer, lines: dict[KeyPath, int], file: str) -> None:
+        self._model, self._layer, self._lines, self._file = model, layer, lines, file
+
+    def explain(self, error: ValidationError) -> list[str]:
+        """One message an error; unknown keys first cause no second message."""
+        return list(dict.fromkeys(self._one(detail) for detail in error.errors()))
+
+    def _one(self, detail: ErrorDetails) -> str:
+        path = detail["loc"]
+        if detail["type"] == "extra_forbidden":
+            return self._unknown(path)
+        if detail["type"] == "missing":
+            if len(path) == 1:
+                return f"{self._file}: there is no table [{path[0]}]"
+            return f'{self._place(path[:-1])}: {_table(path[:-1])} lacks the key "{path[-1]}"'
+        message = detail["msg"].removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
+        if detail["type"] in ("model_type", "dict_type"):
+            message = "must be a table, not a single value"
+        if len(path) < 2:
+            return f"{self._place(path)}: {_table(path)} {message}"
+        value = detail["input"]
+        shown = "" if isinstance(value, dict | list) else f" = {_literal(value)}"
+        return f"{self._place(path)}: XX"
+
+    def _unknown(self, path: KeyPath) -> str:
+        known = _keys_at(self._model, path[:-1])
+        key = str(path[-1])
+        if len(path) == 1:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean [{near[0]}]?" if near else "the tables are " + _listed(f"[{name}]" for name in known)
+            return f"{self._place(path)}: unknown table [{key}]; {hint}"
+        return f'{self._place(path)}: {_table(path[:-1])} unknown key "{key}"; {self._hint(key, known)}'
+
+    def _hint(self, key: str, known: Sequence[str]) -> str:
+        elsewhere = [name for name, field in self._model.model_fields.items() if key in _keys_of(field.annotation)]
+        if elsewhere:
+            return f"it belongs in [{elsewhere[0]}]"
+        near = difflib.get_close_matches(key, known, n=1)
+        if near:
+            return f'did you mean "{near[0]}"?'
+        return "the keys are " + _listed(known)
+
+    def _place(self, path: KeyPath) -> str:
+        names = tuple(str(part) for part in path)
+        given = [keys for keys in self._layer if keys == names[: len(keys)] or names == keys[: len(names)]]
+        if not given:
+            # A union's tag stands in pydantic's path, but not in the file.
+            given = [keys for keys in self._layer if names and keys[0] == names[0] and keys[-1] == names[-1]]
+        if given:
+            setting = self._layer[max(given, key=len)]
+            if not setting.origin.startswith(self._file + ":"):
+                return setting.origin
+        line = line_of(self._lines, path) or (line_of(self._lines, given[0]) if given else 0)
+        return f"{self._file}:{line}" if line else self._file
+
+
+def _keys_at(model: Any, path: KeyPath) -> list[str]:
+    """Valid keys of the table at `path`."""
+    current = {model}
+    for part in path:
+        following = {
+            inner
+            for one in current
+            for name, field in one.model_fields.items()
+            if name == part
+            for inner in _models_in(field.annotation)
+        }
+        # An index of a list or the tag of a union leads nowhere: stay.
+        current = following or current
+    return list(dict.fromkeys(key for one in sorted(current, key=str) for key in one.model_fields))
+
+
+def _keys_of(annotation: Any) -> list[str]:
+    return [key for one in _models_in(annotation) for key in one.model_fields]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models_in(inner)
+
+
+def _table(path: KeyPath) -> str:
+    names = [str(part) for part in path if isinstance(part, str)]
+    return f"[{'.'.join(names)}]" if names else "the file"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if not isinstance(value, str) else '"' + value + '"'
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names)

@@ -1,0 +1,142 @@
+"""The three places a setting may come from, read into one form: a flat map from key path to value and origin."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config.lines import key_lines, line_of
+from wire.errors import ConfigError
+
+Path_ = tuple[str, ...]
+ENVIRONMENT_PREFIX = "HEADRACE_"
+_NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value that the user gave."""
+
+    value: Any
+    origin: str
+    """Where it stands, as an error message names it: `run.toml:12`, `--trainer.learning-rate`, `HEADRACE_RUN__SEED`."""
+    base: Path
+    """Folder that a relative path is relative to."""
+    text: str | None = None
+    """The raw text of an argument or variable: the value, should the key turn out to be a string."""
+
+
+Layer = dict[Path_, Setting]
+
+
+def read_file(path: Path) -> tuple[Layer, dict[tuple[str | int, ...], int]]:
+    """The file's settings and the line of each key. Raises ConfigError naming file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise ConfigError(f"{path}:{line[1] if line else text.count(chr(10)) + 1}: not valid TOML: {error}") from None
+    lines = key_lines(text)
+    layer = {
+        keys: Setting(value, f"{path}:{line_of(lines, keys) or 1}", path.resolve().parent)
+        for keys, value in _flatten(tables, ())
+    }
+    return layer, lines
+
+
+def read_environment(environment: Mapping[str, str]) -> Layer:
+    """`HEADRACE_TRAINER__LEARNING_RATE=1e-6`; names without `__` are not ours."""
+    layer: Layer = {}
+    for name in sorted(environment):
+        if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name:
+            continue
+        keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        layer.update(_from_text(keys, environment[name], name))
+    return layer
+
+
+def read_arguments(arguments: Sequence[str]) -> Layer:
+    """`--trainer.learning-rate 1e-6`, `--run.max-steps=5`; without a value: true. Raises ConfigError."""
+    layer: Layer = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, text = argument.partition("=")
+        if not name.startswith("--") or "." not in name:
+            raise ConfigError(
+                f"cannot understand the argument {argument!r}; settings are given as --table.key VALUE, "
+                "e.g. --run.max-steps 5"
+            )
+        if not equals:
+            text = rest.pop(0) if rest and not _is_option(rest[0]) else "true"
+        keys = tuple(part.replace("-", "_") for part in name[2:].split("."))
+        layer.update(_from_text(keys, text, name))
+    return layer
+
+
+def merge(layers: Iterable[Layer]) -> Layer:
+    """Later layers win; a value replaces a table of values below its key, and the other way round."""
+    merged: Layer = {}
+    for layer in layers:
+        for keys, setting in layer.items():
+            for other in [o for o in merged if o[: len(keys)] == keys or keys[: len(o)] == o]:
+                del merged[other]
+            merged[keys] = setting
+    return merged
+
+
+def nest(layer: Layer) -> dict[str, Any]:
+    """The flat map as nested tables."""
+    tables: dict[str, Any] = {}
+    for keys, setting in layer.items():
+        table = tables
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+        table[keys[-1]] = setting.value
+    return tables
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith("--") and not _NUMBER.fullmatch(text)
+
+
+def _flatten(value: Any, keys: Path_) -> Iterable[tuple[Path_, Any]]:
+    if isinstance(value, dict) and (value or not keys):
+        for key, inner in value.items():
+            yield from _flatten(inner, (*keys, key))
+    else:
+        yield keys, value
+
+
+def _from_text(keys: Path_, text: str, origin: str) -> Layer:
+    value = _parse(text, origin)
+    return {
+        inner: Setting(leaf, origin, Path.cwd(), text if inner == keys else None)
+        for inner, leaf in _flatten(value, keys)
+    }
+
+
+def _parse(text: str, origin: str) -> Any:
+    """What the text most likely means; a key that holds a string takes the text itself later."""
+    word = text.strip()
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if word in ("None", "null"):
+        return None
+    if _NUMBER.fullmatch(word):
+        return float(word) if any(sign in word.lower() for sign in ".e") else int(word)
+    if word[:1] in ("[", "{"):
+        try:
+            return json.loads(word)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{origin}: {word!r} is not valid JSON: {error}") from None
+    return text

@@ -1,0 +1,111 @@
+"""One `run.toml` and what stands above it, resolved: arguments, environment, file, defaults, in this order."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from headrace.config.errors import Explainer
+from headrace.config.layers import Layer, Setting, merge, nest, read_arguments, read_environment, read_file
+from headrace.config.lines import KeyPath
+from headrace.config.schema import RunFile
+from wire.errors import ConfigError
+
+_STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
+DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A valid config, and where each of its values was given."""
+
+    config: RunFile
+    file: str
+    layer: Layer
+
+    def place(self, *keys: str) -> str:
+        """Where the value was given: `run.toml:12: [data] path`; for a default just the key."""
+        name = f"[{'.'.join(keys[:-1])}] {keys[-1]}"
+        setting = _nearest(self.layer, keys)
+        return f"{setting.origin}: {name}" if setting else f"{name} (default)"
+
+
+def resolve(
+    file: Path | None, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Resolved:
+    """The resolved config. Raises ConfigError with one line an error, each naming its place."""
+    text = str(file) if file else "arguments"
+    from_file, lines = read_file(file) if file else ({}, {})
+    layer = merge([from_file, read_environment(environment or {}), read_arguments(arguments)])
+    config = _validate(layer, lines, text)
+    return Resolved(_absolute(config, layer), text, layer)
+
+
+def _validate(layer: Layer, lines: dict[KeyPath, int], file: str) -> RunFile:
+    """Strict, as the types in a TOML file are explicit; text from arguments becomes what its key wants."""
+    try:
+        return RunFile.model_validate_json(json.dumps(nest(layer)), strict=True)
+    except ValidationError as error:
+        as_text = _with_text(layer, error)
+        if as_text is not None:
+            return _validate(as_text, lines, file)
+        raise ConfigError("\n".join(Explainer(RunFile, layer, lines, file).explain(error))) from None
+
+
+def _with_text(layer: Layer, error: ValidationError) -> Layer | None:
+    """The layer with the raw text where an argument was taken for a number but the key holds a string."""
+    changed = dict(layer)
+    for detail in error.errors():
+        keys = tuple(str(part) for part in detail["loc"])
+        setting = next((layer[k] for k in (keys, keys[:-1]) if k in layer), None)
+        if setting and detail["type"] in _STRING_ERRORS and setting.text is not None:
+            found = keys if keys in layer else keys[:-1]
+            if setting.value != setting.text:
+                changed[found] = Setting(setting.text, setting.origin, setting.base, setting.text)
+    return changed if changed != layer else None
+
+
+def _absolute(config: RunFile, layer: Layer) -> RunFile:
+    """Relative paths become absolute: those of a file start at its folder, others at the working directory."""
+    tables = config.model_dump(mode="python", serialize_as_any=True)
+    tables = _walk(tables, (), layer)
+    for key in ("path", "eval_path"):
+        tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
+    return RunFile.model_validate(tables)
+
+
+def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
+    if isinstance(value, Path):
+        return _join(_base(layer, keys), value)
+    if isinstance(value, dict):
+        return {key: _walk(inner, (*keys, str(key)), layer) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_walk(inner, keys, layer) for inner in value)
+    return value
+
+
+def _data_path(text: str, base: Path) -> str:
+    """A file's path, absolute; the id of a dataset stays as it is."""
+    looks_like_file = text.endswith(DATA_SUFFIXES) or text.startswith((".", "/", "~"))
+    if text and (looks_like_file or _join(base, Path(text)).exists()):
+        return str(_join(base, Path(text)))
+    return text
+
+
+def _join(base: Path, path: Path) -> Path:
+    return Path((base / path.expanduser()).as_posix()).resolve() if path.parts else path
+
+
+def _base(layer: Layer, keys: Sequence[str]) -> Path:
+    setting = _nearest(layer, keys)
+    return setting.base if setting else Path.cwd()
+
+
+def _nearest(layer: Layer, keys: Sequence[str]) -> Setting | None:
+    for length in range(len(keys), 0, -1):
+        if tuple(keys[:length]) in layer:
+            return layer[tuple(keys[:length])]
+    return None

@@ -1,0 +1,1 @@
+"""From a file of prompts to the rendered and tokenized `prompts.parquet`."""

@@ -1,0 +1,182 @@
+"""The whole preparation: rows -> prompts -> token ids -> held-out split -> two parquet files."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from headrace.data.presets import Prompt, prompt_of
+from headrace.data.render import Rendered, Renderer, load_tokenizer
+from headrace.data.rows import read_rows
+from headrace.data.settings import DataTable
+from wire.errors import DataError
+
+_ERRORS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """What was prepared, for the user to see."""
+
+    prompts: int
+    eval_prompts: int
+    dropped_overlong: int
+    dropped_duplicates: int
+    """Training prompts that are also held out."""
+    longest_prompt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the model and the run allow."""
+
+    max_prompt_tokens: int
+    vocab_size: int
+    seed: int
+
+
+def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> PreparedData:
+    """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
+    rows = _prompts(table, table.path, table.split, limit=table.limit)
+    renderer = Renderer(load_tokenizer(model, vocab_size=limits.vocab_size), table)
+    train, dropped = _within(renderer.render(rows), table, limits)
+    held_out: list[Rendered] = []
+    duplicates = 0
+    if table.eval_path or table.eval_split:
+        other = _prompts(table, table.eval_path or table.path, table.eval_split or table.split, limit=table.eval_size)
+        held_out, more = _within(renderer.render(other), table, limits)
+        dropped += more
+    elif table.eval_size:
+        held_out, train, duplicates = _split(train, table.eval_size, limits.seed)
+    if not train:
+        raise DataError(f"{table.path}: no prompt is left to train on")
+    _write(out / "prompts.parquet", _with_ids(train))
+    _write(out / "eval.parquet", _with_ids(held_out))
+    longest = max(len(one.token_ids) for one in (*train, *held_out))
+    return PreparedData(len(train), len(held_out), dropped, duplicates, longest)
+
+
+def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:
+    prompts: list[Prompt] = []
+    errors: list[str] = []
+    for row in read_rows(path, subset=table.subset, split=split):
+        if limit and len(prompts) + len(errors) >= limit:
+            break
+        try:
+            if isinstance(row, DataError):
+                raise row
+            prompts.append(prompt_of(row, table))
+        except DataError as error:
+            errors.append(str(error))
+    errors += _duplicate_ids(prompts) + _missing_answers(prompts)
+    _raise(errors)
+    if not prompts:
+        raise DataError(f"{path}: there are no rows")
+    return prompts
+
+
+def _raise(errors: Sequence[str]) -> None:
+    if errors:
+        more = len(errors) - _ERRORS_SHOWN
+        raise DataError("\n".join(errors[:_ERRORS_SHOWN]) + (f"\n... and {more} more" if more > 0 else ""))
+
+
+def _duplicate_ids(prompts: Sequence[Prompt]) -> list[str]:
+    seen: dict[str, str] = {}
+    errors: list[str] = []
+    for prompt in prompts:
+        if prompt.given_id is None:
+            continue
+        first = seen.setdefault(prompt.given_id, prompt.place)
+        if first != prompt.place:
+            errors.append(f'{prompt.place}: id "{prompt.given_id}" was already given at {first}')
+    return errors
+
+
+def _missing_answers(prompts: Sequence[Prompt]) -> list[str]:
+    """An answer may be absent everywhere (a reward may need none), but not here and there."""
+    without = [prompt for prompt in prompts if prompt.columns.get("answer") is None]
+    if len(without) == len(prompts):
+        return []
+    return [f'{prompt.place}: column "answer" is missing or empty, though other rows have it' for prompt in without]
+
+
+def _within(rendered: list[Rendered], table: DataTable, limits: Limits) -> tuple[list[Rendered], int]:
+    """Without prompts over the limit, and how many those were. Raises DataError if they may not be dropped."""
+    limit = limits.max_prompt_tokens
+    fitting = [one for one in rendered if len(one.token_ids) <= limit]
+    if table.overlong == "error":
+        _raise(
+            [
+                f"{one.prompt.place}: the prompt has {len(one.token_ids)} tokens, but at most {limit} fit "
+                '(context less rollout.sampling.max_tokens, or data.max_prompt_tokens); data.overlong = "drop" skips it'
+                for one in rendered
+                if len(one.token_ids) > limit
+            ]
+        )
+    return fitting, len(rendered) - len(fitting)
+
+
+def _split(rows: list[Rendered], size: int, seed: int) -> tuple[list[Rendered], list[Rendered], int]:
+    """Held-out rows, training rows, and how many were removed from training because their prompt is held out.
+
+    A row's rank depends on seed and content alone: reordering the file changes nothing.
+    """
+    contents = {_digest(one.token_ids): one for one in reversed(rows)}
+    if size >= len(contents):
+        raise DataError(
+            f"data.eval_size = {size} leaves nothing to train on: there are {len(contents)} different prompts"
+        )
+    chosen = set(sorted(contents, key=lambda content: hashlib.sha256(f"{seed}|{content}".encode()).digest())[:size])
+    keys = [_digest(one.token_ids) for one in rows]
+    held_out = [one for key, one in zip(keys, rows, strict=True) if key in chosen and contents[key] is one]
+    train = [one for key, one in zip(keys, rows, strict=True) if key not in chosen]
+    return held_out, train, len(rows) - len(held_out) - len(train)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
+    """Given ids, else content hashes; a hash met again gets a number behind it."""
+    seen: dict[str, int] = {}
+    named: list[tuple[str, Rendered]] = []
+    for one in rows:
+        name = one.prompt.given_id
+        if name is None:
+            name = _digest([one.token_ids, dict(one.prompt.columns)])
+            seen[name] = seen.get(name, 0) + 1
+            name += f"-{seen[name]}" if seen[name] > 1 else ""
+        named.append((name, one))
+    return named
+
+
+def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
+    """Whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(
+        {
+            "sample_id": pa.array([name for name, _ in rows], pa.string()),
+            "token_ids": pa.array([one.token_ids for _, one in rows], pa.list_(pa.int32())),
+            "text": pa.array([one.text for _, one in rows], pa.string()),
+            "columns": pa.array([json.dumps(dict(one.prompt.columns)) for _, one in rows], pa.string()),
+        }
+    )
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(table, aside)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def as_json(data: PreparedData) -> str:
+    """For the process that asked for the preparation."""
+    return json.dumps(asdict(data))

@@ -1,0 +1,139 @@
+"""What the rows of each preset look like, and one row turned into a prompt with its reward columns.
+
+The presets follow TRL (`prompt` and free columns), verl (`prompt` as messages, `reward_model.ground_truth`),
+OpenRLHF (`input`, `label`) and chat logs (`messages`, whose last answer is the reference).
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.data.rows import Row
+from headrace.data.settings import DataTable
+from wire.errors import DataError
+
+Message = dict[str, Any]
+
+PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "plain": {"prompt": ("prompt",), "answer": ("answer",)},
+    "trl": {"prompt": ("prompt",), "answer": ("answer", "solution", "ground_truth")},
+    "verl": {"prompt": ("prompt",), "answer": ("reward_model.ground_truth",)},
+    "openrlhf": {"prompt": ("input",), "answer": ("label",)},
+    "messages": {"prompt": ("messages",), "answer": ("answer",)},
+}
+"""Columns tried for each role, first found first taken; `id` is always tried for the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One row, understood."""
+
+    place: str
+    content: str | tuple[Message, ...]
+    """Text, or messages for the chat template."""
+    columns: Mapping[str, Any]
+    """What the reward sees: JSON values."""
+    given_id: str | None
+
+
+def prompt_of(row: Row, table: DataTable) -> Prompt:
+    """Raises DataError naming place and column."""
+    source, value = _find(row, "prompt", table)
+    content = _content(row, source, value)
+    columns = _extra_columns(row, without=source.partition(".")[0])
+    if isinstance(content, tuple) and content[-1]["role"] == "assistant":
+        columns.setdefault("answer", content[-1]["content"])
+        content = content[:-1]
+        if not content:
+            raise DataError(f'{row.place}: column "{source}": there is nothing before the answer')
+    for role in dict.fromkeys((*table.columns, "answer")):
+        if role in ("prompt", "id"):
+            continue
+        found, inner = _find(row, role, table)
+        if found:
+            columns[role] = _plain(row, found, inner)
+    found, given = _find(row, "id", table)
+    if found and not isinstance(given, str | int):
+        raise DataError(f'{row.place}: column "{found}": an id must be text or an integer, not {_kind(given)}')
+    return Prompt(row.place, content, columns, str(given) if found else None)
+
+
+def _find(row: Row, role: str, table: DataTable) -> tuple[str, Any]:
+    """Name and value of the role's column; an empty name if an optional one is absent."""
+    mapped = table.columns.get(role)
+    candidates = (mapped,) if mapped else PRESETS[table.preset].get(role, (role,))
+    for name in candidates:
+        value = _look(row.values, name)
+        if value is not None:
+            return name, value
+    if mapped or role == "prompt":
+        have = ", ".join(row.values) or "none"
+        missing = candidates[0]
+        if _look(row.values, missing, default=...) is None:
+            raise DataError(f'{row.place}: column "{missing}" ({role}) is empty')
+        hint = "" if mapped else f"; name it with [data.columns] {role} = ..."
+        raise DataError(f'{row.place}: there is no column "{missing}" ({role}); the row has: {have}{hint}')
+    return "", None
+
+
+def _look(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """The value of a column; `a.b` is a column of that name, else `b` within `a`."""
+    if name in values:
+        return values[name]
+    head, dot, tail = name.partition(".")
+    inner = values.get(head)
+    if isinstance(inner, str) and dot and inner[:1] == "{":
+        try:
+            inner = json.loads(inner)
+        except json.JSONDecodeError:
+            return default
+    return _look(inner, tail, default) if dot and isinstance(inner, dict) else default
+
+
+def _content(row: Row, source: str, value: Any) -> str | tuple[Message, ...]:
+    if isinstance(value, str):
+        if not value:
+            raise DataError(f'{row.place}: column "{source}": the prompt is empty')
+        return value
+    if not isinstance(value, list) or not value:
+        raise DataError(
+            f'{row.place}: column "{source}": a prompt must be text or a list of messages, not {_kind(value)}'
+        )
+    for message in value:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise DataError(f'{row.place}: column "{source}": each message needs a "role" and a "content"')
+    return tuple({key: inner for key, inner in message.items() if inner is not None} for message in value)
+
+
+def _extra_columns(row: Row, *, without: str) -> dict[str, Any]:
+    """All other columns that JSON can hold; those that nobody has asked for and it cannot hold are left out."""
+    columns: dict[str, Any] = {}
+    for key, value in row.values.items():
+        if key != without:
+            with contextlib.suppress(DataError):
+                columns[key] = _plain(row, key, value)
+    return columns
+
+
+def _plain(row: Row, column: str, value: Any) -> Any:
+    """The value as JSON can hold it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(row, column, inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(row, column, inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f'{row.place}: column "{column}": {value} is not a finite number')
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise DataError(f'{row.place}: column "{column}": {_kind(value)} cannot be a reward column')
+
+
+def _kind(value: Any) -> str:
+    return {dict: "an object", list: "an empty list", str: "text", bool: "a boolean", type(None): "nothing"}.get(
+        type(value), f"a {type(value).__name__}"
+    )

@@ -1,0 +1,109 @@
+"""From prompts to token ids, through the model's own tokenizer and chat template. transformers is imported here only."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.data.presets import Prompt
+from headrace.data.settings import DataTable
+from wire.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One prompt as the engine gets it."""
+
+    prompt: Prompt
+    text: str
+    token_ids: list[int]
+
+
+def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
+    """The folder's tokenizer. Raises ConfigError if it does not load or does not fit the model."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the tokenizer in {path} cannot be loaded: {error}") from None
+    if len(tokenizer) > vocab_size:
+        raise ConfigError(
+            f"the tokenizer in {path} has {len(tokenizer)} tokens, the model only {vocab_size}: "
+            "they do not belong together"
+        )
+    loaded: PreTrainedTokenizerBase = tokenizer
+    return loaded
+
+
+class Renderer:
+    """Renders and tokenizes prompts as `[data]` says."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable) -> None:
+        self._tokenizer, self._table = tokenizer, table
+        self._has_template = bool(getattr(tokenizer, "chat_template", None))
+        if table.chat_template == "always" and not self._has_template:
+            raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
+
+    def render(self, prompts: Sequence[Prompt]) -> list[Rendered]:
+        """In order. Raises DataError naming the row."""
+        rendered: list[Rendered] = []
+        for start in range(0, len(prompts), _CHUNK):
+            rendered += self._chunk(prompts[start : start + _CHUNK])
+        return rendered
+
+    def _chunk(self, prompts: Sequence[Prompt]) -> list[Rendered]:
+        templated = [self._uses_template(prompt) for prompt in prompts]
+        texts = [self._text(prompt, use) for prompt, use in zip(prompts, templated, strict=True)]
+        ids: list[list[int]] = [[]] * len(prompts)
+        for use in (False, True):
+            # A template writes its own special tokens; raw text gets those that the tokenizer adds.
+            chosen = [index for index, flag in enumerate(templated) if flag is use]
+            if chosen:
+                encoded: Any = self._tokenizer([texts[index] for index in chosen], add_special_tokens=not use)
+                for index, token_ids in zip(chosen, encoded["input_ids"], strict=True):
+                    ids[index] = list(token_ids)
+        for prompt, token_ids in zip(prompts, ids, strict=True):
+            if not token_ids:
+                raise DataError(f"{prompt.place}: the prompt has no tokens")
+        return [Rendered(*parts) for parts in zip(prompts, texts, ids, strict=True)]
+
+    def _uses_template(self, prompt: Prompt) -> bool:
+        mode = self._table.chat_template
+        if isinstance(prompt.content, tuple):
+            if mode == "never" or not self._has_template:
+                why = '[data] chat_template is "never"' if mode == "never" else "the tokenizer has no chat template"
+                raise DataError(f"{prompt.place}: the prompt is a list of messages, but {why}")
+            return True
+        use = mode == "always" or (mode == "auto" and self._has_template and self._table.preset != "trl")
+        if self._table.system and not use:
+            raise ConfigError("[data] system needs a chat template, and none is used for this data")
+        return use
+
+    def _text(self, prompt: Prompt, templated: bool) -> str:
+        content = prompt.content
+        if not templated:
+            return str(content)
+        messages = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
+        if self._table.system and messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": self._table.system})
+        import jinja2
+
+        try:
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except (jinja2.TemplateError, TypeError, KeyError) as error:
+            raise DataError(f"{prompt.place}: the chat template refuses the prompt: {error}") from None
+        return str(text)
+
+
+def quiet() -> None:
+    """No progress bars, warnings about missing frameworks or thread pools in the preparation."""
+    os.environ.update(
+        TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false", HF_DATASETS_DISABLE_PROGRESS_BARS="1"
+    )

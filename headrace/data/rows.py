@@ -1,0 +1,93 @@
+"""Reads rows from JSONL, JSON, parquet or a `datasets` id; each row knows the place an error would name."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config.resolve import DATA_SUFFIXES
+from wire.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as it was found."""
+
+    place: str
+    """`train.jsonl:17` or `train.parquet: row 16` (rows count from 0, lines from 1)."""
+    values: dict[str, Any]
+
+
+def read_rows(path: str, *, subset: str, split: str) -> Iterator[Row | DataError]:
+    """The rows in order; a row that cannot be read comes as an error. Raises DataError if nothing can be read."""
+    if not path.endswith(DATA_SUFFIXES) and not Path(path).exists():
+        return _dataset(path, subset, split)
+    file = Path(path)
+    if not file.exists():
+        raise DataError(f"{path}: there is no such file")
+    if file.is_dir():
+        raise DataError(f"{path}: is a folder; give a .jsonl, .json or .parquet file, or a `datasets` id")
+    if file.suffix == ".parquet":
+        return _parquet(file)
+    return _json(file)
+
+
+def _json(file: Path) -> Iterator[Row | DataError]:
+    data = file.read_bytes()
+    if file.suffix == ".json" and data.lstrip()[:1] == b"[":
+        return _json_array(file, data)
+    return _json_lines(file, data)
+
+
+def _json_array(file: Path, data: bytes) -> Iterator[Row | DataError]:
+    try:
+        rows = json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{file.name}: not valid JSON: {error}") from None
+    for index, values in enumerate(rows):
+        yield _row(f"{file.name}: row {index}", values)
+
+
+def _json_lines(file: Path, data: bytes) -> Iterator[Row | DataError]:
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{file.name}:{number}"
+        try:
+            values = json.loads(line)
+        except UnicodeDecodeError as error:
+            yield DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}")
+        except json.JSONDecodeError as error:
+            yield DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}")
+        else:
+            yield _row(place, values)
+
+
+def _row(place: str, values: Any) -> Row | DataError:
+    if not isinstance(values, dict):
+        return DataError(f"{place}: must be an object with named columns, not {type(values).__name__}")
+    return Row(place, values)
+
+
+def _parquet(file: Path) -> Iterator[Row | DataError]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file}: not a readable parquet file: {error}") from None
+    return (Row(f"{file.name}: row {index}", values) for index, values in enumerate(table.to_pylist()))
+
+
+def _dataset(name: str, subset: str, split: str) -> Iterator[Row | DataError]:
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(name, subset or None, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{name}: there is no such file, and as the id of a dataset it cannot be loaded: {error}"
+        ) from None
+    return (Row(f"{name}[{split}]: row {index}", dict(values)) for index, values in enumerate(rows))

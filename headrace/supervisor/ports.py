@@ -1,0 +1,65 @@
+"""Loopback ports for the services: free ones are picked, taken ones refused before anything starts."""
+
+import random
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from wire.errors import ConfigError
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_000
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Nobody listens on the port."""
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are still in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def check_free(wanted: Iterable[tuple[int, str]], host: str = "127.0.0.1") -> None:
+    """Raises ConfigError naming port and key of each (port, place) that is taken, or wanted twice."""
+    errors: list[str] = []
+    seen: dict[int, str] = {}
+    for port, place in wanted:
+        if port in seen:
+            errors.append(f"{place} = {port}: the same port as {seen[port]}")
+        elif not is_free(port, host):
+            errors.append(
+                f"{place} = {port}: the port is in use by another process; choose another, or 0 for a free one"
+            )
+        seen[port] = place
+    if errors:
+        raise ConfigError("\n".join(errors))
+
+
+def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1") -> list[int]:
+    """Free ports below the range from which the kernel takes those of outgoing connections.
+
+    A service that is restarted needs its port again, and no client may have got it meanwhile.
+    """
+    highest = _first_ephemeral() - 1
+    used = set(taken)
+    ports: list[int] = []
+    for port in random.sample(range(_LOWEST, highest), min(highest - _LOWEST, 5000)):
+        if len(ports) == count:
+            break
+        if port not in used and is_free(port, host):
+            ports.append(port)
+    if len(ports) < count:
+        raise ConfigError(f"only {len(ports)} of {count} free ports were found on {host}")
+    return ports
+
+
+def _first_ephemeral() -> int:
+    try:
+        first = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+    return first if first > _LOWEST + 5000 else 32_768

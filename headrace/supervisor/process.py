@@ -1,0 +1,116 @@
+"""One child process: its own log, its own process group, dead with the supervisor."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wire.errors import WaitTimeoutError
+from wire.lifecycle import die_with_parent, wait_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlan:
+    """How to start one process and how to see that it is ready."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    grpc_port: int = 0
+    http_port: int = 0
+    """`/readyz` is polled there; 0 = readiness is not asked."""
+    extra: dict[str, str] = field(default_factory=dict)
+    """Further fields of the pid file."""
+
+
+class Child:
+    """One life of a process."""
+
+    def __init__(self, plan: ProcessPlan, process: asyncio.subprocess.Process) -> None:
+        self.plan = plan
+        self._process = process
+
+    @classmethod
+    async def spawn(cls, plan: ProcessPlan, run_dir: Path) -> "Child":
+        """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
+        log = os.open(run_dir / "logs" / f"{plan.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *plan.argv,
+                env=plan.env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C in the terminal is for the supervisor; it decides who stops when.
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        finally:
+            os.close(log)
+        child = cls(plan, process)
+        child._write_pid_file(run_dir)
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative after a signal."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """Its exit status."""
+        return await self._process.wait()
+
+    async def terminate(self, grace_s: float) -> None:
+        """SIGTERM, after the grace SIGKILL, and SIGKILL for whatever it left behind in its process group."""
+        self._signal(signal.SIGTERM)
+        try:
+            await wait_for(self.wait(), grace_s, f"{self.plan.name} to stop")
+        except WaitTimeoutError:
+            pass
+        finally:
+            self.kill()
+        await wait_for(self.wait(), 10.0, f"{self.plan.name} to die")
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group, dead leader or not."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _write_pid_file(self, run_dir: Path) -> None:
+        content = {
+            "pid": self.pid,
+            "grpc_port": self.plan.grpc_port,
+            "http_port": self.plan.http_port,
+            **self.plan.extra,
+        }
+        write_atomically(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    aside.rename(path)
+
+
+def log_tail(path: Path, lines: int = 8) -> str:
+    """The end of a log, for an error message."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 20_000))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

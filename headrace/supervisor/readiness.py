@@ -1,0 +1,50 @@
+"""Asks a child's HTTP face: ready yet, and what does the orchestrator say of the run."""
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+
+from wire.errors import TransientError, WaitTimeoutError
+
+_POLL_S = 0.1
+
+
+class Faces:
+    """One HTTP client for all children on this machine."""
+
+    def __init__(self) -> None:
+        # trust_env: a proxy of the environment is not for loopback.
+        self._http = httpx.AsyncClient(timeout=5.0, trust_env=False)
+
+    async def wait_until_ready(self, name: str, port: int, seconds: float) -> None:
+        """Returns when `/readyz` says 200. Raises WaitTimeoutError with the last reason."""
+        end = time.monotonic() + seconds
+        reason = "it does not answer"
+        while time.monotonic() < end:
+            try:
+                answer = await self._http.get(f"http://127.0.0.1:{port}/readyz")
+                if answer.status_code == 200:
+                    return
+                reason = str(answer.json().get("reason", answer.status_code))
+            except (httpx.HTTPError, ValueError):
+                pass
+            await asyncio.sleep(_POLL_S)
+        raise WaitTimeoutError(f"{name} to become ready ({reason})", seconds)
+
+    async def status(self, port: int) -> dict[str, Any]:
+        """The orchestrator's status. Raises TransientError while it does not answer."""
+        try:
+            answer = await self._http.get(f"http://127.0.0.1:{port}/api/status")
+            answer.raise_for_status()
+            status = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise TransientError(f"the orchestrator does not answer: {error}") from error
+        if not isinstance(status, dict):
+            raise TransientError("the orchestrator's status is not an object")
+        return status
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._http.aclose()
