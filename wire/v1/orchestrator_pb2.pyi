@@ -308,8 +308,11 @@ Global___ReportProgressRequest: _TypeAlias = ReportProgressRequest  # noqa: Y015
 class ReportProgressResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     EVALUATING_FIELD_NUMBER: _builtins.int
+    unknown: _builtins.bool
+    """This orchestrator does not know the caller (it lost its state): register again, then repeat the report."""
     fenced: _builtins.bool
     """A higher incarnation exists: the caller must stop."""
     evaluating: _builtins.bool
@@ -317,12 +320,13 @@ class ReportProgressResponse(_message.Message):
     def __init__(
         self,
         *,
+        unknown: _builtins.bool = ...,
         fenced: _builtins.bool = ...,
         evaluating: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluating", b"evaluating", "fenced", b"fenced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluating", b"evaluating", "fenced", b"fenced", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

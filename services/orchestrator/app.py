@@ -1,0 +1,75 @@
+"""Wires the orchestrator up."""
+
+import asyncio
+import secrets
+
+from services.orchestrator.evaluation import Evaluation
+from services.orchestrator.issuer import Issuer
+from services.orchestrator.joiners import Joiners
+from services.orchestrator.peers import Peers
+from services.orchestrator.prompt_stream import PromptStream
+from services.orchestrator.prompts import read_prompts
+from services.orchestrator.publication import Publisher
+from services.orchestrator.registry import Registry
+from services.orchestrator.run import Run, keep_house
+from services.orchestrator.run_state import RunState
+from services.orchestrator.service import SERVICE_NAME, OrchestratorServicer, rest_app
+from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.status import Status
+from services.orchestrator.store import Store
+from wire.events import EventLog
+from wire.http import serve_http
+from wire.lifecycle import Shutdown
+from wire.rpc import serve as serve_rpc
+from wire.streams.redis import RedisBroker
+from wire.telemetry import get_logger
+
+log = get_logger("orchestrator")
+
+
+async def serve(settings: OrchestratorSettings) -> int:
+    """Runs until SIGTERM or SIGINT; returns the exit code."""
+    shutdown = Shutdown()
+    shutdown.install(asyncio.get_running_loop())
+    rows = read_prompts(settings.run_dir / "prompts.parquet")
+    held_out_path = settings.run_dir / "eval.parquet"
+    held_out = read_prompts(held_out_path) if held_out_path.exists() else []
+    broker = RedisBroker(settings.broker.url, settings.run.id)
+    await broker.check(settings.broker.connect_timeout_s)
+    store = Store(settings.run_dir / "state.sqlite")
+    events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
+    state = RunState(store, max_steps=settings.run.max_steps)
+    registry = Registry(settings.orchestrator.replica_lease_s)
+    peers = Peers()
+    prompts = PromptStream(broker, store)
+    issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events)
+    publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
+    evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
+    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events)
+    status = Status(store, state, registry, issuer, publisher, evaluation)
+    servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
+    http = await serve_http(rest_app(run, status), settings.host, settings.http_port)
+    log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
+    loops = [
+        issuer.run(),
+        Joiners(state, registry, publisher).run(),
+        keep_house(broker, status, registry, settings.orchestrator.trim_s),
+        shutdown.event.wait(),
+    ]
+    if evaluation is not None:
+        loops.append(evaluation.consume(shutdown.event))
+    tasks = [asyncio.ensure_future(loop) for loop in loops]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    run.stop()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await rpc.stop()
+    await http.stop()
+    await peers.close()
+    await broker.close()
+    store.close()
+    for task in done:
+        task.result()
+    return 0

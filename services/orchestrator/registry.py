@@ -1,0 +1,95 @@
+"""Who is alive: replicas with leases on a monotonic clock. Pure but for the clock value passed in."""
+
+from dataclasses import dataclass, replace
+
+from wire.contracts import PolicyVersion
+from wire.v1 import orchestrator_pb2 as pb
+
+STATE_NAMES: dict[int, str] = {
+    int(number): name.removeprefix("REPLICA_STATE_").lower() for name, number in pb.ReplicaState.items()
+}
+PUBLISHABLE = frozenset(
+    {
+        pb.REPLICA_STATE_PENDING_WEIGHTS,
+        pb.REPLICA_STATE_SERVING,
+        pb.REPLICA_STATE_UPDATING,
+        pb.REPLICA_STATE_QUARANTINED,
+    }
+)
+"""States in which a replica takes part in a publication."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What the orchestrator knows of one replica. Times are monotonic seconds."""
+
+    replica_id: str
+    boot_id: str
+    address: str
+    engine: str
+    state: int
+    version: PolicyVersion
+    seen: float
+    in_flight_groups: int = 0
+    in_flight_rollouts: int = 0
+    waiting_share: float = 0.0
+    waiting_for: str = ""
+    generated_tokens: int = 0
+    tokens_per_second: float = 0.0
+
+
+class Registry:
+    """The table of replicas."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._replicas: dict[str, Replica] = {}
+
+    def register(self, request: pb.RegisterReplicaRequest, now: float) -> None:
+        """Takes a replica in; a new boot of a known one replaces it."""
+        self._replicas[request.replica_id] = Replica(
+            replica_id=request.replica_id,
+            boot_id=request.boot_id,
+            address=request.address,
+            engine=request.engine,
+            state=pb.REPLICA_STATE_STARTING,
+            version=PolicyVersion(incarnation=0, version=0),
+            seen=now,
+        )
+
+    def heartbeat(self, beat: pb.HeartbeatRequest, now: float) -> bool:
+        """Renews a lease; False if this boot of the replica is unknown and must register."""
+        known = self._replicas.get(beat.replica_id)
+        if known is None or known.boot_id != beat.boot_id:
+            return False
+        seconds = now - known.seen
+        tokens = beat.generated_tokens - known.generated_tokens
+        rate = tokens / seconds if seconds > 0 and tokens >= 0 else 0.0
+        self._replicas[beat.replica_id] = replace(
+            known,
+            state=beat.state,
+            version=PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version),
+            seen=now,
+            in_flight_groups=beat.in_flight_groups,
+            in_flight_rollouts=beat.in_flight_rollouts,
+            waiting_share=beat.waiting_share,
+            waiting_for=beat.waiting_for,
+            generated_tokens=beat.generated_tokens,
+            tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,
+        )
+        return True
+
+    def committed(self, replica_id: str, version: PolicyVersion) -> None:
+        """Notes a commit at once, not with the next heartbeat."""
+        known = self._replicas[replica_id]
+        self._replicas[replica_id] = replace(known, version=version, state=pb.REPLICA_STATE_SERVING)
+
+    def alive(self, now: float) -> list[Replica]:
+        """Replicas with a live lease that are not on their way out, by id."""
+        gone = (pb.REPLICA_STATE_GONE, pb.REPLICA_STATE_DRAINING)
+        living = [r for r in self._replicas.values() if now - r.seen <= self.lease_s and r.state not in gone]
+        return sorted(living, key=lambda r: r.replica_id)
+
+    def members(self, now: float) -> list[Replica]:
+        """Replicas that a publication of the current version addresses."""
+        return [replica for replica in self.alive(now) if replica.state in PUBLISHABLE]

@@ -1,0 +1,131 @@
+"""The run as a whole: what follows a publication, when it ends, and the housekeeping beside it."""
+
+import asyncio
+import time
+from collections import Counter
+
+from services.orchestrator import metrics
+from services.orchestrator.evaluation import Evaluation
+from services.orchestrator.issuer import Issuer
+from services.orchestrator.publication import Publisher
+from services.orchestrator.registry import STATE_NAMES, Registry
+from services.orchestrator.run_state import RunPhase, RunState
+from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.status import Status
+from services.orchestrator.store import Store
+from wire.contracts import DropReason, group_id
+from wire.errors import TransientError
+from wire.events import EventLog
+from wire.streams import Broker, StreamName
+from wire.telemetry import get_logger
+from wire.v1 import orchestrator_pb2 as pb
+
+log = get_logger("orchestrator.run")
+
+
+class Run:
+    """What the servicer delegates to."""
+
+    def __init__(
+        self,
+        settings: OrchestratorSettings,
+        store: Store,
+        state: RunState,
+        registry: Registry,
+        issuer: Issuer,
+        publisher: Publisher,
+        evaluation: Evaluation | None,
+        events: EventLog,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self.state = state
+        self.registry = registry
+        self.issuer = issuer
+        self.publisher = publisher
+        self.evaluation = evaluation
+        self._events = events
+
+    async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
+        """A new life of the trainer: whatever the last one was publishing is void."""
+        self.publisher.supersede()
+        return await self.state.register_trainer(request)
+
+    async def report(self, request: pb.ReportProgressRequest) -> pb.ReportProgressResponse:
+        """Takes a report in; when the trainer has finished, the run ends with its last evaluation."""
+        if request.incarnation > self.state.incarnation or not self.state.trainer.boot_id:
+            return pb.ReportProgressResponse(unknown=True)
+        if request.incarnation < self.state.incarnation:
+            return pb.ReportProgressResponse(fenced=True)
+        await self.state.report(request)
+        published = self.state.publication
+        if published and not self.publisher.busy and published.version == request.version:
+            self._evaluate_if_due(request.version)  # This process was restarted before it was done.
+        evaluating = self.evaluation is not None and (
+            self.evaluation.running or self.evaluation.due(self.state.version, self.state.max_steps)
+        )
+        if request.finished and not evaluating:
+            self.end()
+        return pb.ReportProgressResponse(evaluating=evaluating)
+
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        """Publishes a version, after the evaluation of the one before it."""
+        self.state.fence(request.incarnation)
+        if self.evaluation is not None and request.version > self.evaluation.version:
+            await self.evaluation.finished()
+        self.state.remember_publication(request)
+        response = await self.publisher.publish(request)
+        self._evaluate_if_due(request.version)
+        await self.state.notify()
+        return response
+
+    def _evaluate_if_due(self, version: int) -> None:
+        if self.evaluation is not None and self.evaluation.due(version, self.state.max_steps):
+            self.evaluation.start(version)
+
+    def end(self) -> None:
+        """All steps are done: whatever is still open will never be trained."""
+        if self.state.phase is RunPhase.FINISHED:
+            return
+        left = self._store.open_groups()
+        self._store.end((group.group_index, 0, DropReason.RUN_ENDED) for group in left)
+        names = [group_id(self._settings.run.id, group.group_index) for group in left]
+        self._events.append("run_ended", version=self.state.version, open_groups=names)
+        self.state.phase = RunPhase.FINISHED
+        log.info("run_ended", version=self.state.version, open_groups=len(names))
+
+    def stop(self) -> None:
+        """The process is asked to stop before the end: open groups stay open."""
+        if self.state.phase is not RunPhase.FINISHED:
+            left = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
+            self._events.append("run_stopped", version=self.state.version, open_groups=left)
+
+
+async def keep_house(broker: Broker, status: Status, registry: Registry, trim_s: float) -> None:
+    """Trims what is acked and refreshes gauges, forever."""
+    trimmed = time.monotonic()
+    while True:
+        begin = time.monotonic()
+        await asyncio.sleep(1.0)
+        metrics.EVENT_LOOP_LAG.set(max(0.0, time.monotonic() - begin - 1.0))
+        states = Counter(STATE_NAMES[replica.state] for replica in registry.alive(time.monotonic()))
+        for name in STATE_NAMES.values():
+            metrics.REPLICAS.labels(name).set(states[name])
+        try:
+            await _look_at_streams(broker, status)
+            if time.monotonic() - trimmed > trim_s:
+                trimmed = time.monotonic()
+                for stream in StreamName:
+                    if stream is not StreamName.DEAD:
+                        await broker.trim(stream)
+        except TransientError as error:
+            log.warning("broker_away", error=str(error))
+
+
+async def _look_at_streams(broker: Broker, status: Status) -> None:
+    for stream in StreamName:
+        stats = await broker.stats(stream)
+        status.streams[str(stream)] = stats
+        metrics.STREAM_LENGTH.labels(stream).set(stats.length)
+        metrics.STREAM_PENDING.labels(stream).set(stats.pending)
+        metrics.STREAM_OLDEST.labels(stream).set(stats.oldest_pending_s)

@@ -1,0 +1,116 @@
+"""What the run is at now: its trainer, its version, its state in one word. Durable through the store."""
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from services.orchestrator import metrics
+from services.orchestrator.store import Store
+from wire.contracts import PolicyVersion
+from wire.errors import FencedError
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, orchestrator_pb2
+
+log = get_logger("orchestrator.run")
+
+
+class RunPhase(StrEnum):
+    """The run in one word."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class TrainerView:
+    """What the trainer last said of itself."""
+
+    address: str = ""
+    boot_id: str = ""
+    waiting_for: str = ""
+    waiting_share: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    finished: bool = False
+
+
+class RunState:
+    """Fences zombies, takes fates in, and wakes whoever waits for a change (`changed`)."""
+
+    def __init__(self, store: Store, *, max_steps: int) -> None:
+        self._store = store
+        self.max_steps = max_steps
+        self.phase = RunPhase.STARTING
+        self.reason = ""
+        self.trainer = TrainerView()
+        self.changed = asyncio.Condition()
+        self.incarnation = store.get_int("incarnation")
+        self.version = store.get_int("version")
+        self.trainer.address = (store.get("trainer_address") or b"").decode()
+        self.trainer.boot_id = (store.get("trainer_boot_id") or b"").decode()
+        self.publication = self._stored_publication()
+        """The newest version that was asked to be published; joiners get it."""
+
+    def _stored_publication(self) -> orchestrator_pb2.PublishRequest | None:
+        data = self._store.get("publication")
+        return orchestrator_pb2.PublishRequest.FromString(data) if data else None
+
+    @property
+    def policy_version(self) -> PolicyVersion:
+        """Version of the trainer's weights on the wire."""
+        return PolicyVersion(incarnation=self.incarnation, version=self.version)
+
+    async def register_trainer(self, request: orchestrator_pb2.RegisterTrainerRequest) -> int:
+        """Numbers a new life of the trainer and takes over its fates. A repeated call of one boot keeps its number."""
+        if request.boot_id != self.trainer.boot_id or self.incarnation <= request.journaled_incarnation:
+            self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
+        self._store.set_int("incarnation", self.incarnation)
+        self.trainer = TrainerView(address=request.address, boot_id=request.boot_id)
+        self._store.set("trainer_address", request.address.encode())
+        self._store.set("trainer_boot_id", request.boot_id.encode())
+        log.info("trainer_registered", incarnation=self.incarnation, version=request.version)
+        self._set_version(request.version)
+        self.take_fates(request.fates)
+        self.phase = RunPhase.RUNNING
+        await self.notify()
+        return self.incarnation
+
+    async def report(self, request: orchestrator_pb2.ReportProgressRequest) -> None:
+        """Takes a trainer's report in; raises FencedError for a lower incarnation."""
+        self.fence(request.incarnation)
+        self.take_fates(request.fates)
+        self._set_version(request.version)
+        self.trainer.waiting_for = request.waiting_for
+        self.trainer.waiting_share = request.waiting_share
+        self.trainer.finished = request.finished
+        self.trainer.metrics.update(request.metrics)
+        await self.notify()
+
+    def fence(self, incarnation: int) -> None:
+        """Raises FencedError unless `incarnation` is the trainer's current life."""
+        if incarnation < self.incarnation:
+            raise FencedError(f"incarnation {incarnation} is over, {self.incarnation} lives")
+
+    def take_fates(self, fates: "list[common_pb2.Fate] | Any") -> None:
+        """Records how groups ended; repeats change nothing."""
+        rows = [(fate.group_index, fate.step, fate.reason) for fate in fates]
+        if rows:
+            self._store.end(rows)
+
+    def _set_version(self, version: int) -> None:
+        self.version = version
+        self._store.set_int("version", version)
+        metrics.POLICY_VERSION.set(version)
+        metrics.INCARNATION.set(self.incarnation)
+
+    def remember_publication(self, request: orchestrator_pb2.PublishRequest) -> None:
+        """Keeps what is to be published, for joiners and for the next life of this process."""
+        self.publication = request
+        self._store.set("publication", request.SerializeToString())
+
+    async def notify(self) -> None:
+        """Wakes everybody who waits on `changed`."""
+        async with self.changed:
+            self.changed.notify_all()

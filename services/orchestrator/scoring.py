@@ -1,0 +1,48 @@
+"""What an evaluation says: accuracy, pass@k, avg@k. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wire.contracts import Score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalResult:
+    """One evaluation of one version."""
+
+    version: int
+    accuracy: float
+    """Share of rollouts that are correct, over the prompts that came back; 0 if none did."""
+    pass_at_k: float
+    """Share of prompts with at least one correct rollout among k."""
+    avg_at_k: float
+    """Mean over prompts of the share of correct rollouts."""
+    k: int
+    prompts: int
+    """Prompts that came back."""
+    missing: int
+    """Prompts that did not come back by the deadline, or were buried: left out above."""
+
+
+def count_correct(scores: Sequence[Score], *, component: str, above: float) -> int:
+    """Number of rollouts whose score (or component of it) is above the bound.
+
+    Raises KeyError if a score has no such component.
+    """
+    values = [score.components[component] if component else score.value for score in scores]
+    return sum(value > above for value in values)
+
+
+def summarize(version: int, results: Mapping[int, tuple[int, int]], *, wanted: int, k: int) -> EvalResult:
+    """`results` maps prompt -> (correct, total); a total of 0 is a prompt that came to nothing."""
+    scored = [(correct, total) for correct, total in results.values() if total]
+    totals = sum(total for _, total in scored)
+    return EvalResult(
+        version=version,
+        accuracy=sum(correct for correct, _ in scored) / totals if totals else 0.0,
+        pass_at_k=sum(correct > 0 for correct, _ in scored) / len(scored) if scored else 0.0,
+        avg_at_k=sum(correct / total for correct, total in scored) / len(scored) if scored else 0.0,
+        k=k,
+        prompts=len(scored),
+        missing=wanted - len(scored),
+    )

@@ -1,0 +1,90 @@
+"""The gRPC and HTTP faces of the orchestrator: translate, delegate, translate back."""
+
+import json
+import time
+from typing import Any
+
+import grpc
+from fastapi import FastAPI
+
+from services.orchestrator.run import Run
+from services.orchestrator.run_state import RunPhase
+from services.orchestrator.status import Status
+from wire.errors import ContractError
+from wire.http import admin_app
+from wire.v1 import orchestrator_pb2 as pb
+from wire.v1 import orchestrator_pb2_grpc
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
+
+
+class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
+    """See `proto/wire/v1/orchestrator.proto`."""
+
+    def __init__(self, run: Run, status: Status, *, run_id: str) -> None:
+        self._run = run
+        self._status = status
+        self._run_id = run_id
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Registers itself on a server."""
+        orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
+
+    async def RegisterReplica(  # noqa: D102
+        self, request: pb.RegisterReplicaRequest, context: Any
+    ) -> pb.RegisterReplicaResponse:
+        self._check_run(request.run_id)
+        self._run.registry.register(request, time.monotonic())
+        return pb.RegisterReplicaResponse(lease_s=self._run.registry.lease_s)
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: D102
+        return pb.HeartbeatResponse(registered=self._run.registry.heartbeat(request, time.monotonic()))
+
+    async def RegisterTrainer(  # noqa: D102
+        self, request: pb.RegisterTrainerRequest, context: Any
+    ) -> pb.RegisterTrainerResponse:
+        self._check_run(request.run_id)
+        return pb.RegisterTrainerResponse(incarnation=await self._run.register_trainer(request))
+
+    async def ReportProgress(  # noqa: D102
+        self, request: pb.ReportProgressRequest, context: Any
+    ) -> pb.ReportProgressResponse:
+        return await self._run.report(request)
+
+    async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:  # noqa: D102
+        return await self._run.publish(request)
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: D102
+        return pb.GetStatusResponse(status_json=json.dumps(self._status.view()))
+
+    def _check_run(self, run_id: str) -> None:
+        if run_id != self._run_id:
+            raise ContractError("wrong_run", f"this is run {self._run_id!r}, the caller is of run {run_id!r}")
+
+
+def rest_app(run: Run, status: Status) -> FastAPI:
+    """Health, metrics and the REST face; OpenAPI at /docs."""
+
+    def ready() -> str | None:
+        return run.state.reason if run.state.phase is RunPhase.FAILED else None
+
+    app = admin_app("orchestrator", ready)
+
+    @app.get("/api/status")
+    def get_status() -> dict[str, Any]:
+        """The run in one object."""
+        return status.view()
+
+    @app.get("/api/evals")
+    def get_evals() -> list[dict[str, Any]]:
+        """All evaluations so far."""
+        evals: list[dict[str, Any]] = status.view()["eval"]
+        return evals
+
+    @app.get("/api/replicas")
+    def get_replicas() -> list[dict[str, Any]]:
+        """Replicas with a live lease."""
+        replicas: list[dict[str, Any]] = status.view()["replicas"]
+        return replicas
+
+    return app

@@ -1,0 +1,60 @@
+"""What the orchestrator may be told."""
+
+from pydantic import Field
+
+from wire.settings import SamplingTable, ServiceSettings, Table
+
+
+class PublicationTable(Table):
+    """`[orchestrator.publication]`: a deadline for each phase; who misses one is left out, the others go on."""
+
+    prepare_s: float = Field(10.0, gt=0)
+    transfer_s: float = Field(120.0, gt=0)
+    verify_s: float = Field(30.0, gt=0)
+    commit_s: float = Field(10.0, gt=0)
+    attempts: int = Field(3, ge=1)
+    """Transfers of one publication: the last one sends to each replica alone."""
+
+
+class OrchestratorTable(Table):
+    """`[orchestrator]`: leases and looks."""
+
+    replica_lease_s: float = Field(15.0, gt=0)
+    """A replica whose last heartbeat is older is gone."""
+    reconcile_s: float = Field(60.0, gt=0)
+    """A group that is open for so long without news is looked for in the streams, and issued again if it is in none."""
+    trim_s: float = Field(5.0, gt=0)
+    """Time between two trims of what is acked."""
+    publication: PublicationTable = PublicationTable()
+
+
+class EvalTable(Table):
+    """`[eval]`: held-out prompts through the same rollout path."""
+
+    every: int = Field(0, ge=0)
+    """Steps between two evaluations; 0 = only before the first step and after the last."""
+    prompts: int = Field(0, ge=0)
+    """Use only the first so many held-out prompts; 0 = all."""
+    k: int = Field(1, ge=1)
+    """Rollouts of each prompt: pass@k and avg@k."""
+    greedy: bool = True
+    """Decode greedily (then k is best left at 1)."""
+    temperature: float = Field(1.0, gt=0)
+    """Used when not greedy."""
+    correct_above: float = 0.5
+    """A rollout whose score is above it counts as correct."""
+    component: str = ""
+    """Look at this component of the score (a scorer's name) in place of the whole."""
+    deadline_s: float = Field(120.0, gt=0)
+    """An evaluation that takes longer is closed; missing prompts are reported."""
+
+
+class OrchestratorSettings(ServiceSettings):
+    """All the orchestrator may be told. Built once in `__main__`, passed down, never looked up."""
+
+    orchestrator: OrchestratorTable = OrchestratorTable()
+    eval: EvalTable = EvalTable()
+    sampling: SamplingTable = SamplingTable()
+    """Of training rollouts: `[rollout.sampling]`."""
+    stop_token_ids: tuple[int, ...] = ()
+    """The tokenizer's, found out by `headrace` (the orchestrator has no tokenizer)."""

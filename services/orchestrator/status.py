@@ -1,0 +1,91 @@
+"""The run in one JSON object: what `headrace status`, the live table and the dashboard show."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from services.orchestrator.evaluation import Evaluation
+from services.orchestrator.issuer import Issuer
+from services.orchestrator.publication import Publisher
+from services.orchestrator.registry import STATE_NAMES, Registry
+from services.orchestrator.run_state import RunState
+from services.orchestrator.store import Store
+from wire.streams import StreamStats
+
+
+class Status:
+    """Collects the view of all parts; `streams` is filled by the housekeeping loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: RunState,
+        registry: Registry,
+        issuer: Issuer,
+        publisher: Publisher,
+        evaluation: Evaluation | None,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._registry = registry
+        self._issuer = issuer
+        self._publisher = publisher
+        self._evaluation = evaluation
+        self.streams: dict[str, StreamStats] = {}
+
+    def view(self) -> dict[str, Any]:
+        """JSON values only; times are seconds."""
+        state = self._state
+        counts = self._store.counts()
+        trained, num_open = counts.pop("trained", 0), counts.pop("open", 0)
+        return {
+            "state": str(state.phase),
+            "reason": state.reason,
+            "step": state.version,
+            "max_steps": state.max_steps,
+            "version": state.version,
+            "incarnation": state.incarnation,
+            "eval": [asdict(result) for result in self._evaluation.results] if self._evaluation else [],
+            "evaluating": self._evaluation.waiting_for if self._evaluation else "",
+            "credit": {"issued": num_open, "limit": self._issuer.limit},
+            "groups": {
+                "issued": trained + num_open + sum(counts.values()),
+                "trained": trained,
+                "dropped": counts,
+                "open": num_open,
+            },
+            "trainer": {
+                "state": "finished" if state.trainer.finished else ("alive" if state.trainer.boot_id else "absent"),
+                "waiting_for": state.trainer.waiting_for,
+                "waiting_share": state.trainer.waiting_share,
+                "metrics": state.trainer.metrics,
+            },
+            "replicas": self._replicas(),
+            "streams": {name: asdict(stats) for name, stats in self.streams.items()},
+            "publication": self._publication(),
+        }
+
+    def _replicas(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": replica.replica_id,
+                "state": STATE_NAMES[replica.state],
+                "version": str(replica.version),
+                "in_flight_rollouts": replica.in_flight_rollouts,
+                "waiting_share": replica.waiting_share,
+                "waiting_for": replica.waiting_for,
+                "tokens_per_second": round(replica.tokens_per_second, 1),
+            }
+            for replica in self._registry.alive(time.monotonic())
+        ]
+
+    def _publication(self) -> dict[str, Any] | None:
+        progress = self._publisher.progress
+        if progress is None:
+            return None
+        return {
+            "version": str(progress.version),
+            "phase": progress.phase,
+            "waiting_for": progress.waiting_for,
+            "seconds": round(time.monotonic() - progress.since, 1),
+        }

@@ -1,0 +1,142 @@
+"""The run's state in SQLite (WAL): what is issued, how it ended, who the trainer is. One writer, one process.
+
+It is rebuilt from the trainer's journal if it is lost, so it needs no backup; `issued` is committed before the XADD.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS groups (
+    group_index INTEGER PRIMARY KEY,
+    attempt INTEGER NOT NULL,
+    step INTEGER,
+    reason TEXT
+);
+CREATE INDEX IF NOT EXISTS open_groups ON groups (group_index) WHERE step IS NULL;
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS eval_results (
+    version INTEGER NOT NULL,
+    prompt INTEGER NOT NULL,
+    correct INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    PRIMARY KEY (version, prompt)
+);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """A group that was issued and has no fate yet."""
+
+    group_index: int
+    attempt: int
+
+
+class Store:
+    """All calls are short and synchronous."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA)
+
+    def issue(self, groups: Iterable[OpenGroup]) -> None:
+        """Records groups as issued (again), durably, before they are put on the stream."""
+        rows = [(group.group_index, group.attempt) for group in groups]
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO groups (group_index, attempt) VALUES (?, ?) "
+                "ON CONFLICT (group_index) DO UPDATE SET attempt = excluded.attempt WHERE step IS NULL",
+                rows,
+            )
+
+    def end(self, fates: Iterable[tuple[int, int, str]]) -> int:
+        """Records fates (group index, step or 0, reason); the first one counts. Returns how many were new."""
+        new = 0
+        with self._transaction():
+            for group_index, step, reason in fates:
+                cursor = self._db.execute(
+                    "INSERT INTO groups (group_index, attempt, step, reason) VALUES (?, 0, ?, ?) "
+                    "ON CONFLICT (group_index) DO UPDATE SET step = excluded.step, reason = excluded.reason "
+                    "WHERE step IS NULL",
+                    (group_index, step, reason),
+                )
+                new += cursor.rowcount
+        return new
+
+    def open_groups(self) -> list[OpenGroup]:
+        """All groups without a fate, by index."""
+        rows = self._db.execute("SELECT group_index, attempt FROM groups WHERE step IS NULL ORDER BY group_index")
+        return [OpenGroup(group_index=index, attempt=attempt) for index, attempt in rows]
+
+    def next_index(self) -> int:
+        """The lowest index never issued."""
+        (highest,) = self._db.execute("SELECT MAX(group_index) FROM groups").fetchone()
+        return 0 if highest is None else int(highest) + 1
+
+    def gaps(self) -> list[int]:
+        """Indices below `next_index` that the table does not know: it was lost and rebuilt from fates."""
+        top = self.next_index()
+        known = {index for (index,) in self._db.execute("SELECT group_index FROM groups")}
+        return [index for index in range(top) if index not in known] if len(known) < top else []
+
+    def counts(self) -> dict[str, int]:
+        """Number of groups by fate: `trained`, `open`, or the drop reason."""
+        rows = self._db.execute(
+            "SELECT CASE WHEN step IS NULL THEN 'open' WHEN step > 0 THEN 'trained' ELSE reason END, COUNT(*) "
+            "FROM groups GROUP BY 1"
+        )
+        return {str(fate): int(count) for fate, count in rows}
+
+    def record_eval(self, version: int, prompt: int, correct: int, total: int) -> None:
+        """One held-out prompt's result; the first one counts. A missing prompt has `total` 0."""
+        self._db.execute("INSERT OR IGNORE INTO eval_results VALUES (?, ?, ?, ?)", (version, prompt, correct, total))
+
+    def eval_results(self, version: int) -> dict[int, tuple[int, int]]:
+        """Results of one evaluation: prompt -> (correct, total)."""
+        rows = self._db.execute("SELECT prompt, correct, total FROM eval_results WHERE version = ?", (version,))
+        return {prompt: (correct, total) for prompt, correct, total in rows}
+
+    def get(self, key: str) -> bytes | None:
+        """A value of the meta table."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def set(self, key: str, value: bytes) -> None:
+        """Writes a value of the meta table."""
+        self._db.execute(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
+        )
+
+    def get_int(self, key: str) -> int:
+        """A number of the meta table; 0 if it was never written."""
+        return int(self.get(key) or b"0")
+
+    def set_int(self, key: str, value: int) -> None:
+        """Writes a number of the meta table."""
+        self.set(key, str(value).encode())
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._db)
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK on an error."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")

@@ -1,0 +1,1 @@
+"""Rollouts in, scores out. Needs no torch."""

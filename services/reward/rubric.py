@@ -1,0 +1,51 @@
+"""Named scorers and their weights make one score a rollout: the weighted sum. Pure, given the scorers."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.reward.scorers import Scorer, load_scorer
+from services.reward.settings import ScorerTable
+from wire.contracts import RolloutGroup, Score
+from wire.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    name: str
+    weight: float
+    scorer: Scorer
+
+
+class Rubric:
+    """Scores whole groups; a scorer's failure is an error of the group, never a zero."""
+
+    def __init__(self, tables: Sequence[ScorerTable]) -> None:
+        if not tables:
+            raise ConfigError("reward.scorers: at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
+        names = [table.name for table in tables]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"reward.scorers: a scorer is named twice: {', '.join(names)}")
+        self._parts = [
+            _Part(name=table.name, weight=table.weight, scorer=load_scorer(table.name, table.options))
+            for table in tables
+        ]
+        text = json.dumps([table.model_dump(mode="json") for table in tables], sort_keys=True)
+        self.version = hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Changes with the config of the scorers; every scored group carries it."""
+
+    @property
+    def names(self) -> list[str]:
+        """The scorers, in the order of the config."""
+        return [part.name for part in self._parts]
+
+    def score(self, group: RolloutGroup) -> tuple[Score, ...]:
+        """One score a rollout, in order. Raises whatever a scorer raises."""
+        columns = group.prompt.columns
+        scores = []
+        for rollout in group.rollouts:
+            components = {part.name: float(part.scorer(rollout, columns)) for part in self._parts}
+            value = sum(part.weight * components[part.name] for part in self._parts)
+            scores.append(Score(rollout_id=rollout.rollout_id, value=value, components=components))
+        return tuple(scores)

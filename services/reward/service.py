@@ -1,0 +1,65 @@
+"""The gRPC and stream faces of the reward service: translate, delegate, translate back."""
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+
+from services.reward import metrics
+from services.reward.rubric import Rubric
+from wire.contracts import Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
+from wire.contracts.codec import group_from_pb, score_to_pb
+from wire.errors import ContractError
+from wire.lifecycle import wait_for
+from wire.streams import Put, StreamName
+from wire.v1 import reward_pb2 as pb
+from wire.v1 import reward_pb2_grpc
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RewardService"].full_name
+
+
+class GroupScorer:
+    """Runs the rubric off the event loop, with a deadline."""
+
+    def __init__(self, rubric: Rubric, timeout_s: float) -> None:
+        self.rubric = rubric
+        self._timeout_s = timeout_s
+
+    async def score(self, group: RolloutGroup) -> tuple[Score, ...]:
+        """Scores of one group; raises WaitTimeoutError, or what a scorer raises."""
+        begin = time.monotonic()
+        scoring = asyncio.to_thread(self.rubric.score, group)
+        scores = await wait_for(scoring, self._timeout_s, f"the scorers {', '.join(self.rubric.names)}")
+        metrics.SECONDS.observe(time.monotonic() - begin)
+        metrics.ROLLOUTS.inc(len(scores))
+        metrics.SCORE_MEAN.set(sum(score.value for score in scores) / len(scores))
+        return scores
+
+    async def handle(self, message: Message) -> list[Put]:
+        """A group of the `rollouts` stream becomes one of `scored`, or of `evaluated`."""
+        if not isinstance(message.body, RolloutGroup):
+            raise ContractError("wrong_body", f"{message.header.group_id}: the rollouts stream carries rollout groups")
+        scores = await self.score(message.body)
+        body = ScoredGroup(group=message.body, scores=scores, scorer_version=self.rubric.version)
+        end = StreamName.SCORED if message.header.purpose is Purpose.TRAIN else StreamName.EVALUATED
+        return [Put(stream=end, data=encode(Message(header=message.header, body=body)))]
+
+
+class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
+    """See `proto/wire/v1/reward.proto`."""
+
+    def __init__(self, scorer: GroupScorer) -> None:
+        self._scorer = scorer
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Registers itself on a server."""
+        reward_pb2_grpc.add_RewardServiceServicer_to_server(self, server)
+
+    async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:  # noqa: D102
+        scores = await self._scorer.score(group_from_pb(request.group))
+        version = self._scorer.rubric.version
+        return pb.ScoreResponse(scores=[score_to_pb(score) for score in scores], scorer_version=version)
+
+    async def ListScorers(self, request: pb.ListScorersRequest, context: Any) -> pb.ListScorersResponse:  # noqa: D102
+        return pb.ListScorersResponse(names=self._scorer.rubric.names)

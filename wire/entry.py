@@ -1,0 +1,53 @@
+"""The first lines of every service: read its settings, configure the log, run, and say in one line why it failed."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from wire.errors import ConfigError, HeadraceError
+from wire.settings import ServiceSettings
+from wire.telemetry import configure_logging, get_logger
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def read_settings(kind: type[S], path: Path | None = None) -> S:
+    """Reads the JSON file behind `--config` (or `path`); raises ConfigError naming file and key."""
+    if path is None:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--config", type=Path, required=True, help="resolved settings, written by headrace")
+        path = parser.parse_known_args()[0].config
+    assert path is not None
+    try:
+        return kind.model_validate(json.loads(path.read_text()))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path}: {error}; `headrace train` writes this file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {key}: {first['msg']}") from error
+
+
+def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
+    """Reads the settings and runs `main`; returns the exit code: 0, 1 for an error, 2 for wrong settings or data."""
+    configure_logging(name, "")
+    log = get_logger(name)
+    try:
+        settings = read_settings(kind)
+        configure_logging(name, settings.run.id, settings.instance)
+        return main(settings)
+    except (ConfigError, ValueError) as error:
+        log.error("refused", error=str(error))
+        sys.stderr.flush()
+        return 2
+    except HeadraceError as error:
+        log.error("stopped", error=f"{type(error).__name__}: {error}")
+        return 1
+    except Exception:
+        log.exception("crashed")
+        return 1
