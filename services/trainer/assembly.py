@@ -1,0 +1,123 @@
+"""From scored groups, as they came over the wire, to the arrays of one optimizer step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wire.contracts import FinishReason, Rollout, ScoredGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRollout:
+    """One completion to train on."""
+
+    prompt_ids: NDArray[np.int32]
+    completion_ids: NDArray[np.int32]
+    behaviour_logprobs: NDArray[np.float32]
+    current: NDArray[np.bool_]
+    """Which tokens were sampled by the version now in training: there trainer and engine must agree."""
+    temperature: float
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a forward pass over it: the last token predicts nothing."""
+        return len(self.prompt_ids) + len(self.completion_ids) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """All rollouts of one optimizer step, group after group."""
+
+    rollouts: tuple[TrainRollout, ...]
+    rewards: tuple[Float[Tensor, " rollouts"], ...]
+    """float64, one tensor a group."""
+    max_tokens: int
+    """Longest completion that the sampling allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Rows of one forward pass, padded at their ends, and the completion tokens of all of them in one run."""
+
+    token_ids: Int[Tensor, "rows seq"]
+    rows: Int[Tensor, " tokens"]
+    places: Int[Tensor, " tokens"]
+    """Where the hidden state stands that predicts the token."""
+    targets: Int[Tensor, " tokens"]
+    behaviour_logprobs: Float[Tensor, " tokens"]
+    temperature: Float[Tensor, " tokens"]
+    current: Bool[Tensor, " tokens"]
+    lengths: Int[Tensor, " rows"]
+
+
+def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
+    """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
+    rollouts = tuple(_train_rollout(scored, rollout, version) for scored in groups for rollout in scored.group.rollouts)
+    rewards = tuple(torch.tensor([score.value for score in scored.scores], dtype=torch.float64) for scored in groups)
+    max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
+    return StepBatch(rollouts=rollouts, rewards=rewards, max_tokens=max_tokens)
+
+
+def _train_rollout(scored: ScoredGroup, rollout: Rollout, version: int) -> TrainRollout:
+    prompt = scored.group.prompt
+    current = np.zeros(len(rollout.token_ids), dtype=np.bool_)
+    for span in rollout.spans:
+        current[span.start : span.end] = span.version.version == version
+    return TrainRollout(
+        prompt_ids=prompt.token_ids,
+        completion_ids=rollout.token_ids,
+        behaviour_logprobs=rollout.logprobs,
+        current=current,
+        temperature=prompt.sampling.temperature,
+    )
+
+
+def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> MicroBatch:
+    """The tensors of one forward pass over `rollouts`."""
+    token_ids = np.zeros((len(rollouts), max(rollout.row_tokens for rollout in rollouts)), dtype=np.int64)
+    for row, rollout in enumerate(rollouts):
+        text = np.concatenate([rollout.prompt_ids, rollout.completion_ids[:-1]])
+        token_ids[row, : len(text)] = text
+    lengths = np.array([len(rollout.completion_ids) for rollout in rollouts], dtype=np.int64)
+    places = [len(r.prompt_ids) - 1 + np.arange(len(r.completion_ids), dtype=np.int64) for r in rollouts]
+    temperatures = np.array([rollout.temperature for rollout in rollouts], dtype=np.float32)
+
+    def on_device(array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return MicroBatch(
+        token_ids=on_device(token_ids),
+        rows=on_device(np.repeat(np.arange(len(rollouts)), lengths)),
+        places=on_device(np.concatenate(places)),
+        targets=on_device(np.concatenate([r.completion_ids for r in rollouts]).astype(np.int64)),
+        behaviour_logprobs=on_device(np.concatenate([r.behaviour_logprobs for r in rollouts])),
+        temperature=on_device(np.repeat(temperatures, lengths)),
+        current=on_device(np.concatenate([r.current for r in rollouts])),
+        lengths=on_device(lengths),
+    )
+
+
+def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, float]:
+    """What is known of a batch before it is trained; `version` is that of the weights before the step."""
+    rollouts = [rollout for scored in groups for rollout in scored.group.rollouts]
+    rewards = np.array([score.value for scored in groups for score in scored.scores])
+    lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
+    lag = np.array([version - scored.group.min_version for scored in groups])
+    truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
+    return {
+        "groups": len(groups),
+        "rollouts": len(rollouts),
+        "reward_mean": float(rewards.mean()),
+        "reward_std": float(rewards.std()),
+        "prompt_tokens": sum(len(s.group.prompt.token_ids) * len(s.group.rollouts) for s in groups),
+        "completion_tokens": int(lengths.sum()),
+        "completion_length_mean": float(lengths.mean()),
+        "truncated_share": truncated / len(rollouts),
+        "staleness_mean": float(lag.mean()),
+        "staleness_max": int(lag.max()),
+    }

@@ -1,0 +1,18 @@
+"""Named points at which a test may kill the process, as a machine would: no handler runs, no buffer is flushed."""
+
+import os
+import signal
+
+
+class Failpoints:
+    """`fail_at` is `POINT:STEP`, or empty for none."""
+
+    def __init__(self, fail_at: str = "") -> None:
+        point, _, step = fail_at.partition(":")
+        self._point = point
+        self._step = int(step) if step else -1
+
+    def reach(self, point: str, step: int) -> None:
+        """Ends the process with SIGKILL if this is the point."""
+        if point == self._point and step == self._step:
+            os.kill(os.getpid(), signal.SIGKILL)

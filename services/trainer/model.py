@@ -1,0 +1,81 @@
+"""The language model as the training step needs it: hidden states and the head, apart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from wire.errors import ConfigError
+
+_LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Config keys of families whose logits are more than hidden states times head."""
+
+
+class Policy:
+    """A causal language model split at its head."""
+
+    def __init__(self, model: Any, *, forward_dtype: torch.dtype) -> None:
+        self.model = model
+        self._body: nn.Module = model.get_decoder()
+        self._head: nn.Module = model.get_output_embeddings()
+        self._forward_dtype = forward_dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.device
+
+    @property
+    def head(self) -> Float[Tensor, "vocab hidden"]:
+        """The head's weight (the embedding's own, if they are tied)."""
+        weight = self._head.weight
+        assert isinstance(weight, Tensor)
+        return weight
+
+    def hidden(self, token_ids: Int[Tensor, "rows seq"]) -> Float[Tensor, "rows seq hidden"]:
+        """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it."""
+        low = self._forward_dtype != torch.float32
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
+            states = self._body(input_ids=token_ids, use_cache=False).last_hidden_state
+        assert isinstance(states, Tensor)
+        return states.to(self._forward_dtype) if low else states
+
+    def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters in the model's order, each once, under their Hugging Face names: the order of publication."""
+        yield from self.model.named_parameters()
+
+
+def load_policy(
+    path: Path, *, device: str, forward_dtype: torch.dtype, trainable: bool = True, gradient_checkpointing: bool = False
+) -> Policy:
+    """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one."""
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"model.path {path} is no Hugging Face model folder: it has no config.json")
+    transformers_logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
+    _refuse_other_logits(model, path)
+    model.to(device)
+    model.requires_grad_(trainable)
+    model.train(trainable)
+    if gradient_checkpointing and trainable:
+        model.gradient_checkpointing_enable()
+    return Policy(model, forward_dtype=forward_dtype)
+
+
+def _refuse_other_logits(model: Any, path: Path) -> None:
+    """Logprobs are taken from hidden states times head; a family that does more would silently train on others."""
+    for key in _LOGIT_CHANGES:
+        if getattr(model.config, key, None) not in (None, 1, 1.0):
+            raise ConfigError(f"model.path {path}: {key} of {model.config.model_type} is not supported")
+    if getattr(model.get_output_embeddings(), "bias", None) is not None:
+        raise ConfigError(f"model.path {path}: a head with a bias is not supported")
