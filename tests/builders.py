@@ -21,9 +21,7 @@ from wire.contracts import (
 
 
 def header(index: int = 0, *, run_id: str = "test", attempt: int = 0, purpose: Purpose = Purpose.TRAIN) -> Header:
-    return Header(
-        run_id=run_id, purpose=purpose, group_index=index, group_id=group_id(run_id, index), attempt=attempt
-    )
+    return Header(run_id=run_id, purpose=purpose, group_index=index, group_id=group_id(run_id, index), attempt=attempt)
 
 
 def prompt(*, size: int = 2, min_version: int = 0, **columns: object) -> PromptGroup:

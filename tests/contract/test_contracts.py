@@ -1,0 +1,185 @@
+"""The messages: both faces agree, damage is refused, old bytes still parse, generated code is current."""
+
+import pprint
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import builders
+from wire.contracts import (
+    DropReason,
+    FinishReason,
+    Header,
+    Message,
+    PolicyVersion,
+    PromptGroup,
+    Purpose,
+    Rollout,
+    RolloutGroup,
+    Sampling,
+    Tombstone,
+    VersionSpan,
+    decode,
+    decode_header,
+    encode,
+    rollout_seed,
+)
+from wire.contracts.ids import check_run_id
+from wire.errors import ContractError
+from wire.v1 import message_pb2
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+
+MESSAGES = {
+    "prompt": Message(header=builders.header(3, attempt=2), body=builders.prompt(answer="3", forced=[1, 2])),
+    "rollouts": Message(header=builders.header(4), body=builders.group(4, size=3, answer="3")),
+    "scored": Message(header=builders.header(5, purpose=Purpose.EVAL), body=builders.scored(5)),
+    "tombstone": Message(
+        header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
+    ),
+}
+
+
+def same(one: Message, other: Message) -> bool:
+    """Equality that looks into arrays."""
+    return encode(one) == encode(other) and pprint.pformat(one) == pprint.pformat(other)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_survives_the_wire(name: str) -> None:
+    assert same(decode(encode(MESSAGES[name])), MESSAGES[name])
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_bytes_written_by_an_earlier_build_still_parse(name: str) -> None:
+    assert same(decode((GOLDEN / f"{name}.bin").read_bytes()), MESSAGES[name])
+
+
+@given(
+    ids=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=40),
+    logprobs=st.data(),
+    columns=st.dictionaries(st.text(), st.one_of(st.text(), st.integers(-(2**53), 2**53), st.booleans(), st.none())),
+)
+def test_every_valid_group_survives_the_wire(
+    ids: list[int], logprobs: st.DataObject, columns: dict[str, object]
+) -> None:
+    values = logprobs.draw(st.lists(st.floats(-1e6, 0, width=32), min_size=len(ids), max_size=len(ids)))
+    rollout = Rollout(
+        rollout_id="r/g/0",
+        token_ids=np.array(ids, np.int32),
+        logprobs=np.array(values, np.float32),
+        finish_reason=FinishReason.LENGTH,
+        spans=(VersionSpan(start=0, end=len(ids), version=PolicyVersion(incarnation=2, version=7)),),
+    )
+    prompt = PromptGroup(
+        sample_id="s", token_ids=np.array(ids, np.int32), group_size=1, sampling=Sampling(), columns=columns
+    )
+    message = Message(header=builders.header(), body=RolloutGroup(prompt=prompt, rollouts=(rollout,)))
+    assert same(decode(encode(message)), message)
+
+
+@given(st.data())
+def test_no_flipped_bit_passes_unnoticed(data: st.DataObject) -> None:
+    raw = bytearray(encode(MESSAGES["rollouts"]))
+    position = data.draw(st.integers(0, len(raw) - 1))
+    raw[position] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        damaged = decode(bytes(raw))
+    except ContractError:
+        return
+    # Only the header is outside the checksum; the body that was trained would be the same.
+    assert repr(damaged.body) == repr(MESSAGES["rollouts"].body)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_refused_with_a_contract_error(raw: bytes) -> None:
+    with pytest.raises(ContractError):
+        decode(raw)
+
+
+def test_a_newer_schema_is_refused() -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["prompt"]))
+    entry.header.schema_version = 99
+    with pytest.raises(ContractError, match="bad_schema"):
+        decode_header(entry.SerializeToString())
+
+
+def test_a_valid_checksum_over_a_wrong_payload_is_still_checked() -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["rollouts"]))
+    group = message_pb2.RolloutGroup.FromString(entry.rollout_group)
+    group.rollouts[0].logprobs = np.array([-0.5, np.nan], "<f4").tobytes()
+    entry.rollout_group = group.SerializeToString()
+    entry.header.checksum = zlib.crc32(entry.rollout_group)
+    with pytest.raises(ContractError, match="bad_logprob"):
+        decode(entry.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("spans", "length"),
+    [([(0, 1)], 2), ([(0, 1), (1, 3)], 2), ([(0, 2), (1, 2)], 2), ([], 2), ([(1, 2)], 2)],
+)
+def test_spans_must_cover_the_completion(spans: list[tuple[int, int]], length: int) -> None:
+    version = PolicyVersion(incarnation=1, version=0)
+    with pytest.raises(ContractError, match="bad_spans"):
+        Rollout(
+            rollout_id="r",
+            token_ids=np.zeros(length, np.int32),
+            logprobs=np.zeros(length, np.float32),
+            finish_reason=FinishReason.STOP,
+            spans=tuple(VersionSpan(start=a, end=b, version=version) for a, b in spans),
+        )
+
+
+def test_an_oversized_entry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wire.contracts.codec.MAX_ENTRY_BYTES", 50)
+    with pytest.raises(ContractError, match="too_large"):
+        encode(MESSAGES["rollouts"])
+
+
+def test_seeds_depend_on_run_seed_group_and_rollout_alone() -> None:
+    assert rollout_seed(1, "run-a/g00000001", 0) == rollout_seed(1, "run-b/g00000001", 0)
+    others = {rollout_seed(1, "a/g1", 1), rollout_seed(2, "a/g1", 0), rollout_seed(1, "a/g2", 0)}
+    assert rollout_seed(1, "a/g1", 0) not in others
+    assert len(others) == 3
+
+
+@pytest.mark.parametrize("name", ["", "Run", "a b", "../x", "a" * 64, "-a"])
+def test_a_bad_run_id_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="run id"):
+        check_run_id(name)
+
+
+def test_a_version_reads_as_it_is_written() -> None:
+    version = PolicyVersion(incarnation=3, version=12)
+    assert PolicyVersion.parse(str(version)) == version
+    with pytest.raises(ContractError):
+        PolicyVersion.parse("12")
+
+
+def test_regenerating_the_contracts_changes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    script = ROOT / "proto" / "generate.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=60)
+    written = {path.name: path.read_bytes() for path in (tmp_path / "wire" / "v1").iterdir()}
+    committed = {
+        path.name: path.read_bytes()
+        for path in (ROOT / "wire" / "v1").iterdir()
+        if path.name.split(".")[0].count("_pb2")
+    }
+    assert written == committed
+    shutil.rmtree(tmp_path)
+
+
+def test_a_header_is_readable_even_if_the_body_is_damaged() -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["rollouts"]))
+    entry.rollout_group = b"damaged"
+    header: Header = decode_header(entry.SerializeToString())
+    assert header.group_index == 4
