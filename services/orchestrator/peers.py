@@ -1,5 +1,7 @@
 """gRPC clients of the orchestrator: one channel an address, closed when the address is no longer used."""
 
+from __future__ import annotations
+
 import grpc
 
 from wire.rpc import channel

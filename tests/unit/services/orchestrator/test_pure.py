@@ -1,0 +1,116 @@
+"""Credit, order, registry, scoring of evaluations: the pure parts of the orchestrator."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.orchestrator.credit import credit_limit, room
+from services.orchestrator.prompts import PromptOrder
+from services.orchestrator.publication import check_digests
+from services.orchestrator.registry import Registry
+from services.orchestrator.scoring import count_correct, summarize
+from wire.contracts import PolicyVersion, Score
+from wire.errors import ContractError, DataError
+from wire.v1 import common_pb2
+from wire.v1 import orchestrator_pb2 as pb
+
+
+@given(st.integers(0, 50), st.integers(0, 8), st.integers(1, 64))
+def test_credit_is_bounded_by_staleness_and_by_the_steps_left(version: int, staleness: int, groups: int) -> None:
+    limit = credit_limit(version=version, max_steps=40, max_staleness=staleness, groups_per_batch=groups)
+    assert limit <= (staleness + 1) * groups
+    assert limit <= max(0, 40 - version) * groups
+    assert limit == 0 or version < 40
+
+
+def test_room_is_what_is_left_and_never_negative() -> None:
+    assert (room(8, 3), room(8, 8), room(0, 5)) == (5, 0, 0)
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32))
+def test_every_epoch_is_a_permutation_of_all_rows(num_rows: int, seed: int) -> None:
+    order = PromptOrder(num_rows, seed)
+    epochs = [[order.row(epoch * num_rows + i) for i in range(num_rows)] for epoch in range(2)]
+    assert all(sorted(epoch) == list(range(num_rows)) for epoch in epochs)
+
+
+def test_the_order_is_a_function_of_the_seed_alone_whatever_was_asked_before() -> None:
+    one, two = PromptOrder(10, 7), PromptOrder(10, 7)
+    asked = [one.row(i) for i in range(35)]
+    assert [two.row(i) for i in reversed(range(35))] == asked[::-1]
+    assert asked != [PromptOrder(10, 8).row(i) for i in range(35)]
+
+
+def test_no_prompts_is_an_error() -> None:
+    with pytest.raises(DataError):
+        PromptOrder(0, 1)
+
+
+def beat(boot: str = "b", *, state: int = pb.REPLICA_STATE_SERVING, tokens: int = 0) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(replica_id="r", boot_id=boot, state=state, generated_tokens=tokens)  # type: ignore[arg-type]
+
+
+def test_a_replica_lives_as_long_as_its_lease() -> None:
+    registry = Registry(lease_s=10)
+    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
+    assert registry.heartbeat(beat(), now=5)
+    assert [replica.replica_id for replica in registry.alive(14)] == ["r"]
+    assert registry.alive(16) == []
+
+
+def test_another_boot_must_register_and_replaces_the_old_one() -> None:
+    registry = Registry(lease_s=10)
+    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="old", address="a"), now=0)
+    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="new", address="b"), now=1)
+    assert not registry.heartbeat(beat("old"), now=2)
+    assert registry.heartbeat(beat("new"), now=2)
+    assert registry.alive(2)[0].address == "b"
+
+
+def test_a_draining_replica_gets_no_publication() -> None:
+    registry = Registry(lease_s=10)
+    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
+    assert registry.members(0) == []  # STARTING
+    registry.heartbeat(beat(state=pb.REPLICA_STATE_PENDING_WEIGHTS), now=1)
+    assert len(registry.members(1)) == 1
+    registry.heartbeat(beat(state=pb.REPLICA_STATE_DRAINING), now=2)
+    assert registry.members(2) == []
+
+
+def test_a_commit_is_noted_at_once() -> None:
+    registry = Registry(lease_s=10)
+    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
+    registry.committed("r", PolicyVersion(incarnation=1, version=4))
+    assert registry.alive(0)[0].version.version == 4
+
+
+def test_pass_at_k_and_avg_at_k_by_hand() -> None:
+    result = summarize(3, {0: (4, 4), 1: (1, 4), 2: (0, 4), 3: (0, 0)}, wanted=5, k=4)
+    assert result.accuracy == pytest.approx(5 / 12)
+    assert result.pass_at_k == pytest.approx(2 / 3)
+    assert result.avg_at_k == pytest.approx(5 / 12)
+    assert (result.prompts, result.missing) == (3, 2)
+
+
+def test_an_evaluation_without_results_says_so() -> None:
+    result = summarize(0, {}, wanted=5, k=1)
+    assert (result.accuracy, result.prompts, result.missing) == (0.0, 0, 5)
+
+
+def test_correct_is_above_the_bound_of_the_chosen_component() -> None:
+    scores = [
+        Score(rollout_id="a", value=0.2, components={"x": 1.0}),
+        Score(rollout_id="b", value=0.9, components={"x": 0.0}),
+    ]
+    assert count_correct(scores, component="", above=0.5) == 1
+    assert count_correct(scores[:1], component="x", above=0.5) == 1
+    with pytest.raises(KeyError):
+        count_correct(scores, component="y", above=0.5)
+
+
+def test_a_wrong_or_missing_digest_is_a_contract_error() -> None:
+    plan = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa"), common_pb2.Bucket(digest="bb")])
+    check_digests(plan, ["aa", "bb"], "r")
+    for digests in (["aa", "xx"], ["aa"], ["aa", "bb", "cc"], []):
+        with pytest.raises(ContractError, match="bad_digest"):
+            check_digests(plan, digests, "r")

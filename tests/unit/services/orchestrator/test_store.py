@@ -1,0 +1,67 @@
+"""The run's state survives, repeats change nothing, and it can be rebuilt."""
+
+from pathlib import Path
+
+import pytest
+
+from services.orchestrator.store import OpenGroup, Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.sqlite"
+
+
+def issued(*indices: int, attempt: int = 0) -> list[OpenGroup]:
+    return [OpenGroup(group_index=index, attempt=attempt) for index in indices]
+
+
+def test_issued_groups_are_open_until_they_have_a_fate(path: Path) -> None:
+    store = Store(path)
+    store.issue(issued(0, 1, 2))
+    assert store.end([(1, 4, ""), (2, 0, "stale")]) == 2
+    assert store.open_groups() == issued(0)
+    assert store.counts() == {"open": 1, "trained": 1, "stale": 1}
+    assert store.next_index() == 3
+
+
+def test_the_first_fate_counts(path: Path) -> None:
+    store = Store(path)
+    store.issue(issued(0))
+    assert store.end([(0, 4, "")]) == 1
+    assert store.end([(0, 0, "stale")]) == 0
+    assert store.counts() == {"trained": 1}
+
+
+def test_a_group_with_a_fate_is_not_opened_by_a_late_issue(path: Path) -> None:
+    store = Store(path)
+    store.end([(0, 1, "")])
+    store.issue(issued(0, attempt=1))
+    assert store.open_groups() == []
+
+
+def test_everything_is_there_after_a_restart(path: Path) -> None:
+    before = Store(path)
+    before.issue(issued(0, 1))
+    before.issue(issued(1, attempt=1))
+    before.set_int("version", 7)
+    before.record_eval(0, 3, 1, 1)
+    del before
+    after = Store(path)
+    assert after.open_groups() == [*issued(0), *issued(1, attempt=1)]
+    assert after.get_int("version") == 7
+    assert after.eval_results(0) == {3: (1, 1)}
+
+
+def test_a_store_rebuilt_from_fates_knows_which_indices_it_lost(path: Path) -> None:
+    store = Store(path)
+    store.end([(0, 1, ""), (1, 1, ""), (4, 2, "")])
+    assert store.next_index() == 5
+    assert store.gaps() == [2, 3]
+
+
+def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
+    store = Store(path)
+    with pytest.raises(AttributeError):
+        store.issue([*issued(0), None])  # type: ignore[list-item]
+    assert store.open_groups() == []
