@@ -1,0 +1,1 @@
+"""The rollout service: prompts in, rollouts out."""

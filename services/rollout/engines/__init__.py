@@ -1,0 +1,1 @@
+"""Engines that generate: each holds the protocol in `protocol.py`."""

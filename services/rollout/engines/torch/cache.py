@@ -1,0 +1,54 @@
+"""Keys and values of all rows, allocated once: no step ever allocates or grows anything."""
+
+import torch
+from torch import Tensor
+
+from services.rollout.engines.torch.architecture import Architecture
+
+
+class KeyValueCache:
+    """Rows x positions, the keys and values of a token side by side.
+
+    Positions that a row has not reached hold finite leftovers, never NaN: attention gives them the weight 0, and 0
+    times a finite number is 0.
+    """
+
+    def __init__(
+        self, arch: Architecture, *, rows: int, context_length: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        shape = (arch.layers, rows, context_length, 2, arch.kv_heads, arch.head_dim)
+        self._all = torch.zeros(shape, dtype=dtype, device=device)
+        self._flat = self._all.view(arch.layers, rows * context_length, -1)
+        self.rows = rows
+        self.context_length = context_length
+
+    def write(self, layer: int, places: Tensor, values: Tensor) -> None:
+        """Writes `values` [tokens, 2 * kv_heads * head_dim] at `places` [tokens] = row * context_length + position."""
+        self._flat[layer].index_copy_(0, places, values)
+
+    def keys(self, layer: int, start: int, end: int, length: int) -> Tensor:
+        """A view [end - start, kv_heads, length, head_dim] of rows [start, end)."""
+        return self._all[layer, start:end, :length, 0].transpose(1, 2)
+
+    def values(self, layer: int, start: int, end: int, length: int) -> Tensor:
+        """A view [end - start, kv_heads, length, head_dim] of rows [start, end)."""
+        return self._all[layer, start:end, :length, 1].transpose(1, 2)
+
+    def gather(self, layer: int, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Copies of keys and values [rows, kv_heads, length, head_dim] of any rows."""
+        both = self._all[layer, :, :length].index_select(0, rows)
+        return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
+
+    def copy_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
+        """Copies the first `length` positions of rows `sources` [n] to rows `targets` [n]; the two may overlap."""
+        part = self._all[:, :, :length]
+        part.index_copy_(1, targets, part.index_select(1, sources))
+
+    def copy_prefix(self, source: int, targets: Tensor, length: int) -> None:
+        """Copies the first `length` positions of one row to all of `targets` [n]."""
+        part = self._all[:, :, :length]
+        part.index_copy_(1, targets, part[:, source : source + 1].expand(-1, len(targets), -1, -1, -1, -1))
+
+    def clear(self) -> None:
+        """Fills everything with zeros, after a model went astray and left NaN behind."""
+        self._all.zero_()

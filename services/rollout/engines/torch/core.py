@@ -1,0 +1,244 @@
+"""Continuous batching: groups join when rows are free, rollouts leave when they end. Synchronous, owned by one thread.
+
+One `step` is: admit waiting groups (one prefill each, first token sampled from it), put rows in order, decode one token
+for every row, let finished rollouts go. In deterministic mode one group runs at a time and keeps its shape: finished
+rows stay as padding, so that each product has the same shape whatever happened before.
+"""
+
+import time
+from collections import deque
+
+import torch
+
+from services.rollout.engines.protocol import AbandonedError, EngineStats, GenerateRequest, GenerationError, InFlight
+from services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request
+from services.rollout.engines.torch.model import Model
+from services.rollout.engines.torch.order import arrange, fixed_segment, segments
+from services.rollout.engines.torch.recompute import recompute
+from services.rollout.engines.torch.rows import Rows
+from services.rollout.engines.torch.sampling import RowKinds, sample
+from services.rollout.engines.torch.weights import ModelWeights
+
+_REORDER_STEPS = 32
+"""Rows change their class by growing; between arrivals and departures it is enough to look so often."""
+
+
+class EngineCore:
+    """Waiting and running groups over one model."""
+
+    def __init__(self, model: Model, *, vocab: int, deterministic: bool, device: torch.device) -> None:
+        cache = model.cache
+        self._model = model
+        self._rows = Rows(rows=cache.rows, context_length=cache.context_length, vocab=vocab, device=device)
+        self._vocab = vocab
+        self._deterministic = deterministic
+        self._device = device
+        self.admitting = True
+        """False while running groups are drained."""
+        self._waiting: deque[Group] = deque()
+        self._members: list[Member] = []
+        self._installed: Installed | None = None
+        self._kinds = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)
+        self._steps_since_order = 0
+        self._generated = self._prompt = self._recomputed = 0
+        self._decode_seconds = self._busy_seconds = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._members or (self._waiting and self.admitting))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no rollout is being decoded."""
+        return not self._members
+
+    @property
+    def installed(self) -> Installed | None:
+        """The weights in place; None before the first publication."""
+        return self._installed
+
+    def submit(self, request: GenerateRequest, deliver: Deliver) -> Group:
+        """Queues a group; `deliver` is called by a later step. Raises ContractError for what is impossible."""
+        self._limit(request)
+        group = Group(request=request, deliver=deliver)
+        self._waiting.append(group)
+        return group
+
+    def cancel(self, group: Group) -> None:
+        """Forgets a group that nobody waits for any more."""
+        if group in self._waiting:
+            self._waiting.remove(group)
+        self._rows.drop([row for row, member in enumerate(self._members) if member.group is group])
+        if not self._rows.alive[: len(self._members)].any():
+            self._members = []
+
+    def stats(self) -> EngineStats:
+        """Counters; may be read from another thread."""
+        running = {id(member.group) for member in self._members}
+        return EngineStats(
+            groups=len(running) + len(self._waiting),
+            rollouts=int(self._rows.alive.sum()),
+            generated_tokens=self._generated,
+            prompt_tokens=self._prompt,
+            recomputed_tokens=self._recomputed,
+            decode_seconds=self._decode_seconds,
+            busy_seconds=self._busy_seconds,
+        )
+
+    @torch.inference_mode()
+    def install(self, weights: ModelWeights, installed: Installed, in_flight: InFlight) -> None:
+        """Replaces the weights. Running rollouts go on as `in_flight` says, if the weights are others than before."""
+        same = self._installed is not None and self._installed.weights_digest == installed.weights_digest
+        self._installed = installed
+        self._model.weights = weights
+        if not self._members:
+            return
+        if same:
+            # The cache holds what these weights would compute: only the version's name is new.
+            self._mark(installed)
+        elif self._deterministic:
+            self._restart_group()
+        else:
+            self._mark(installed)
+            if in_flight is not InFlight.IN_PLACE:
+                self._compact()
+                self._recomputed += recompute(self._model, self._rows, self._members, self._device)
+
+    @torch.inference_mode()
+    def score(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """float32 [seq - 1]: see `Model.score`; running rollouts are not touched."""
+        return self._model.score(token_ids.to(self._device)).cpu()
+
+    def abandon(self, reason: str) -> None:
+        """Gives all groups up."""
+        groups = [*{id(member.group): member.group for member in self._members}.values(), *self._waiting]
+        self._rows.drop(range(len(self._members)))
+        self._members = []
+        self._waiting.clear()
+        for group in groups:
+            group.deliver(AbandonedError(reason))
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Admits what fits and decodes one token of every running rollout."""
+        began = time.perf_counter()
+        self._admit()
+        if self._members:
+            self._decode()
+        self._busy_seconds += time.perf_counter() - began
+
+    def _limit(self, request: GenerateRequest) -> int:
+        cache = self._model.cache
+        return check_request(request, vocab=self._vocab, rows=cache.rows, context_length=cache.context_length)
+
+    def _admit(self) -> None:
+        admitted = False
+        while self.admitting and self._waiting and self._fits(self._waiting[0]):
+            if not admitted and not self._deterministic:
+                self._compact()
+            admitted = True
+            self._join(self._waiting.popleft())
+        if admitted:
+            self._kinds = _kinds(self._members)
+
+    def _fits(self, group: Group) -> bool:
+        if self._deterministic:
+            return not self._members
+        return group.size <= self._model.cache.rows - int(self._rows.alive[: len(self._members)].sum())
+
+    def _join(self, group: Group) -> None:
+        assert self._installed is not None, "nothing is submitted before the first weights"
+        start, end = len(self._members), len(self._members) + group.size
+        prompt = torch.from_numpy(group.request.token_ids).long().to(self._device)
+        logits = self._model.prefill(start, prompt)
+        self._model.cache.copy_prefix(start, torch.arange(start + 1, end, device=self._device), len(prompt))
+        self._prompt += len(prompt)
+        self._rows.join(start, group.request, self._limit(group.request))
+        self._members += [Member(group, index, [(0, self._installed)]) for index in range(group.size)]
+        self._take(start, end, logits.expand(group.size, -1), _kinds(self._members[start:]))
+
+    def _decode(self) -> None:
+        began = time.perf_counter()
+        if self._deterministic:
+            parts = fixed_segment(len(self._members), int(self._rows.held[: len(self._members)].max()) + 1)
+        else:
+            self._steps_since_order += 1
+            alive = self._rows.alive[: len(self._members)]
+            if self._steps_since_order >= _REORDER_STEPS or not alive.all():
+                self._compact()
+            if not self._members:
+                return
+            parts = segments(self._rows.held[: len(self._members)] + 1)
+        count = len(self._members)
+        tokens, positions = self._rows.inputs(count)
+        logits = self._model.decode(tokens, positions, parts)
+        self._rows.advance(count)
+        self._take(0, count, logits, self._kinds)
+        self._decode_seconds += time.perf_counter() - began
+
+    def _take(self, start: int, end: int, logits: torch.Tensor, kinds: RowKinds) -> None:
+        """Samples from `logits` for rows [start, end) and lets finished rollouts go."""
+        parameters, counts = self._rows.sampling(start, end)
+        tokens, logprobs = sample(logits, parameters, kinds, counts)
+        if not bool(torch.isfinite(logprobs).all()):
+            self._fail_astray(start, logprobs)
+            return
+        self._generated += int(self._rows.alive[start:end].sum())
+        for row, stopped in self._rows.record(start, end, tokens, logprobs):
+            member = self._members[row]
+            token_ids, values = self._rows.completion(row)
+            member.group.finish(member.index, member.completion(token_ids, values, stopped=stopped))
+        if self._deterministic and not self._rows.alive[: len(self._members)].any():
+            self._members = []
+
+    def _compact(self) -> None:
+        """Closes the gaps that finished rollouts left and sorts the rest by length."""
+        self._steps_since_order = 0
+        used = len(self._members)
+        moves = arrange(self._rows.held[:used], self._rows.alive[:used].astype(bool))
+        if len(moves.sources):
+            length = int(self._rows.held[moves.sources].max())
+            sources = torch.from_numpy(moves.sources).to(self._device)
+            targets = torch.from_numpy(moves.targets).to(self._device)
+            self._model.cache.copy_rows(sources, targets, length)
+            members = list(self._members)
+            for source, target in zip(moves.sources.tolist(), moves.targets.tolist(), strict=True):
+                members[target] = self._members[source]
+            self._rows.move(sources, targets)
+            self._members = members
+        if moves.count < used:
+            self._rows.drop(range(moves.count, used))
+            del self._members[moves.count :]
+            self._kinds = _kinds(self._members)
+
+    def _mark(self, installed: Installed) -> None:
+        for member, count in zip(self._members, self._rows.counts(len(self._members)), strict=True):
+            member.mark(count, installed)
+
+    def _restart_group(self) -> None:
+        """A recomputed prefix has other bits than a decoded one: the deterministic mode begins the group anew."""
+        group = self._members[0].group
+        self._rows.drop(range(len(self._members)))
+        self._members = []
+        self._waiting.appendleft(Group(request=group.request, deliver=group.deliver))
+
+    def _fail_astray(self, start: int, logprobs: torch.Tensor) -> None:
+        """Numbers that are not finite end every group at hand; the cache is cleaned, since NaN would spread."""
+        groups = {id(member.group): member.group for member in self._members}
+        self._rows.drop(range(len(self._members)))
+        self._members = []
+        self._model.cache.clear()
+        bad = int((~torch.isfinite(logprobs)).sum())
+        for group in groups.values():
+            group.deliver(GenerationError(f"{bad} of {len(logprobs)} logprobs are not finite: the model has diverged"))
+
+
+def _kinds(members: list[Member]) -> RowKinds:
+    parameters = {id(member.group): member.group.request.sampling for member in members}.values()
+    return RowKinds(
+        tempered=any(each.temperature != 1 and not each.greedy for each in parameters),
+        truncated=any(each.top_k > 0 or each.top_p < 1 for each in parameters),
+        greedy=any(each.greedy for each in parameters),
+        forced=any(bool(each.forced_lengths) for each in parameters),
+    )

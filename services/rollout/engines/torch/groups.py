@@ -1,0 +1,91 @@
+"""Running groups on the host: what belongs together, under which versions, and to whom the result goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from services.rollout.engines.protocol import Completion, GenerateRequest
+from wire.contracts import FinishReason, PolicyVersion, VersionSpan
+from wire.contracts.messages import Logprobs, TokenIds
+from wire.errors import ContractError
+
+Outcome = tuple[Completion, ...] | Exception
+Deliver = Callable[[Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The weights in place."""
+
+    version: PolicyVersion
+    weights_digest: str
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One request on its way."""
+
+    request: GenerateRequest
+    deliver: Deliver
+    completions: dict[int, Completion] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Rollouts wanted."""
+        return len(self.request.seeds)
+
+    def finish(self, index: int, completion: Completion) -> bool:
+        """Takes one rollout in; with the last one delivers the group and returns True."""
+        self.completions[index] = completion
+        if len(self.completions) < self.size:
+            return False
+        self.deliver(tuple(self.completions[place] for place in range(self.size)))
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """The rollout that lies in one row."""
+
+    group: Group
+    index: int
+    starts: list[tuple[int, Installed]]
+    """From which of its tokens on which weights were in place."""
+
+    def mark(self, count: int, installed: Installed) -> None:
+        """New weights are in place after `count` tokens."""
+        if self.starts[-1][1] == installed:
+            return
+        if self.starts[-1][0] == count:
+            self.starts.pop()
+        self.starts.append((count, installed))
+
+    def completion(self, token_ids: TokenIds, logprobs: Logprobs, *, stopped: bool) -> Completion:
+        """The finished rollout."""
+        ends = [*(start for start, _ in self.starts[1:]), len(token_ids)]
+        spans = tuple(
+            VersionSpan(start=start, end=end, version=weights.version, weights_digest=weights.weights_digest)
+            for (start, weights), end in zip(self.starts, ends, strict=True)
+        )
+        reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+        return Completion(token_ids=token_ids, logprobs=logprobs, finish_reason=reason, spans=spans)
+
+
+def check_request(request: GenerateRequest, *, vocab: int, rows: int, context_length: int) -> int:
+    """The most tokens each rollout may sample; raises ContractError for what this engine can never do."""
+    sampling = request.sampling
+    room = context_length - len(request.token_ids)
+    if room < 1:
+        raise ContractError(
+            "context_overflow",
+            f"{request.group_id}: a prompt of {len(request.token_ids)} tokens leaves no room in a context of "
+            f"{context_length} (rollout.context_length)",
+        )
+    if len(request.seeds) > rows:
+        raise ContractError("bad_group_size", f"{len(request.seeds)} rollouts, rollout.max_rows is {rows}")
+    highest = max(int(request.token_ids.max()), *sampling.stop_token_ids, 0)
+    if highest >= vocab or min(sampling.stop_token_ids, default=0) < 0:
+        raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {vocab}")
+    forced = sampling.forced_lengths
+    if forced and (len(forced) != len(request.seeds) or min(forced) < 1 or not sampling.stop_token_ids):
+        raise ContractError("bad_sampling", "forced_lengths needs a length of 1 or more a rollout, and a stop token")
+    return min(sampling.max_tokens, room)

@@ -1,0 +1,74 @@
+"""Which row of the cache a rollout lies in: pure arithmetic on the host.
+
+Rows are kept in classes of similar length, the longest first, so that each class attends over its own length and short
+rollouts do not pay for a long neighbour. Changes move as few rows as possible: a move copies keys and values.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.rollout.engines.torch.model import Segment
+
+EDGES = np.array([64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])
+"""Positions: a row's class is the number of edges it has passed."""
+
+_ROUND = 32
+"""Attended lengths are multiples of this."""
+
+_WORTHWHILE = 400
+"""Rows times positions that a segment of its own must save, to pay for its extra calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Row sources[i] goes to place targets[i], all at once; afterwards the first `count` rows are the live ones."""
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    count: int
+
+
+def arrange(lengths: NDArray[np.int64], alive: NDArray[np.bool_]) -> Moves:
+    """Brings live rows to the front, in order of their class; rows that lie well already stay.
+
+    `lengths` and `alive` are those of the rows in use [rows].
+    """
+    classes = np.where(alive, np.searchsorted(EDGES, lengths), -1)
+    count = int(alive.sum())
+    wanted = np.sort(classes[alive])[::-1]
+    places = np.arange(len(classes))
+    inside = places < count
+    well = np.zeros(len(classes), dtype=bool)
+    well[:count] = classes[:count] == wanted
+    targets = places[inside & ~well]
+    sources = places[alive & ~well]
+    # Both sides hold the same classes equally often: sorted by class they pair up.
+    targets = targets[np.argsort(-wanted[targets], kind="stable")]
+    sources = sources[np.argsort(-classes[sources], kind="stable")]
+    return Moves(sources=sources, targets=targets, count=count)
+
+
+def segments(lengths: NDArray[np.int64]) -> list[Segment]:
+    """Splits rows [rows] that hold `lengths` positions where a common attention length would waste too much."""
+    classes = np.searchsorted(EDGES, lengths)
+    starts = [0, *(np.flatnonzero(np.diff(classes)) + 1).tolist(), len(lengths)]
+    found: list[Segment] = []
+    for start, end in pairwise(starts):
+        length = _rounded(int(lengths[start:end].max()))
+        if found and (end - start) * (found[-1].length - length) < _WORTHWHILE:
+            last = found.pop()
+            start, length = last.start, max(last.length, length)
+        found.append(Segment(start=start, end=end, length=length))
+    return found
+
+
+def fixed_segment(rows: int, length: int) -> list[Segment]:
+    """One segment for all rows, whose length depends on nothing but `length`: the deterministic mode's."""
+    return [Segment(start=0, end=rows, length=_rounded(length))]
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _ROUND) * _ROUND

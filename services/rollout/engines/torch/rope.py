@@ -1,0 +1,45 @@
+"""Rotary positions as complex factors.
+
+Hugging Face rotates component i with component i + head_dim/2. Here queries and keys are stored with those two side by
+side (the rows of their projections are permuted once, which leaves all products of queries and keys as they are), so
+that a rotation is one complex multiplication.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from services.rollout.engines.torch.architecture import Architecture
+
+
+def rotation_table(config: Any, length: int, device: torch.device) -> Tensor:
+    """complex64 [length, head_dim / 2]: cos + i sin of the model's own rotary module, its scaling included."""
+    module = _rotary_module(config)
+    cos, sin = module(torch.zeros(1), torch.arange(length)[None])
+    half = cos.shape[-1] // 2
+    return torch.complex(cos[0, :, :half].float(), sin[0, :, :half].float()).to(device)
+
+
+def interleave(weight: Tensor, arch: Architecture) -> Tensor:
+    """Permutes the rows of a query or key projection (or its bias, or a head norm) [heads * head_dim, ...]."""
+    half = arch.head_dim // 2
+    heads = weight.shape[0] // arch.head_dim
+    return weight.view(heads, 2, half, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
+
+
+def _rotary_module(config: Any) -> Any:
+    """Imports only the family at hand: each of transformers' model modules takes a while to load."""
+    match config.model_type:
+        case "llama":
+            from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+            return LlamaRotaryEmbedding(config)
+        case "qwen2":
+            from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+
+            return Qwen2RotaryEmbedding(config)
+        case _:
+            from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
+            return Qwen3RotaryEmbedding(config)

@@ -1,0 +1,133 @@
+"""The state of all rows as tensors: what a decode step reads and writes without looking at rows one by one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from services.rollout.engines.protocol import GenerateRequest
+from services.rollout.engines.torch.sampling import RowSampling
+
+_HELD, _COUNT, _LIMIT, _LAST, _ALIVE, _SEED, _TOP_K, _GREEDY, _FORCED = range(9)
+
+
+class Rows:
+    """Row r of every tensor belongs to row r of the cache. The first rows are in use, the rest is free."""
+
+    def __init__(self, *, rows: int, context_length: int, vocab: int, device: torch.device) -> None:
+        self._numbers = torch.zeros(9, rows, dtype=torch.int64, device=device)
+        self._shares = torch.ones(2, rows, dtype=torch.float64, device=device)
+        self._stops = torch.full((rows, 4), -1, dtype=torch.int64, device=device)
+        # One column more than a completion can have: a finished row's writes go nowhere.
+        self._tokens = torch.zeros(rows, context_length + 1, dtype=torch.int32, device=device)
+        self._logprobs = torch.zeros(rows, context_length + 1, dtype=torch.float32, device=device)
+        self._starts = torch.arange(rows, device=device) * (context_length + 1)
+        self._vocab = vocab
+        self._device = device
+        # What the host must know in every step; on a CPU these are the tensors' own memory.
+        shared = device.type == "cpu"
+        self.held: NDArray[np.int64] = self._numbers[_HELD].numpy() if shared else np.zeros(rows, np.int64)
+        self.alive: NDArray[np.int64] = self._numbers[_ALIVE].numpy() if shared else np.zeros(rows, np.int64)
+        self._shared = shared
+
+    def join(self, start: int, request: GenerateRequest, limit: int) -> None:
+        """Fills rows from `start` with a prefilled group; each may sample at most `limit` tokens."""
+        sampling = request.sampling
+        end = start + len(request.seeds)
+        columns = self._numbers[:, start:end]
+        columns[_HELD] = len(request.token_ids)
+        columns[_COUNT] = 0
+        columns[_LIMIT] = limit
+        columns[_ALIVE] = 1
+        columns[_SEED] = torch.tensor(request.seeds, device=self._device)
+        columns[_TOP_K] = min(sampling.top_k or self._vocab, self._vocab)
+        columns[_GREEDY] = int(sampling.greedy)
+        columns[_FORCED] = torch.tensor(sampling.forced_lengths or (0,), device=self._device)
+        self._shares[0, start:end] = 1.0 if sampling.greedy else 1.0 / sampling.temperature
+        self._shares[1, start:end] = sampling.top_p
+        self._set_stops(start, end, sampling.stop_token_ids)
+        if not self._shared:
+            self.held[start:end] = len(request.token_ids)
+            self.alive[start:end] = 1
+
+    def inputs(self, count: int) -> tuple[Tensor, Tensor]:
+        """(last token, position it is written at), int64 [count] each."""
+        return self._numbers[_LAST, :count], self._numbers[_HELD, :count]
+
+    def sampling(self, start: int, end: int) -> tuple[RowSampling, Tensor]:
+        """Parameters of rows [start, end) and how many tokens each has sampled."""
+        numbers = self._numbers[:, start:end]
+        parameters = RowSampling(
+            seed=numbers[_SEED],
+            inverse_temperature=self._shares[0, start:end].float(),
+            top_k=numbers[_TOP_K],
+            top_p=self._shares[1, start:end],
+            greedy=numbers[_GREEDY].bool(),
+            forced_length=numbers[_FORCED],
+            stops=self._stops[start:end],
+        )
+        return parameters, numbers[_COUNT]
+
+    def advance(self, count: int) -> None:
+        """After a decode step: the cache of the first rows holds one position more."""
+        self._numbers[_HELD, :count] += self._numbers[_ALIVE, :count]
+        if not self._shared:
+            self.held[:count] += self.alive[:count]
+
+    def record(self, start: int, end: int, tokens: Tensor, logprobs: Tensor) -> list[tuple[int, bool]]:
+        """Appends a sampled token to rows [start, end); returns (row, whether at a stop token) of those that ended."""
+        numbers = self._numbers[:, start:end]
+        places = self._starts[start:end] + numbers[_COUNT]
+        self._tokens.view(-1).index_copy_(0, places, tokens.int())
+        self._logprobs.view(-1).index_copy_(0, places, logprobs)
+        numbers[_LAST] = tokens
+        numbers[_COUNT] += numbers[_ALIVE]
+        stopped = (tokens[:, None] == self._stops[start:end]).any(1)
+        ended = (stopped | (numbers[_COUNT] >= numbers[_LIMIT])) & (numbers[_ALIVE] == 1)
+        found = ended.nonzero().squeeze(1)
+        if not len(found):
+            return []
+        numbers[_ALIVE, found] = 0
+        rows = [start + place for place in found.tolist()]
+        if not self._shared:
+            self.alive[rows] = 0
+        return list(zip(rows, stopped[found].tolist(), strict=True))
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Takes rows out of use without an end."""
+        self._numbers[_ALIVE, list(rows)] = 0
+        self.alive[list(rows)] = 0
+
+    def completion(self, row: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Copies of the tokens and logprobs of one row."""
+        count = int(self._numbers[_COUNT, row])
+        return self._tokens[row, :count].cpu().numpy().copy(), self._logprobs[row, :count].cpu().numpy().copy()
+
+    def counts(self, count: int) -> list[int]:
+        """Tokens sampled by each of the first rows."""
+        found: list[int] = self._numbers[_COUNT, :count].tolist()
+        return found
+
+    def tokens(self, rows: Tensor, length: int) -> Tensor:
+        """The first `length` completion tokens of any rows, int64 [rows, length]."""
+        return self._tokens.index_select(0, rows)[:, :length].long()
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Moves rows, all at once."""
+        for table, axis in ((self._numbers, 1), (self._shares, 1), (self._stops, 0)):
+            table.index_copy_(axis, targets, table.index_select(axis, sources))
+        for table in (self._tokens, self._logprobs):
+            table.index_copy_(0, targets, table.index_select(0, sources))
+        if not self._shared:
+            self.held[targets.cpu().numpy()] = self.held[sources.cpu().numpy()]
+            self.alive[targets.cpu().numpy()] = self.alive[sources.cpu().numpy()]
+
+    def _set_stops(self, start: int, end: int, stops: tuple[int, ...]) -> None:
+        missing = len(stops) - self._stops.shape[1]
+        if missing > 0:
+            self._stops = torch.nn.functional.pad(self._stops, (0, missing), value=-1)
+        self._stops[start:end] = -1
+        if stops:
+            self._stops[start:end, : len(stops)] = torch.tensor(stops, device=self._device)
