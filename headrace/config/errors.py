@@ -40,7 +40,7 @@ class Explainer:
             return f"{self._place(path)}: {_table(path)} {message}"
         value = detail["input"]
         shown = "" if isinstance(value, dict | list) else f" = {_literal(value)}"
-        return f"{self._place(path)}: XX"
+        return f"{self._place(path)}: {_table(path[:-1])} {path[-1]}{shown}: {message}"
 
     def _unknown(self, path: KeyPath) -> str:
         known = _keys_at(self._model, path[:-1])

@@ -1,7 +1,38 @@
 """The whole `run.toml`: every service's tables side by side."""
 
+from pydantic import Field
+from services.rollout.settings import RolloutTable
+
 from headrace.data.settings import DataTable
+from services.orchestrator.settings import EvalTable, OrchestratorTable
+from services.reward.settings import RewardTable
+from services.trainer.settings import AlgorithmTable, SftTable, TrainerTable
 from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table
+
+
+class Ports(Table):
+    """Fixed ports of a service on this machine; of several replicas the first one's, the others follow."""
+
+    grpc_port: int = Field(0, ge=0, le=65535)
+    """0 = a free one."""
+    http_port: int = Field(0, ge=0, le=65535)
+    """0 = a free one."""
+
+
+class OrchestratorSection(Ports, OrchestratorTable):
+    """`[orchestrator]`."""
+
+
+class RewardSection(Ports, RewardTable):
+    """`[reward]`."""
+
+
+class RolloutSection(Ports, RolloutTable):
+    """`[rollout]`."""
+
+
+class TrainerSection(Ports, TrainerTable):
+    """`[trainer]`."""
 
 
 class RunFile(Table):
@@ -11,4 +42,11 @@ class RunFile(Table):
     model: ModelTable = ModelTable()
     data: DataTable
     batch: BatchTable = BatchTable()
+    algorithm: AlgorithmTable = AlgorithmTable()
+    rollout: RolloutSection = RolloutSection()
+    reward: RewardSection = RewardSection()
+    trainer: TrainerSection = TrainerSection()
+    orchestrator: OrchestratorSection = OrchestratorSection()
+    eval: EvalTable = EvalTable()
     broker: BrokerTable = BrokerTable()
+    sft: SftTable = SftTable()

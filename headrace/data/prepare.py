@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.data.presets import Prompt, prompt_of
-from headrace.data.render import Rendered, Renderer, load_tokenizer
+from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import read_rows
 from headrace.data.settings import DataTable
 from wire.errors import DataError
@@ -26,6 +26,8 @@ class PreparedData:
     dropped_duplicates: int
     """Training prompts that are also held out."""
     longest_prompt: int
+    stop_token_ids: tuple[int, ...]
+    """What ends a completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Limits:
 def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     rows = _prompts(table, table.path, table.split, limit=table.limit)
-    renderer = Renderer(load_tokenizer(model, vocab_size=limits.vocab_size), table)
+    tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
+    renderer = Renderer(tokenizer, table)
     train, dropped = _within(renderer.render(rows), table, limits)
     held_out: list[Rendered] = []
     duplicates = 0
@@ -55,7 +58,9 @@ def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> Prepare
     _write(out / "prompts.parquet", _with_ids(train))
     _write(out / "eval.parquet", _with_ids(held_out))
     longest = max(len(one.token_ids) for one in (*train, *held_out))
-    return PreparedData(len(train), len(held_out), dropped, duplicates, longest)
+    return PreparedData(
+        len(train), len(held_out), dropped, duplicates, longest, tuple(stop_token_ids(model, tokenizer))
+    )
 
 
 def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:
@@ -175,6 +180,12 @@ def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
         aside.rename(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def from_json(text: str) -> PreparedData:
+    """The inverse of `as_json`."""
+    values = json.loads(text)
+    return PreparedData(**values | {"stop_token_ids": tuple(values["stop_token_ids"])})
 
 
 def as_json(data: PreparedData) -> str:

@@ -1,6 +1,6 @@
-"""From prompts to token ids, through the model's own tokenizer and chat template. transformers is imported here only."""
+"""From prompts to token ids, by the model's own tokenizer and chat template. Only here is transformers imported."""
 
-import os
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,19 @@ def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
         )
     loaded: PreTrainedTokenizerBase = tokenizer
     return loaded
+
+
+def stop_token_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The tokenizer's end token and those of `generation_config.json`."""
+    ids = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
+    file = path / "generation_config.json"
+    if file.is_file():
+        try:
+            given = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"{file}: not a JSON object: {error}") from None
+        ids.update(given if isinstance(given, list) else [] if given is None else [given])
+    return sorted(ids)
 
 
 class Renderer:
@@ -100,10 +113,3 @@ class Renderer:
         except (jinja2.TemplateError, TypeError, KeyError) as error:
             raise DataError(f"{prompt.place}: the chat template refuses the prompt: {error}") from None
         return str(text)
-
-
-def quiet() -> None:
-    """No progress bars, warnings about missing frameworks or thread pools in the preparation."""
-    os.environ.update(
-        TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false", HF_DATASETS_DISABLE_PROGRESS_BARS="1"
-    )

@@ -22,10 +22,16 @@ class EmbeddedBroker:
     """Where the server listens and how it is started."""
 
     url: str
+    data: Path
+    """Its append-only file; made when it starts."""
     socket: Path
     plan: ProcessPlan
     temporary: Path | None
     """A folder outside the run directory to be removed at the end."""
+
+    def make_folder(self) -> None:
+        """Makes the folder that the server wants to find."""
+        self.data.mkdir(exist_ok=True)
 
     def clean(self) -> None:
         """Removes socket and temporary folder."""
@@ -59,7 +65,6 @@ def find_server() -> str:
 def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter."""
     data = run_dir / "broker"
-    data.mkdir(parents=True, exist_ok=True)
     folder = run_dir / "run" / "socket"
     temporary: Path | None = None
     if len(os.fsencode(folder / "s")) > _SUN_PATH:
@@ -68,11 +73,23 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     folder.chmod(0o700)
     socket = folder / "s"
     socket.unlink(missing_ok=True)
-    argv = (find_server(), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", "--dir", str(data))
+    argv: tuple[str, ...] = (
+        find_server(),
+        "--port",
+        "0",
+        "--unixsocket",
+        str(socket),
+        "--unixsocketperm",
+        "700",
+        "--dir",
+        str(data),
+    )
     # An everysec file survives kill -9 whole; `no` eviction so that full memory stops issuing, not losing.
     argv += ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
     url = f"unix://{socket}"
-    return EmbeddedBroker(url, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), temporary)
+    return EmbeddedBroker(
+        url, data, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), temporary
+    )
 
 
 async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:

@@ -75,7 +75,7 @@ class Keeper:
             self.state = KeeperState.STARTING
             self.child = await Child.spawn(self.plan, self._run_dir)
             was_ready, calm, code = await self._one_life(self.child)
-            if self._stopping or (code == 0 and self._is_over and await self._is_over()):
+            if await self._was_the_end(code):
                 break
             early = 0 if was_ready else early + 1
             backoff = self._budget.backoff_s if calm else backoff
@@ -87,6 +87,9 @@ class Keeper:
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, self._budget.longest_backoff_s)
         self.state = KeeperState.ENDED
+
+    async def _was_the_end(self, code: int) -> bool:
+        return self._stopping or (code == 0 and self._is_over is not None and await self._is_over())
 
     async def _one_life(self, child: Child) -> tuple[bool, bool, int]:
         """Whether it was ready, whether it then lived long, and its exit status."""

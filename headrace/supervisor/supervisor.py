@@ -94,6 +94,7 @@ class Supervisor:
 
     async def _start_all(self) -> None:
         if self._broker:
+            self._broker.make_folder()
             task = self._keep(self._broker.plan, functools.partial(wait_until_up, self._broker))
             up = asyncio.ensure_future(self._keepers[self._broker.plan.name].first_ready.wait())
             await asyncio.wait({up, task}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,216 @@
+"""The verbs of `headrace`. Settings are given as dotted options (`--trainer.learning-rate 1e-6`) on any of them."""
+
+import contextlib
+import dataclasses
+import json as jsonlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import RunFile
+from headrace.config.toml import to_toml
+from headrace.demo.demo import prepare_demo
+from headrace.demo.models import make_text_model
+from headrace.execute import BAD_INPUT, FAILED, FINISHED, STOPPED, Output, execute
+from headrace.history import check_run
+from headrace.launch import inherited_environment, prepare_run
+from headrace.look import look, show_status
+from wire.errors import ConfigError, DataError, HeadraceError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Improves a language model with reinforcement learning, as a set of services.",
+    epilog="Any setting can be given as an option: --run.max-steps 50, --trainer.learning-rate 1e-6.",
+)
+
+RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where everything of the run is kept.")]
+Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command line; returns its exit status. The user's mistakes are told, not raised."""
+    words, overrides = split_overrides(arguments)
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(args=words, prog_name="headrace", obj=overrides, standalone_mode=True)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else FAILED
+    return status if isinstance(status, int) else FINISHED
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Dotted options and their values apart from the rest, wherever they stand."""
+    words: list[str] = []
+    overrides: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if not (name.startswith("--") and "." in name):
+            words.append(word)
+            continue
+        overrides.append(word)
+        if not equals and rest and not rest[0].startswith("--"):
+            overrides.append(rest.pop(0))
+    return words, overrides
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
+    run_dir: RunDir = None,
+    resume: Resume = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Trains as RUN.toml says; `--resume` needs only the run directory."""
+    began = time.monotonic()
+    output = Output.choose(json=json)
+    with told(output):
+        if file is None and not (resume and run_dir):
+            raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
+        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        start(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
+
+
+def start(
+    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
+) -> None:
+    """Prepares and, unless it is a dry run, runs; ends the command with the exit status."""
+    folder = run_dir or Path("runs") / resolved.config.run.id
+    prepared = prepare_run(resolved, folder, resume=resume, environment=inherited_environment())
+    data = prepared.data
+    said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
+    if data.dropped_overlong:
+        said += f"; {data.dropped_overlong} overlong dropped"
+    if data.dropped_duplicates:
+        said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
+    output.say(said)
+    if dry_run:
+        prepared.lock.release()
+        if prepared.broker:
+            prepared.broker.clean()
+        output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
+        if output.json:
+            output.result(_json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
+        raise typer.Exit(FINISHED)
+    raise typer.Exit(execute(prepared, output, began=began))
+
+
+def run_dir_config(run_dir: Path | None) -> Path:
+    """The resolved config that a run directory keeps."""
+    return (run_dir or Path()) / "config" / "run.toml"
+
+
+@app.command()
+def status(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
+) -> None:
+    """Shows what a run is doing, or what it came to."""
+    output = Output.choose(json=json)
+    with told(output):
+        shown = look(run_dir)
+        if output.json:
+            output.result(_json_line(shown))
+        else:
+            show_status(shown, output.console)
+
+
+@app.command()
+def check(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
+) -> None:
+    """Proves from journal and events that nothing was lost, trained twice, or trained under unproven weights."""
+    output = Output.choose(json=json)
+    with told(output):
+        verdict = check_run(run_dir)
+        for problem in verdict.problems:
+            output.say(f"problem: {problem}")
+        groups = verdict.groups
+        output.say(
+            f"{'in order' if verdict.ok else 'NOT in order'}: {verdict.steps} steps; {groups.issued} groups issued, "
+            f"{groups.trained} trained, {sum(groups.dropped.values())} dropped, {groups.open} open"
+        )
+        if output.json:
+            output.result(verdict.as_json())
+        raise typer.Exit(FINISHED if verdict.ok else FAILED)
+
+
+@app.command()
+def config(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="All keys, types, defaults and meanings, as JSON.")] = False,
+) -> None:
+    """Prints the resolved config of a RUN.toml, or the schema of all keys."""
+    output = Output.choose(json=True)
+    with told(output):
+        if schema:
+            output.result(_json_line(RunFile.model_json_schema()))
+            return
+        resolved = resolve(file, arguments=context.obj, environment=inherited_environment())
+        output.result(to_toml(resolved.config.model_dump(mode="json", serialize_as_any=True)).rstrip())
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    run_dir: RunDir = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
+    began = time.monotonic()
+    output = Output.choose(json=json)
+    with told(output):
+        if resume:
+            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        else:
+            run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+            resolved = prepare_demo(run_dir, context.obj, inherited_environment(), output.say)
+        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
+
+
+@app.command("make-model")
+def make_model(
+    tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="JSONL or text file to learn the BPE from.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, with commas between.")] = "",
+    vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Makes a tiny Qwen3 model of random weights with a BPE tokenizer, to try a config before the real model."""
+    output = Output.choose(json=False)
+    with told(output):
+        names = tuple(filter(None, (name.strip() for name in columns.split(","))))
+        make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
+        output.say(f"model: {out}")
+
+
+@contextlib.contextmanager
+def told(output: Output) -> Iterator[None]:
+    """Turns what went wrong into one message and an exit status."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        output.complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except HeadraceError as error:
+        output.complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        output.complain("stopped before anything was started")
+        raise typer.Exit(STOPPED) from None
+
+
+def _json_line(value: Any) -> str:
+    return jsonlib.dumps(value)

@@ -1,0 +1,101 @@
+"""Each process's own settings, cut out of the whole config."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.rollout.settings import RolloutSettings
+
+from headrace.config.schema import Ports, RunFile
+from services.orchestrator.settings import OrchestratorSettings
+from services.reward.settings import RewardSettings
+from services.trainer.settings import TrainerSettings
+from wire.settings import ServiceSettings
+
+SETTINGS: Mapping[str, type[ServiceSettings]] = {
+    "orchestrator": OrchestratorSettings,
+    "reward": RewardSettings,
+    "rollout": RolloutSettings,
+    "trainer": TrainerSettings,
+}
+"""Service -> what it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One process of the run."""
+
+    service: str
+    instance: str
+    name: str
+    """`trainer`, `rollout-1`: of its config, log and pid file."""
+
+    def key(self, port: str) -> tuple[str, str]:
+        """The key that fixes one of its ports."""
+        return self.service, port
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this run happens on this machine."""
+
+    run_dir: Path
+    broker_url: str
+    ports: Mapping[str, Ports]
+    """Seat name -> its ports, none of them 0."""
+    stop_token_ids: Sequence[int]
+
+
+def seats(config: RunFile) -> list[Seat]:
+    """All processes of the run, the broker left out."""
+    replicas = [Seat("rollout", str(index), f"rollout-{index}") for index in range(config.rollout.replicas)]
+    return [
+        Seat("orchestrator", "0", "orchestrator"),
+        Seat("trainer", "0", "trainer"),
+        *replicas,
+        Seat("reward", "0", "reward"),
+    ]
+
+
+def wanted_ports(config: RunFile, seat: Seat) -> Ports:
+    """The ports that the config fixes for the seat; 0 where it does not."""
+    section: Ports = getattr(config, seat.service)
+    step = int(seat.instance)
+    return Ports(
+        grpc_port=section.grpc_port + step if section.grpc_port else 0,
+        http_port=section.http_port + step if section.http_port else 0,
+    )
+
+
+def settings_of(config: RunFile, seat: Seat, place: Place) -> ServiceSettings:
+    """The resolved settings of one process."""
+    cls = SETTINGS[seat.service]
+    ports = place.ports[seat.name]
+    own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
+    found = {"sampling": _plain(config.rollout.sampling), "stop_token_ids": list(place.stop_token_ids)}
+    return cls.model_validate(
+        own
+        | {name: value for name, value in found.items() if name in cls.model_fields}
+        | {
+            "broker": _plain(config.broker) | {"url": place.broker_url},
+            "run_dir": place.run_dir,
+            "orchestrator_address": f"127.0.0.1:{place.ports['orchestrator'].grpc_port}",
+            "grpc_port": ports.grpc_port,
+            "http_port": ports.http_port,
+            "instance": seat.instance,
+        }
+    )
+
+
+def _plain(table: Any) -> dict[str, Any]:
+    values: dict[str, Any] = table.model_dump(mode="python", serialize_as_any=True)
+    return values
+
+
+def _without_ports(table: Any) -> dict[str, Any]:
+    values = _plain(table)
+    if isinstance(table, Ports):
+        for name in Ports.model_fields:
+            del values[name]
+    return values

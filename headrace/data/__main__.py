@@ -1,0 +1,40 @@
+"""`python -P -m headrace.data`: the preparation in a process of its own.
+
+The command line stays small and free of threads: it forks the services later, and outlives them.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from headrace.config.resolve import resolve
+from headrace.data.prepare import Limits, as_json, prepare
+from headrace.model_check import check_model
+from wire.errors import ConfigError, DataError
+
+BAD_INPUT = 2
+"""Exit status; the message is on stderr."""
+
+
+def main() -> int:
+    """Writes the two parquet files, and what was found as one JSON line on stdout."""
+    parser = argparse.ArgumentParser(prog="headrace.data")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    try:
+        config = resolve(options.config).config
+        facts = check_model(config.model.path, engine=config.rollout.engine)
+        room = facts.context_length - config.rollout.sampling.max_tokens
+        longest = min(config.data.max_prompt_tokens or room, room)
+        limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
+        found = prepare(config.data, config.model.path, limits, options.out)
+    except (ConfigError, DataError) as error:
+        sys.stderr.write(f"{error}\n")
+        return BAD_INPUT
+    sys.stdout.write(as_json(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

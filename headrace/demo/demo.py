@@ -1,0 +1,125 @@
+"""Prepares the demo: everything it needs is made inside the run directory, then it is a run like any other."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
+from headrace.demo.models import END, Shape, character_tokenizer, write_model
+from headrace.run_dir import check_fresh
+from headrace.supervisor.once import child_environment, python, run_once
+from services.trainer.settings import SftSettings, SftTable
+from wire.settings import ModelTable
+
+HELD_OUT = 256
+_SFT_TIMEOUT_S = 600.0
+
+RUN_TOML = """\
+# Written by `headrace demo`: a run like any other. `headrace train` runs it too.
+[run]
+id = "demo"
+max_steps = 60
+max_staleness = 1
+
+[model]
+path = "model"
+
+[data]
+path = "prompts.jsonl"
+eval_path = "held_out.jsonl"
+
+[batch]
+groups = 32
+group_size = 8
+
+[rollout]
+replicas = 2
+
+[rollout.sampling]
+max_tokens = 5
+
+[[reward.scorers]]
+name = "exact_match"
+
+[trainer]
+learning_rate = 3e-4
+checkpoint_every = 20
+
+[eval]
+every = 20
+
+[sft]
+data = "sft.parquet"
+output = "model"
+steps = 250
+batch_size = 128
+learning_rate = 2e-3
+warmup_steps = 20
+"""
+
+
+def prepare_demo(
+    run_dir: Path, arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+) -> Resolved:
+    """Makes model and data, runs the supervised stage, and returns the config of the RL run.
+
+    A run directory that did not exist does not exist after an error either.
+    """
+    check_fresh(run_dir)
+    created = not run_dir.exists()
+    folder = run_dir.resolve() / "demo"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "run.toml"
+        config.write_text(RUN_TOML, encoding="utf-8")
+        resolved = resolve(config, arguments=arguments, environment=environment)
+        _make_things(folder, seed=resolved.config.run.seed)
+        say(f"{HELD_OUT} held-out and {8100 - HELD_OUT} training sums, a model of 0.6 M parameters: {folder}")
+        if resolved.config.model.path == folder / "model":
+            say("supervised stage: the model learns a little first")
+            _supervise(folder, resolved, environment)
+    except BaseException:
+        shutil.rmtree(run_dir if created else folder, ignore_errors=True)
+        raise
+    return resolved
+
+
+def _make_things(folder: Path, *, seed: int) -> None:
+    training, held_out = exercises(seed=seed, held_out=HELD_OUT)
+    for name, sums in (("prompts.jsonl", training), ("held_out.jsonl", held_out)):
+        lines = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in sums]
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_model(folder / "base", character_tokenizer(CHARACTERS), Shape(), seed=seed)
+    _write_examples(folder / "sft.parquet", training)
+
+
+def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tokenizer = character_tokenizer(CHARACTERS)
+    end = tokenizer.token_to_id(END)
+    kind = pa.list_(pa.int32())
+    prompts = [tokenizer.encode(one.prompt).ids for one in sums]
+    completions = [[*tokenizer.encode(one.answer).ids, end] for one in sums]
+    table = {"prompt_ids": pa.array(prompts, kind), "completion_ids": pa.array(completions, kind)}
+    pq.write_table(pa.table(table), path)
+
+
+def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str]) -> None:
+    """Runs `services.trainer --stage sft` to its end. Raises ChildFailedError naming its log."""
+    config = resolved.config
+    settings = SftSettings(
+        run=config.run,
+        model=ModelTable(path=folder / "base", dtype="float32"),
+        sft=SftTable.model_validate(config.sft.model_dump()),
+        run_dir=folder,
+    )
+    path = folder / "sft.json"
+    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    log = folder / "sft.log"
+    env = child_environment(dict(environment), threads=config.run.threads)
+    argv = python("services.trainer", "--stage", "sft", "--config", str(path))
+    run_once("the supervised stage", argv, env=env, log=log, timeout_s=_SFT_TIMEOUT_S)

@@ -1,0 +1,79 @@
+"""Runs a prepared run to its end and reports it: shared by `train` and `demo`."""
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.launch import PreparedRun
+from headrace.results import summarize
+from headrace.screen import Lines, LiveTable, Screen
+from headrace.supervisor.supervisor import Outcome, Supervisor
+
+FINISHED, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+"""Exit statuses of the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where words go: with `--json` to stderr, so that stdout ends in one JSON object."""
+
+    console: Console
+    json: bool
+
+    @classmethod
+    def choose(cls, *, json: bool) -> "Output":
+        """Stderr with `--json`, else stdout."""
+        return cls(Console(stderr=json, highlight=False, soft_wrap=True), json)
+
+    def say(self, text: str) -> None:
+        """One line, as it is."""
+        self.console.print(text, markup=False)
+
+    def complain(self, text: str) -> None:
+        """What went wrong, on stderr."""
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {text}", markup=False)
+
+    def result(self, line: str) -> None:
+        """The machine-readable last line."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
+    """Starts everything, shows it, and returns the exit status. `began` is the monotonic start of the command."""
+    screen: Screen = (
+        LiveTable(prepared.run_dir, output.console)
+        if output.console.is_terminal
+        else Lines(prepared.run_dir, output.say)
+    )
+    try:
+        outcome = asyncio.run(Supervisor(prepared.run_dir, prepared.plans, broker=prepared.broker).run(screen.show))
+    finally:
+        screen.close()
+        prepared.lock.release()
+    return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
+
+
+def report(run_dir: Path, outcome: Outcome, output: Output, *, seconds: float) -> int:
+    """Says how the run ended and where everything is."""
+    summary = summarize(run_dir, seconds)
+    if summary.eval_before is not None and summary.eval_after is not None:
+        output.say(f"held-out accuracy {summary.eval_before:.1%} -> {summary.eval_after:.1%}")
+    if outcome.state == "finished":
+        output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
+    elif outcome.state == "stopped":
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+    else:
+        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
+        if ".log" not in outcome.reason:
+            output.say(f"look at {run_dir / 'logs' / 'trainer.log'} and {run_dir / 'logs' / 'orchestrator.log'}")
+    output.say(f"run directory: {run_dir}")
+    if (run_dir / "export").is_dir() and outcome.state == "finished":
+        output.say(f"model: {run_dir / 'export'}")
+    if output.json:
+        output.result(summary.as_json())
+    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)

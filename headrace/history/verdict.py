@@ -1,0 +1,38 @@
+"""What the history checker found."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """How the issued groups ended."""
+
+    issued: int
+    trained: int
+    dropped: dict[str, int]
+    """Reason -> how many."""
+    open: int
+    """Without an end: the run was stopped before them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The whole answer; in order if there is no problem."""
+
+    steps: int
+    groups: Groups
+    weights_sha256: str | None
+    """Of the exported model, or else of the newest checkpoint; None if there is neither."""
+    unproven_steps: int
+    """Steps whose rollouts are gone (their payload was covered by a checkpoint): their versions were not looked at."""
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """No problem was found."""
+        return not self.problems
+
+    def as_json(self) -> str:
+        """The last line of `headrace check --json`."""
+        return json.dumps({"ok": self.ok, **asdict(self)})

@@ -1,0 +1,153 @@
+"""From a resolved config to a run directory and the plans of its processes; checked first, written then."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace import run_dir as folders
+from headrace.config.resolve import DATA_SUFFIXES, Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.config.services import Place, Seat, seats, settings_of, wanted_ports
+from headrace.config.toml import to_toml
+from headrace.data.__main__ import BAD_INPUT
+from headrace.data.prepare import PreparedData, from_json
+from headrace.model_check import check_model
+from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, find_server
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from headrace.supervisor.ports import check_free, pick_ports
+from headrace.supervisor.process import ProcessPlan
+from wire.errors import ConfigError, DataError
+
+_PREPARE_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run directory that is ready to start."""
+
+    config: RunFile
+    run_dir: Path
+    data: PreparedData
+    plans: tuple[ProcessPlan, ...]
+    broker: EmbeddedBroker | None
+    lock: RunLock
+
+
+def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str]) -> PreparedRun:
+    """Checks everything, prepares the data and writes every process's config.
+
+    Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
+    """
+    config, run_dir = resolved.config, run_dir.resolve()
+    env = child_environment(dict(environment), threads=config.run.threads)
+    (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
+    check_input(resolved)
+    ports = _ports(resolved)
+    created = not run_dir.exists()
+    lock = RunLock(run_dir)
+    try:
+        data = _prepare_data(config, run_dir, env, keep=resume)
+        broker = None if config.broker.url else embedded(run_dir, env)
+        place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
+        plans = _write_configs(config, place, env)
+    except BaseException:
+        lock.release()
+        if created:
+            shutil.rmtree(run_dir, ignore_errors=True)
+        else:
+            shutil.rmtree(run_dir / ".preparing", ignore_errors=True)
+        raise
+    return PreparedRun(config, run_dir, data, plans, broker, lock)
+
+
+def check_input(resolved: Resolved) -> None:
+    """Everything that can be known without writing: model folder, data files, broker. Raises ConfigError, DataError."""
+    config = resolved.config
+    try:
+        check_model(config.model.path, engine=config.rollout.engine)
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    for key in ("path", "eval_path"):
+        path = getattr(config.data, key)
+        if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():
+            raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
+    if config.broker.url:
+        seconds = config.broker.connect_timeout_s
+        asyncio.run(check_external(config.broker.url, resolved.place("broker", "url"), seconds))
+    else:
+        find_server()
+
+
+def _ports(resolved: Resolved) -> dict[str, Ports]:
+    """Fixed ports checked, the others picked."""
+    config = resolved.config
+    wanted = {seat: wanted_ports(config, seat) for seat in seats(config)}
+    fixed = [
+        (getattr(ports, name), resolved.place(seat.service, name))
+        for seat, ports in wanted.items()
+        for name in Ports.model_fields
+        if getattr(ports, name)
+    ]
+    check_free(fixed)
+    free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
+    return {
+        seat.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for seat, p in wanted.items()
+    }
+
+
+def _prepare_data(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool) -> PreparedData:
+    """In a child, into a stage folder; on resume what is there is kept."""
+    found = run_dir / "config" / "data.json"
+    stage = folders.stage(run_dir)
+    (stage / "config").mkdir()
+    toml = stage / "config" / "run.toml"
+    toml.write_text(to_toml(config.model_dump(mode="json", serialize_as_any=True)), encoding="utf-8")
+    if keep and found.is_file() and (run_dir / "prompts.parquet").is_file():
+        text = found.read_text(encoding="utf-8")
+    else:
+        text = _run_preparation(toml, stage, env)
+    (stage / "config" / "data.json").write_text(text, encoding="utf-8")
+    folders.publish(run_dir, stage)
+    return from_json(text)
+
+
+def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
+    argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    try:
+        out = run_once("preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+    return out.strip().splitlines()[-1]
+
+
+def _write_configs(config: RunFile, place: Place, env: dict[str, str]) -> tuple[ProcessPlan, ...]:
+    for path in (place.run_dir / "config").glob("rollout-*.json"):
+        # Of an earlier start with more replicas.
+        with suppress(FileNotFoundError):
+            path.unlink()
+    return tuple(_write_config(config, seat, place, env) for seat in seats(config))
+
+
+def _write_config(config: RunFile, seat: Seat, place: Place, env: dict[str, str]) -> ProcessPlan:
+    path = place.run_dir / "config" / f"{seat.name}.json"
+    settings = settings_of(config, seat, place)
+    path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    ports = place.ports[seat.name]
+    return ProcessPlan(
+        name=seat.name,
+        argv=python(f"services.{seat.service}", "--config", str(path)),
+        env=env,
+        grpc_port=ports.grpc_port,
+        http_port=ports.http_port,
+    )
+
+
+def inherited_environment() -> dict[str, str]:
+    """What this process was started with."""
+    return dict(os.environ)

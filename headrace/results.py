@@ -1,0 +1,94 @@
+"""What a run directory says about its run: steps, evaluations, the summary. Read only, at any time."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The last line of `train --json` and `demo --json`."""
+
+    eval_before: float | None
+    """Held-out accuracy where RL began; None without held-out prompts."""
+    eval_after: float | None
+    steps: int
+    rollouts: int
+    """Trained."""
+    seconds: float
+    logprob_gap_max: float | None
+    """Largest difference between a sampled token's logprob in the engine and in the trainer."""
+    run_dir: str
+
+    def as_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+
+def summarize(run_dir: Path, seconds: float) -> Summary:
+    """The summary of everything that the run directory holds, earlier starts included."""
+    steps = steps_of(run_dir)
+    evals = evals_of(run_dir)
+    gaps = [row["logprob_gap_max"] for row in steps.values() if row.get("logprob_gap_max") is not None]
+    return Summary(
+        eval_before=evals[0]["accuracy"] if evals else None,
+        eval_after=evals[-1]["accuracy"] if evals else None,
+        steps=len(steps),
+        rollouts=int(sum(row.get("rollouts", 0) for row in steps.values())),
+        seconds=round(seconds, 3),
+        logprob_gap_max=max(gaps) if gaps else None,
+        run_dir=str(run_dir),
+    )
+
+
+def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:
+    """Metrics of each step; a step that was replayed after a crash counts once."""
+    return {int(row["step"]): row for row in read_jsonl(run_dir / "metrics.jsonl") if "step" in row}
+
+
+def evals_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Evaluations by version; one made again counts once."""
+    by_version = {int(row["version"]): row for row in read_jsonl(run_dir / "evals.jsonl") if "version" in row}
+    return [by_version[version] for version in sorted(by_version)]
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects of a file that may be absent, and whose last line may be torn."""
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+class StepTail:
+    """New steps and evaluations of a growing run directory, each once."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._files = {name: run_dir / name for name in ("metrics.jsonl", "evals.jsonl")}
+        self._offsets = {name: path.stat().st_size if path.exists() else 0 for name, path in self._files.items()}
+
+    def read(self) -> list[dict[str, Any]]:
+        """Rows appended since the last call, steps before evaluations; a line without its end waits."""
+        return [row for name in self._files for row in self._new(name)]
+
+    def _new(self, name: str) -> Iterator[dict[str, Any]]:
+        try:
+            with self._files[name].open("rb") as file:
+                file.seek(self._offsets[name])
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offsets[name] += len(whole)
+        for line in whole.splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue

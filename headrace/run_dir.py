@@ -1,0 +1,90 @@
+"""The run directory: whether it may be used, and putting what was prepared into it whole or not at all."""
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from headrace.config.schema import RunFile
+from wire.errors import ConfigError
+
+TRACES = (
+    "journal",
+    "checkpoints",
+    "events",
+    "broker",
+    "weights",
+    "export",
+    "rollouts",
+    "metrics.jsonl",
+    "state.sqlite",
+)
+"""What a run leaves behind once it has begun."""
+PREPARED = ("config", "prompts.parquet", "eval.parquet", "logs", "run", "demo")
+"""What may be there before."""
+LOCKED = ("run.id", "run.seed", "run.max_staleness", "batch", "data")
+"""Keys that decide which prompt has which number: a resumed run must keep them."""
+_STAGE = ".preparing"
+
+
+def check_fresh(run_dir: Path) -> None:
+    """Raises ConfigError if a new run may not begin here."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConfigError(f"the run directory {run_dir} is a file")
+    names = {path.name for path in run_dir.iterdir()} if run_dir.is_dir() else set()
+    if names.intersection(TRACES):
+        raise ConfigError(
+            f"{run_dir} already holds a run: continue it with --resume, or choose another folder with --run-dir"
+        )
+    foreign = sorted(names.difference(PREPARED, {_STAGE}))
+    if foreign:
+        raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
+
+
+def check_resumable(run_dir: Path, config: RunFile) -> None:
+    """Raises ConfigError if there is no run, or if the config would turn it into another one."""
+    file = run_dir / "config" / "run.toml"
+    try:
+        old = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
+    new = config.model_dump(mode="json", serialize_as_any=True)
+    for name in LOCKED:
+        before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
+        for key in sorted(before.keys() | now.keys()):
+            if before.get(key) != now.get(key):
+                raise ConfigError(
+                    f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
+                    "a resumed run keeps it; start a new run in another --run-dir"
+                )
+
+
+def stage(run_dir: Path) -> Path:
+    """A fresh folder inside the run directory, for what is being prepared."""
+    folder = run_dir / _STAGE
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def publish(run_dir: Path, folder: Path) -> None:
+    """Moves each thing of the stage to its place."""
+    for path in sorted(folder.iterdir()):
+        target = run_dir / path.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        path.rename(target)
+    folder.rmdir()
+
+
+def _get(tables: dict[str, Any], name: str) -> Any:
+    value: Any = tables
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _flat(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {key: leaf for inner, one in value.items() for key, leaf in _flat(one, f"{name}.{inner}").items()}
+    return {name: value}

@@ -1,0 +1,175 @@
+"""What a person sees of a run: a live table on a terminal, one line a step elsewhere. All printing happens here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.results import StepTail, evals_of
+from headrace.supervisor.supervisor import View
+
+
+class Screen(Protocol):
+    """Shows views of a run until it is closed."""
+
+    def show(self, view: View) -> None:
+        """One look at the run."""
+        ...
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        ...
+
+
+class Lines:
+    """One line a step, evaluation and notice."""
+
+    def __init__(self, run_dir: Path, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._tail = StepTail(run_dir)
+        self._noticed = 0
+        self._waiting = ""
+
+    def show(self, view: View) -> None:
+        """Prints what is new."""
+        for notice in view.notices[self._noticed :]:
+            self._say(notice)
+        self._noticed = len(view.notices)
+        if not view.status:
+            self._say_once("starting: " + ", ".join(f"{name} {state}" for name, state in view.services.items()))
+        for row in self._tail.read():
+            self._say(step_line(row) if "step" in row else eval_line(row))
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+    def _say_once(self, text: str) -> None:
+        if text != self._waiting:
+            self._say(text)
+        self._waiting = text
+
+
+class LiveTable:
+    """The whole state of the run, drawn anew at each look."""
+
+    def __init__(self, run_dir: Path, console: Console) -> None:
+        self._run_dir = run_dir
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def show(self, view: View) -> None:
+        """Draws the view."""
+        self._live.update(draw(view, evals_of(self._run_dir)), refresh=True)
+
+    def close(self) -> None:
+        """The last drawing stays on the screen."""
+        self._live.stop()
+
+
+def step_line(row: dict[str, Any]) -> str:
+    """One step in words and numbers."""
+    parts = [f"step {row['step']}"]
+    for name, key, form in (
+        ("reward", "reward_mean", ".3f"),
+        ("loss", "loss", ".4f"),
+        ("staleness", "staleness_mean", ".2f"),
+        ("waited for batch", "wait_batch_share", ".0%"),
+        ("logprob gap", "logprob_gap_max", ".1e"),
+        ("seconds", "seconds", ".2f"),
+    ):
+        if row.get(key) is not None:
+            parts.append(f"{name} {row[key]:{form}}")
+    return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")
+
+
+def eval_line(row: dict[str, Any]) -> str:
+    """One evaluation in words and numbers."""
+    missing = f", {row['missing']} missing" if row.get("missing") else ""
+    prompts = f"{row.get('prompts', 0)} prompts{missing}"
+    return f"held-out accuracy {row['accuracy']:.1%} at version {row['version']} ({prompts})"
+
+
+def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
+    """The run as a table: numbers first, then what every service is doing, then notices."""
+    status = view.status
+    trainer = _dict(status.get("trainer"))
+    metrics = _dict(trainer.get("metrics"))
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        f"step {status.get('step', 0)}/{status.get('max_steps', '?')}",
+        f"reward {_number(metrics.get('reward_mean'), '.3f')}",
+        "held-out " + (f"{evals[0]['accuracy']:.1%} -> {evals[-1]['accuracy']:.1%}" if evals else "-"),
+        f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
+    )
+    replicas = [_dict(one) for one in _list(status.get("replicas"))]
+    shares = [float(one.get("waiting_share") or 0.0) for one in replicas]
+    dials = Table.grid(padding=(0, 2))
+    dials.add_row(
+        f"trainer waits for batches {_number(trainer.get('waiting_share'), '.0%')}",
+        f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
+    )
+    rows = _services(view, trainer, replicas)
+    return Group(head, dials, rows, *(Text(notice, style="yellow") for notice in view.notices[-3:]))
+
+
+def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("service", "process", "state", "version", "doing"):
+        table.add_column(title, no_wrap=title != "doing")
+    by_id = {str(one.get("id")): one for one in replicas}
+    for name, process in view.services.items():
+        if name == "trainer":
+            row = (str(trainer.get("state", "")), str(view.status.get("version", "")), _waiting(trainer))
+        elif name.startswith("rollout"):
+            one = by_id.get(name) or by_id.get(name.removeprefix("rollout-")) or {}
+            doing = (
+                f"{one.get('in_flight_rollouts', 0)} in flight, {_number(one.get('tokens_per_second'), '.0f')} tokens/s"
+            )
+            row = (str(one.get("state", "")), str(one.get("version", "")), _waiting(one) or doing)
+        elif name == "orchestrator":
+            row = (str(view.status.get("state", "")), "", _orchestrator(view.status))
+        elif name == "reward":
+            row = ("", "", ", ".join(f"{key} {value}" for key, value in _dict(view.status.get("reward")).items()))
+        else:
+            row = ("", "", "")
+        table.add_row(name, process, *row)
+    return table
+
+
+def _orchestrator(status: dict[str, Any]) -> str:
+    credit, groups = _dict(status.get("credit")), _dict(status.get("groups"))
+    dropped = sum(_dict(groups.get("dropped")).values())
+    text = f"credit {credit.get('issued', 0)}/{credit.get('limit', 0)}, groups trained {groups.get('trained', 0)}"
+    if dropped:
+        text += f", dropped {dropped}"
+    publication = _dict(status.get("publication"))
+    if publication:
+        text += (
+            f"; publishes {publication.get('version')}: {publication.get('phase')} {publication.get('waiting_for', '')}"
+        )
+    return text
+
+
+def _generating(replica: dict[str, Any]) -> str:
+    speed = _number(replica.get("tokens_per_second"), ".0f")
+    return f"{replica.get('in_flight_rollouts', 0)} in flight, {speed} tokens/s"
+
+
+def _waiting(one: dict[str, Any]) -> str:
+    return f"waits for {one['waiting_for']}" if one.get("waiting_for") else ""
+
+
+def _number(value: Any, form: str) -> str:
+    return format(value, form) if isinstance(value, int | float) else "-"
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

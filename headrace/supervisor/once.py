@@ -1,0 +1,75 @@
+"""A child that does one thing and ends: the data preparation, the demo's supervised stage."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import headrace
+from wire.errors import HeadraceError, WaitTimeoutError
+from wire.lifecycle import die_with_parent
+
+
+class ChildFailedError(HeadraceError):
+    """The child exited with a status other than 0."""
+
+    def __init__(self, what: str, status: int, message: str) -> None:
+        super().__init__(f"{what} failed (status {status}): {message}")
+        self.status = status
+        self.message = message
+
+
+def child_environment(inherited: dict[str, str], *, threads: int) -> dict[str, str]:
+    """What every child gets: quiet thread pools, unbuffered logs, our packages on its path."""
+    env = inherited | {
+        # Two spinning pools on two cores cost 16 times the CPU.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
+    root = Path(headrace.__file__).resolve().parents[1]
+    if root.name not in ("site-packages", "dist-packages"):
+        # A source tree: `-P` keeps the working directory off the path.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), env.get("PYTHONPATH", "")]))
+    return env
+
+
+def python(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line of one of our modules."""
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def run_once(what: str, argv: Sequence[str], *, env: dict[str, str], log: Path | None, timeout_s: float) -> str:
+    """Runs it to its end and returns its stdout (empty if it went to `log`).
+
+    Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then.
+    """
+    output = log.open("ab") if log else subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if log else subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    finally:
+        if not isinstance(output, int):
+            output.close()
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise WaitTimeoutError(what, timeout_s) from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+    if process.returncode != 0:
+        message = (err or b"").decode(errors="replace").strip() or f"see {log}"
+        raise ChildFailedError(what, process.returncode, message)
+    return (out or b"").decode()
