@@ -1,0 +1,67 @@
+# make demo   sets up .venv from the pinned lock and runs the demo
+# make test   sets up .venv and runs the whole test suite
+# make check  lint, types, import rules, unit tests: under a minute, before every commit
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+READY := $(VENV)/.ready
+RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+# Idle OpenMP threads must sleep: spinning ones cost several services on few cores most of their time.
+export OMP_WAIT_POLICY := PASSIVE
+export OMP_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help demo test check lint types unit sizes proto lock clean
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minutes
+	$(BIN)/headrace demo --run-dir $(RUN)
+
+test: $(READY) ## The whole test suite
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(READY) ## Lint, types, import rules and unit tests
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types unit sizes
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest -q tests/unit
+
+sizes: ## Files over 300 lines are told, over 500 fail
+	@git ls-files '*.py' '*.proto' | grep -v '^wire/v1/' | xargs wc -l | awk '$$2 != "total" && $$1 > 300 { print "long file: " $$2 " (" $$1 " lines)"; if ($$1 > 500) bad = 1 } END { exit bad }'
+
+proto: $(READY) ## Write wire/v1 from proto/ anew
+	$(BIN)/python proto/generate.py
+
+lock: ## Pin what is installed in .venv
+	$(BIN)/python -m pip freeze --exclude-editable --exclude headrace | sed -E 's/^(torch==[0-9.]+).*/\1/' > constraints.txt
+
+clean: ## Remove the environment and caches; runs stay
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: apt-get install python3.11 python3.11-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: set PYTHON to 3.11 or newer"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "apt-get install python3-venv, then try again"; exit 1; }
+	@if [ "$$(uname)" = Linux ] && [ ! -e /dev/nvidia0 ] && ! $(BIN)/python -c 'import torch' 2>/dev/null && ! $(PIP) index versions torch 2>/dev/null | grep -q '+cpu'; then \
+	  echo "Note: pip knows no CPU build of torch here and will take the CUDA build (several GB)."; \
+	  echo "For the small one, set PIP_EXTRA_INDEX_URL to PyTorch's public CPU wheel index (pytorch.org, Start Locally, Compute Platform: CPU)."; fi
+	$(PIP) install -q torch==$(TORCH)
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@

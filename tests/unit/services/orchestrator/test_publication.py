@@ -1,0 +1,257 @@
+"""The coordinator against replicas that answer, lie, stall and die, over real gRPC."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.orchestrator.joiners import Joiners
+from services.orchestrator.peers import Peers
+from services.orchestrator.publication import Publisher
+from services.orchestrator.registry import Registry
+from services.orchestrator.run_state import RunState
+from services.orchestrator.settings import PublicationTable
+from services.orchestrator.store import Store
+from wire.errors import FencedError, TransientError
+from wire.events import EventLog, read_events
+from wire.rpc import RpcServer, serve
+from wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
+from wire.v1 import orchestrator_pb2 as pb
+
+PLAN = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa")], weights_digest="ww")
+TIMES = PublicationTable(prepare_s=1, transfer_s=1, verify_s=1, commit_s=1)
+
+
+class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
+    """Does what a replica does on the wire, except for what its script says."""
+
+    def __init__(self, replica_id: str, **script: Any) -> None:
+        self.replica_id = replica_id
+        self.script = script
+        self.calls: list[str] = []
+        self.groups: list[rollout_pb2.CollectiveGroup] = []
+        self.server: RpcServer | None = None
+
+    async def _do(self, phase: str) -> None:
+        self.calls.append(phase)
+        act = self.script.get(phase)
+        if act == "stall":
+            await asyncio.sleep(30)
+        if act == "fail":
+            raise TransientError("broken")
+        if act == "fail_once":
+            del self.script[phase]
+            raise TransientError("broken once")
+        if act == "die":
+            assert self.server is not None
+            asyncio.get_running_loop().create_task(self.server.stop(0))
+            await asyncio.sleep(30)
+
+    async def PrepareWeights(self, request: Any, context: Any) -> Any:
+        await self._do("prepare")
+        return rollout_pb2.PrepareWeightsResponse(accepted=self.script.get("accept", True), reason="busy")
+
+    async def ReceiveWeights(self, request: Any, context: Any) -> Any:
+        self.groups.append(request.collective)
+        await self._do("receive")
+        return rollout_pb2.ReceiveWeightsResponse(digests=self.script.get("digests", ["aa"]))
+
+    async def VerifyWeights(self, request: Any, context: Any) -> Any:
+        await self._do("verify")
+        return rollout_pb2.VerifyWeightsResponse(equal=self.script.get("equal", True), gap=0.5)
+
+    async def CommitWeights(self, request: Any, context: Any) -> Any:
+        await self._do("commit")
+        return rollout_pb2.CommitWeightsResponse()
+
+    async def AbortWeights(self, request: Any, context: Any) -> Any:
+        self.calls.append("abort")
+        return rollout_pb2.AbortWeightsResponse()
+
+    async def GetReplica(self, request: Any, context: Any) -> Any:
+        return rollout_pb2.GetReplicaResponse(replica_id=self.replica_id)
+
+
+class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def OpenGroup(self, request: Any, context: Any) -> Any:
+        return trainer_pb2.OpenGroupResponse(store_host="127.0.0.1", store_port=1)
+
+    async def SendWeights(self, request: Any, context: Any) -> Any:
+        self.sizes.append(request.world_size)
+        return trainer_pb2.SendWeightsResponse()
+
+
+class World:
+    """A publisher, its registry and peers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = RunState(Store(path / "state.sqlite"), max_steps=10)
+        self.registry = Registry(lease_s=60)
+        self.trainer = ScriptedTrainer()
+        self.peers = Peers()
+        self.publisher = Publisher(self.state, self.registry, self.peers, EventLog(path, "orchestrator", 1), TIMES)
+        self.servers: list[RpcServer] = []
+
+    async def open(self, replicas: list[ScriptedReplica]) -> None:
+        def add_trainer(server: Any) -> None:
+            trainer_pb2_grpc.add_TrainerServiceServicer_to_server(self.trainer, server)
+
+        trainer = await serve({"wire.v1.TrainerService": add_trainer}, "127.0.0.1", 0)
+        self.servers.append(trainer)
+        await self.state.register_trainer(
+            pb.RegisterTrainerRequest(address=f"127.0.0.1:{trainer.port}", boot_id="t1", version=3)
+        )
+        for replica in replicas:
+            await self.join(replica)
+
+    async def join(self, replica: ScriptedReplica, state: int = pb.REPLICA_STATE_PENDING_WEIGHTS) -> None:
+        def add(server: Any) -> None:
+            rollout_pb2_grpc.add_RolloutServiceServicer_to_server(replica, server)
+
+        replica.server = await serve({"wire.v1.RolloutService": add}, "127.0.0.1", 0)
+        self.servers.append(replica.server)
+        address = f"127.0.0.1:{replica.server.port}"
+        now = time.monotonic()
+        self.registry.register(
+            pb.RegisterReplicaRequest(replica_id=replica.replica_id, boot_id=replica.replica_id, address=address), now
+        )
+        beat = pb.HeartbeatRequest(replica_id=replica.replica_id, boot_id=replica.replica_id, state=state)  # type: ignore[arg-type]
+        self.registry.heartbeat(beat, now)
+
+    def request(self, version: int = 3, incarnation: int = 1, disk: str = "") -> pb.PublishRequest:
+        return pb.PublishRequest(incarnation=incarnation, version=version, plan=PLAN, disk_path=disk)
+
+    async def close(self) -> None:
+        await self.peers.close()
+        for server in self.servers:
+            await server.stop(0)
+
+
+@asynccontextmanager
+async def world(path: Path, *replicas: ScriptedReplica) -> AsyncIterator[World]:
+    built = World(path)
+    await built.open(list(replicas))
+    yield built
+    await built.close()
+
+
+def committed(response: pb.PublishResponse) -> dict[str, bool]:
+    return {outcome.replica_id: outcome.committed for outcome in response.outcomes}
+
+
+async def test_all_phases_in_order_and_the_commit_is_an_event(tmp_path: Path) -> None:
+    one, two = ScriptedReplica("a"), ScriptedReplica("b")
+    async with world(tmp_path, one, two) as it:
+        response = await it.publisher.publish(it.request())
+        assert committed(response) == {"a": True, "b": True}
+        assert one.calls == two.calls == ["prepare", "receive", "verify", "commit"]
+        assert it.trainer.sizes == [3]
+        assert sorted(r.groups[0].rank for r in (one, two)) == [1, 2]
+        assert it.registry.alive(time.monotonic())[0].version.version == 3
+        events = [event for event in read_events(tmp_path) if event["event"] == "publication_committed"]
+        assert {event["replica_id"]: event["digest"] for event in events} == {"a": "ww", "b": "ww"}
+
+
+@pytest.mark.parametrize(
+    ("script", "phase"),
+    [
+        ({"accept": False}, "prepare"),
+        ({"prepare": "stall"}, "prepare"),
+        ({"prepare": "die"}, "prepare"),
+        ({"receive": "fail"}, "transfer"),
+        ({"digests": ["xx"]}, "transfer"),
+        ({"verify": "stall"}, "verify"),
+        ({"verify": "die"}, "verify"),
+        ({"equal": False}, "verify"),
+        ({"commit": "fail"}, "commit"),
+    ],
+)
+async def test_who_misses_a_phase_is_left_out_and_the_other_goes_on(
+    tmp_path: Path, script: dict[str, Any], phase: str
+) -> None:
+    good, bad = ScriptedReplica("good"), ScriptedReplica("bad", **script)
+    async with world(tmp_path, good, bad) as it:
+        begin = time.monotonic()
+        response = await it.publisher.publish(it.request())
+        assert committed(response) == {"good": True, "bad": False}
+        outcome = next(outcome for outcome in response.outcomes if outcome.replica_id == "bad")
+        assert outcome.reason.startswith(phase)
+        assert time.monotonic() - begin < 12
+
+
+async def test_a_broken_group_is_made_anew_and_never_used_twice(tmp_path: Path) -> None:
+    steady, flaky = ScriptedReplica("steady"), ScriptedReplica("flaky", receive="fail_once")
+    async with world(tmp_path, steady, flaky) as it:
+        response = await it.publisher.publish(it.request())
+        assert committed(response) == {"steady": True, "flaky": True}
+        names = [group.name for replica in (steady, flaky) for group in replica.groups]
+        assert flaky.groups[0].name != flaky.groups[1].name
+        assert len(set(names)) == 2
+
+
+async def test_from_disk_no_group_is_opened(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        assert committed(await it.publisher.publish(it.request(disk="/weights"))) == {"a": True}
+        assert it.trainer.sizes == []
+
+
+async def test_a_lower_incarnation_is_fenced(tmp_path: Path) -> None:
+    async with world(tmp_path, ScriptedReplica("a")) as it:
+        it.state.incarnation = 2
+        with pytest.raises(FencedError):
+            await it.publisher.publish(it.request(incarnation=1))
+
+
+async def test_a_repeated_publication_leaves_alone_who_has_it(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        await it.publisher.publish(it.request())
+        before = list(one.calls)
+        assert committed(await it.publisher.publish(it.request())) == {"a": True}
+        assert one.calls == before
+
+
+async def test_a_new_trainer_ends_the_publication_of_the_dead_one(tmp_path: Path) -> None:
+    async with world(tmp_path, ScriptedReplica("a", receive="stall")) as it:
+        running = asyncio.create_task(it.publisher.publish(it.request()))
+        await asyncio.sleep(0.2)
+        assert it.publisher.progress is not None
+        assert "trainer" in it.publisher.progress.waiting_for
+        it.publisher.supersede()
+        with pytest.raises(FencedError, match="superseded"):
+            await running
+        assert it.publisher.progress is None
+
+
+async def test_a_newcomer_gets_the_current_version_without_a_step(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        it.state.remember_publication(it.request())
+        joiners = asyncio.create_task(Joiners(it.state, it.registry, it.publisher).run())
+        late = ScriptedReplica("late")
+        await it.join(late)
+        for _ in range(100):
+            if it.registry.alive(time.monotonic())[0].version.version == 3:
+                break
+            await asyncio.sleep(0.05)
+        joiners.cancel()
+        assert late.calls == ["prepare", "receive", "verify", "commit"]
+
+
+async def test_the_trainer_is_numbered_and_a_repeated_call_keeps_its_number(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        assert it.state.incarnation == 1
+        again = pb.RegisterTrainerRequest(boot_id="t1", journaled_incarnation=0)
+        assert await it.state.register_trainer(again) == 1
+        assert await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t2", journaled_incarnation=1)) == 2
+        reborn = RunState(Store(tmp_path / "state.sqlite"), max_steps=10)
+        assert reborn.incarnation == 2
+        assert await reborn.register_trainer(pb.RegisterTrainerRequest(boot_id="t3", journaled_incarnation=7)) == 8
