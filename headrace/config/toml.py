@@ -27,7 +27,12 @@ def _table(table: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key)
+    return key if _BARE.fullmatch(key) else _text(key)
+
+
+def _text(text: str) -> str:
+    # DEL is legal in JSON but not in TOML; surrogate pairs as JSON escapes them are not either.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def _value(value: Any) -> str:
@@ -36,8 +41,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        # DEL is legal in JSON but not in TOML.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        return _text(value)
     if isinstance(value, list):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, dict):

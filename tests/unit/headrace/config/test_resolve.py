@@ -1,0 +1,197 @@
+"""Precedence, paths and the messages of wrong settings."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.config.lines import key_lines
+from headrace.config.resolve import resolve
+from headrace.config.toml import to_toml
+from wire.errors import ConfigError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def message(folder: Path, text: str, *arguments: str, **environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(written(folder, text), arguments=arguments, environment=environment)
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+GOOD = '[data]\npath = "p.jsonl"\n'
+
+
+def test_arguments_win_over_the_environment_over_the_file_over_defaults(tmp_path: Path) -> None:
+    file = written(tmp_path, GOOD + "[run]\nseed = 1\nmax_steps = 1\nthreads = 1\n")
+    found = resolve(
+        file,
+        arguments=["--run.max-steps=3"],
+        environment={"HEADRACE_RUN__MAX_STEPS": "2", "HEADRACE_RUN__THREADS": "2", "HEADRACE_OTHER": "x"},
+    ).config.run
+    assert (found.max_steps, found.threads, found.seed, found.max_staleness) == (3, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "get", "value"),
+    [
+        (["--trainer.learning-rate", "1e-6"], lambda c: c.trainer.learning_rate, 1e-6),
+        (["--trainer.betas", "[0.8, 0.9]"], lambda c: c.trainer.betas, (0.8, 0.9)),
+        (["--rollout.deterministic"], lambda c: c.rollout.deterministic, True),
+        (["--rollout.deterministic", "--run.seed", "4"], lambda c: c.run.seed, 4),
+        (["--run.id", "5"], lambda c: c.run.id, "5"),
+        (["--data.system", "[be kind"], lambda c: c.data.system, None),
+        (["--data.system", "true"], lambda c: c.data.system, "true"),
+        (["--data.columns.prompt", "question"], lambda c: c.data.columns, {"prompt": "question"}),
+        (["--data.columns", '{"prompt": "q"}'], lambda c: c.data.columns, {"prompt": "q"}),
+        (["--rollout.sampling.max-tokens", "9"], lambda c: c.rollout.sampling.max_tokens, 9),
+        (
+            ["--reward.scorers", '[{"name": "numeric", "weight": 2}]'],
+            lambda c: [(s.name, s.weight) for s in c.reward.scorers],
+            [("numeric", 2.0)],
+        ),
+    ],
+)
+def test_an_argument_becomes_what_its_key_wants(tmp_path: Path, arguments, get, value) -> None:
+    file = written(tmp_path, GOOD)
+    if value is None:
+        with pytest.raises(ConfigError, match="not valid JSON"):
+            resolve(file, arguments=arguments)
+    else:
+        assert get(resolve(file, arguments=arguments).config) == value
+
+
+def test_relative_paths_are_relative_to_where_they_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    file = written(tmp_path, GOOD + '[model]\npath = "m"\n[reward]\npath = "mine"\n')
+    config = resolve(file).config
+    assert config.model.path == tmp_path / "m"
+    assert config.data.path == str(tmp_path / "p.jsonl")
+    assert config.reward.path == tmp_path / "mine"
+    config = resolve(file, arguments=["--model.path", "m", "--data.path", "q.parquet"]).config
+    assert (config.model.path, config.data.path) == (elsewhere / "m", str(elsewhere / "q.parquet"))
+
+
+def test_a_dataset_id_stays_as_it_is(tmp_path: Path) -> None:
+    assert resolve(written(tmp_path, '[data]\npath = "openai/gsm8k"\n')).config.data.path == "openai/gsm8k"
+
+
+def test_an_unknown_key_is_told_with_line_and_nearest_key(tmp_path: Path) -> None:
+    text = GOOD + "\n[trainer]\nlearnin_rate = 1e-6\n"
+    assert message(tmp_path, text) == 'run.toml:5: [trainer] unknown key "learnin_rate"; did you mean "learning_rate"?'
+
+
+def test_a_key_of_another_table_is_sent_there(tmp_path: Path) -> None:
+    assert message(tmp_path, GOOD + "[trainer]\nmax_steps = 3\n").endswith(
+        'unknown key "max_steps"; it belongs in [run]'
+    )
+
+
+def test_an_unknown_table_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    assert message(tmp_path, GOOD + "[zzz]\nx = 1\n").startswith(
+        "run.toml:3: unknown table [zzz]; the tables are [run], [mo"
+    )
+    assert "did you mean [trainer]?" in message(tmp_path, GOOD + "[traner]\nx = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[run]\nmax_steps = "5"\n', 'run.toml:4: [run] max_steps = "5": input should be a valid integer'),
+        ("[run]\nseed = true\n", "run.toml:4: [run] seed = true: input should be a valid integer"),
+        ("[run]\nmax_steps = 0\n", "run.toml:4: [run] max_steps = 0: input should be greater than or equal to 1"),
+        ("[run]\nid = 'A b'\n", "run.toml:3: [run] run id 'A b' must be 1 to 63 of"),
+        ("run = 3\n", "run.toml:"),
+        (
+            "[[reward.scorers]]\nname = 'format'\n[[reward.scorers]]\nname = 'x'\nwieght = 1\n",
+            'run.toml:7: [reward.scorers] unknown key "wieght"; did you mean "weight"?',
+        ),
+        (
+            "[rollout.sampling]\n\ntop_p = 2.0\n",
+            "run.toml:5: [rollout.sampling] top_p = 2.0: input should be less than",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_line_and_value(tmp_path: Path, text: str, told: str) -> None:
+    whole = text + GOOD if text.startswith("run") else GOOD + text
+    assert message(tmp_path, whole).startswith(told)
+
+
+def test_several_errors_are_told_at_once(tmp_path: Path) -> None:
+    told = message(tmp_path, GOOD + "[run]\nsed = 1\nmax_steps = 0\n[batch]\ngroups = 'x'\n").splitlines()
+    assert [line.partition(" ")[0] for line in sorted(told)] == ["run.toml:4:", "run.toml:5:", "run.toml:7:"]
+
+
+def test_an_error_in_an_argument_or_variable_names_it(tmp_path: Path) -> None:
+    assert message(tmp_path, GOOD, "--run.max-stps", "3").startswith("--run.max-stps: [run] unknown key")
+    assert message(tmp_path, GOOD, HEADRACE_RUN__SEED="-1").startswith("HEADRACE_RUN__SEED: [run] seed = -1")
+    assert "--table.key VALUE" in message(tmp_path, GOOD, "seed=3")
+
+
+def test_what_is_missing_or_broken_is_told(tmp_path: Path) -> None:
+    assert message(tmp_path, "[data]\nlimit = 3\n") == 'run.toml:1: [data] lacks the key "path"'
+    assert message(tmp_path, "[run]\n") == "run.toml: there is no table [data]"
+    assert message(tmp_path, "[run]\nseed = = 3\n").startswith("run.toml:2: not valid TOML")
+    with pytest.raises(ConfigError, match="there is no such file"):
+        resolve(tmp_path / "absent.toml")
+
+
+def test_a_resolved_config_resolves_to_itself(tmp_path: Path) -> None:
+    config = resolve(
+        written(tmp_path, GOOD + "[reward]\nscorers = [{name = 'format', options = {pattern = 'a\"b'}}]\n")
+    ).config
+    text = to_toml(config.model_dump(mode="json", serialize_as_any=True))
+    assert resolve(written(tmp_path, text)).config == config
+
+
+leaves = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8)
+values = st.recursive(leaves.filter(lambda v: v is not None), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+tables = st.dictionaries(
+    st.text(max_size=5), values | st.dictionaries(st.text(max_size=5), values, max_size=3), max_size=4
+)
+
+
+@given(tables)
+def test_written_toml_reads_as_what_was_written(table) -> None:
+    assert tomllib.loads(to_toml(table)) == table
+
+
+def test_lines_are_found_past_strings_comments_and_arrays() -> None:
+    text = '''top = 1 # [no]
+[a]  # table
+x = """
+y = 2
+[b]
+"""
+z = [ # [c]
+  "]", 1,
+  {k = 1},
+]
+"quoted key".inner = 1
+[[list]]
+n = 1
+[[list]]
+n = 2
+'''
+    lines = key_lines(text)
+    assert tomllib.loads(text)["list"][1] == {"n": 2}
+    assert lines == {
+        ("top",): 1,
+        ("a",): 2,
+        ("a", "x"): 3,
+        ("a", "z"): 7,
+        ("a", "quoted key"): 11,
+        ("a", "quoted key", "inner"): 11,
+        ("list", 0): 12,
+        ("list", 0, "n"): 13,
+        ("list", 1): 14,
+        ("list", 1, "n"): 15,
+    }

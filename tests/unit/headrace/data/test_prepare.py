@@ -1,0 +1,199 @@
+"""Rows become prompts: presets, ids, the held-out split, templates; a bad row is named before anything is written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.data.prepare import Limits, PreparedData, as_json, from_json, prepare
+from headrace.data.settings import DataTable
+from headrace.demo.models import Shape, bpe_tokenizer, character_tokenizer, write_model
+from wire.errors import ConfigError, DataError
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder, character_tokenizer("0123456789+="), Shape(layers=1, hidden=8), seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chat")
+    write_model(
+        folder, bpe_tokenizer(iter(["user: add two numbers"]), vocab_size=300), Shape(layers=1, hidden=8), seed=0
+    )
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": TEMPLATE}))
+    return folder
+
+
+def jsonl(folder: Path, *rows: Any) -> str:
+    path = folder / "p.jsonl"
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+def run(
+    folder: Path, model: Path, path: str, *, longest: int = 50, seed: int = 0, **table: Any
+) -> tuple[PreparedData, list[dict[str, Any]], list[dict[str, Any]]]:
+    limits = Limits(max_prompt_tokens=longest, vocab_size=1000, seed=seed)
+    found = prepare(DataTable(path=path, **table), model, limits, folder)
+    return found, *(pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("prompts", "eval"))
+
+
+def told(folder: Path, model: Path, path: str, **table: Any) -> str:
+    out = folder / "told"
+    out.mkdir(exist_ok=True)
+    with pytest.raises((DataError, ConfigError)) as caught:
+        run(out, model, path, **table)
+    assert not list(out.iterdir())
+    return str(caught.value)
+
+
+SUMS = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(20)]
+
+
+def test_plain_rows_are_tokenized_with_their_columns_and_a_content_id(tmp_path: Path, model: Path) -> None:
+    found, rows, held_out = run(
+        tmp_path, model, jsonl(tmp_path, {"prompt": "12+3=", "answer": 15, "level": {"a": [1]}})
+    )
+    assert (found.prompts, found.eval_prompts, found.longest_prompt, found.stop_token_ids) == (1, 0, 5, (1,))
+    assert rows[0]["token_ids"] == [3, 4, 12, 5, 13] and rows[0]["text"] == "12+3="
+    assert json.loads(rows[0]["columns"]) == {"answer": 15, "level": {"a": [1]}}
+    assert len(rows[0]["sample_id"]) == 16 and held_out == []
+    schema = pq.read_schema(tmp_path / "prompts.parquet")
+    assert schema.field("token_ids").type == pa.list_(pa.int32()) and schema.field("sample_id").type == pa.string()
+    assert from_json(as_json(found)) == found
+
+
+def test_ids_are_given_or_of_the_content_and_unique_either_way(tmp_path: Path, model: Path) -> None:
+    same = {"prompt": "1+1=", "answer": "2"}
+    _, rows, _ = run(tmp_path, model, jsonl(tmp_path, same, {**same, "id": "mine"}, same, {**same, "id": 7}, same))
+    ids = [row["sample_id"] for row in rows]
+    assert ids[1] == "mine" and ids[3] == "7"
+    assert (ids[2], ids[4]) == (f"{ids[0]}-2", f"{ids[0]}-3")
+    message = told(tmp_path, model, jsonl(tmp_path, {**same, "id": 1}, {**same, "id": "1"}))
+    assert message == 'p.jsonl:2: id "1" was already given at p.jsonl:1'
+
+
+def test_the_held_out_split_depends_on_seed_and_content_only_and_leaks_nothing(tmp_path: Path, model: Path) -> None:
+    path = jsonl(tmp_path, *SUMS, SUMS[3], SUMS[4])
+    found, rows, held_out = run(tmp_path, model, path, eval_size=19)
+    texts, held = {row["text"] for row in rows}, {row["text"] for row in held_out}
+    assert (len(texts), len(held)) == (1, 19) and not texts & held
+    assert found.prompts + found.eval_prompts + found.dropped_duplicates == 22 and found.dropped_duplicates >= 1
+    _, _, again = run(tmp_path, model, jsonl(tmp_path, *reversed(SUMS)), eval_size=19)
+    assert {row["text"] for row in again} == held
+    _, _, other = run(tmp_path, model, path, eval_size=19, seed=1)
+    assert {row["text"] for row in other} != held
+    assert "leaves nothing to train on" in told(tmp_path, model, path, eval_size=20)
+
+
+def test_held_out_prompts_may_come_from_a_file_of_their_own(tmp_path: Path, model: Path) -> None:
+    other = tmp_path / "e.json"
+    other.write_text(json.dumps(SUMS[:3]))
+    _, rows, held_out = run(tmp_path, model, jsonl(tmp_path, *SUMS[3:]), eval_path=str(other), limit=5)
+    assert (len(rows), [row["text"] for row in held_out]) == (5, ["0+1=", "1+1=", "2+1="])
+
+
+def test_bad_rows_are_all_named_with_line_and_column(tmp_path: Path, model: Path) -> None:
+    path = jsonl(
+        tmp_path,
+        SUMS[0],
+        '{"prompt": "1+1="',
+        "[1]",
+        "",
+        {"answer": "3"},
+        {"prompt": "", "answer": "3"},
+        {"prompt": 5, "answer": "3"},
+        {"prompt": None, "answer": "3"},
+        {"prompt": "1", "answer": "1", "id": 1.5},
+    )
+    lines = told(tmp_path, model, path).splitlines()
+    assert lines[0].startswith("p.jsonl:2: not valid JSON: Expecting ',' delimiter at column")
+    assert lines[1] == "p.jsonl:3: must be an object with named columns, not list"
+    assert lines[2].startswith('p.jsonl:5: there is no column "prompt" (prompt); the row has: answer; name it with')
+    assert lines[3] == 'p.jsonl:6: column "prompt": the prompt is empty'
+    assert lines[4] == 'p.jsonl:7: column "prompt": a prompt must be text or a list of messages, not a int'
+    assert lines[5] == "... and 2 more"
+
+
+def test_a_mapped_column_must_be_in_every_row(tmp_path: Path, model: Path) -> None:
+    path = jsonl(tmp_path, {"q": "1", "a": "2"}, {"q": "1"})
+    message = told(tmp_path, model, path, columns={"prompt": "q", "answer": "a"})
+    assert message.startswith('p.jsonl:2: there is no column "a" (answer); the row has: q')
+    message = told(tmp_path, model, jsonl(tmp_path, SUMS[0], {"prompt": "1"}))
+    assert message == 'p.jsonl:2: column "answer" is missing or empty, though other rows have it'
+
+
+def test_an_overlong_prompt_is_an_error_or_dropped_and_counted(tmp_path: Path, model: Path) -> None:
+    path = jsonl(tmp_path, SUMS[0], {"prompt": "123456+1=", "answer": "1"})
+    message = told(tmp_path, model, path, longest=6)
+    assert message.startswith("p.jsonl:2: the prompt has 9 tokens, but at most 6 fit")
+    found, rows, _ = run(tmp_path, model, path, longest=6, overlong="drop")
+    assert (found.dropped_overlong, len(rows)) == (1, 1)
+    assert "no prompt is left" in told(tmp_path, model, path, longest=1, overlong="drop")
+
+
+def test_parquet_rows_are_read_and_named(tmp_path: Path, model: Path) -> None:
+    path = str(tmp_path / "p.parquet")
+    pq.write_table(pa.table({"prompt": ["1+1=", None], "answer": ["2", "3"]}), path)
+    assert told(tmp_path, model, path) == 'p.parquet: row 1: column "prompt" (prompt) is empty'
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    assert "not a readable parquet file" in told(tmp_path, model, str(tmp_path / "broken.parquet"))
+    assert "no such file" in told(tmp_path, model, str(tmp_path / "absent.jsonl"))
+
+
+VERL = {
+    "data_source": "sums",
+    "prompt": [{"role": "user", "content": "1+1="}],
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"index": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "row", "text", "columns"),
+    [
+        ("verl", VERL, "user:1+1=\n>", {"answer": "2", "data_source": "sums"}),
+        ("openrlhf", {"input": "1+1=", "label": "2"}, "user:1+1=\n>", {"answer": "2", "label": "2"}),
+        ("trl", {"prompt": "1+1=", "solution": "2", "n": 1}, "1+1=", {"answer": "2", "solution": "2", "n": 1}),
+        ("trl", {"prompt": VERL["prompt"], "answer": "2"}, "user:1+1=\n>", {"answer": "2"}),
+        (
+            "messages",
+            {"messages": [{"role": "system", "content": "s"}, *VERL["prompt"], {"role": "assistant", "content": "2"}]},
+            "system:s\nuser:1+1=\n>",
+            {"answer": "2"},
+        ),
+        ("plain", {"prompt": "1+1=", "answer": "2"}, "user:1+1=\n>", {"answer": "2"}),
+    ],
+)
+def test_each_preset_reads_its_rows(
+    tmp_path: Path, chat_model: Path, preset: str, row: dict[str, Any], text: str, columns: dict[str, Any]
+) -> None:
+    _, rows, _ = run(tmp_path, chat_model, jsonl(tmp_path, row), preset=preset)
+    assert rows[0]["text"] == text
+    found = json.loads(rows[0]["columns"])
+    assert found | columns == found
+
+
+def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_model: Path) -> None:
+    path = jsonl(tmp_path, {"prompt": "hi", "answer": "x"})
+    assert run(tmp_path, chat_model, path, chat_template="never")[1][0]["text"] == "hi"
+    assert run(tmp_path, chat_model, path, system="be kind")[1][0]["text"] == "system:be kind\nuser:hi\n>"
+    assert "has no chat template" in told(tmp_path, model, path, chat_template="always")
+    assert "needs a chat template" in told(tmp_path, model, path, system="be kind")
+    assert "is a list of messages, but the tokenizer" in told(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
+
+
+def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path, model: Path) -> None:
+    limits = Limits(max_prompt_tokens=9, vocab_size=5, seed=0)
+    with pytest.raises(ConfigError, match="has 14 tokens, the model only 5"):
+        prepare(DataTable(path=jsonl(tmp_path, SUMS[0])), model, limits, tmp_path)
