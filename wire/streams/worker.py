@@ -119,7 +119,10 @@ class Worker:
             return []
 
     def _start(self, entries: list[Entry]) -> int:
+        at_work = {entry.id for entry in self._in_flight.values()}
         for entry in entries:
+            if entry.id in at_work:
+                continue  # Our own claim ran out while we were busy: the work goes on, the claim is ours again.
             task = asyncio.create_task(self._one(entry))
             self._in_flight[task] = entry
             task.add_done_callback(self._finished)

@@ -1,0 +1,172 @@
+"""The one consumer loop: settles, hands back, buries, and lets nothing vanish when it stops."""
+
+import asyncio
+
+import pytest
+
+from tests import builders
+from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
+from wire.streams import Put, StreamName
+from wire.streams.memory import MemoryBroker
+from wire.streams.worker import MAX_DELIVERIES, HandBack, Handler, Worker, bury_puts
+
+
+def worker(broker: MemoryBroker, handle: Handler, *, room: int = 4, name: str = "w", lease_s: float = 5.0) -> Worker:
+    return Worker(
+        broker,
+        StreamName.PROMPTS,
+        name,
+        handle,
+        service="test",
+        lease_s=lease_s,
+        capacity=lambda in_flight: room - in_flight,
+        failure=DropReason.ROLLOUT_FAILED,
+    )
+
+
+async def running(broker: MemoryBroker, handle: Handler, until: "asyncio.Future[None] | None" = None) -> None:
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker(broker, handle).run(stop))
+    for _ in range(300):
+        await asyncio.sleep(0.01)
+        stats = await broker.stats(StreamName.PROMPTS)
+        if until.done() if until else (not stats.pending and not stats.undelivered):
+            break
+    stop.set()
+    await task
+
+
+async def pass_on(message: Message) -> list[Put]:
+    return [Put(stream=StreamName.ROLLOUTS, data=encode(message))]
+
+
+async def test_effects_and_ack_are_one() -> None:
+    broker = MemoryBroker()
+    for index in range(10):
+        await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(index)))
+    await running(broker, pass_on)
+    ids = [decode(data).header.group_index for data in await broker.live(StreamName.ROLLOUTS)]
+    assert sorted(ids) == list(range(10))
+
+
+async def test_no_more_is_taken_than_there_is_room() -> None:
+    broker = MemoryBroker()
+    for index in range(10):
+        await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(index)))
+    at_once, most = 0, 0
+
+    async def slow(message: Message) -> list[Put]:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= 1
+        return []
+
+    await running(broker, slow)
+    assert most == 4
+
+
+async def test_a_handed_back_entry_is_no_failure() -> None:
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+    seen = 0
+
+    async def picky(message: Message) -> list[Put]:
+        nonlocal seen
+        seen += 1
+        if seen < 8:
+            raise HandBack("not now", delay_s=0.0)
+        return await pass_on(message)
+
+    await running(broker, picky)
+    assert seen == 8
+    assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+    assert await broker.live(StreamName.SCORED) == []
+
+
+async def test_three_reported_failures_end_a_group_with_a_tombstone() -> None:
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(7)))
+
+    async def broken(message: Message) -> list[Put]:
+        raise OSError("no luck")
+
+    await running(broker, broken)
+    (end,) = [decode(data) for data in await broker.live(StreamName.SCORED)]
+    assert isinstance(end.body, Tombstone)
+    assert (end.body.reason, end.header.group_index) == (DropReason.ROLLOUT_FAILED, 7)
+
+
+async def test_deliveries_that_just_vanish_end_as_a_crash_loop_only_after_twenty() -> None:
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(7)))
+    crashing = broker.consumer(StreamName.PROMPTS, "crashing", lease_s=0.0)
+    for _ in range(MAX_DELIVERIES - 1):
+        assert await crashing.read(count=1, block_s=0.1)
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker(broker, pass_on, lease_s=0.0).run(stop))
+    await asyncio.sleep(0.1)
+    stop.set()
+    await task
+    assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+    assert await broker.live(StreamName.SCORED) == []
+
+    again = MemoryBroker()
+    await again.add(StreamName.PROMPTS, encode(builders.prompt_message(7)))
+    crashing = again.consumer(StreamName.PROMPTS, "w", lease_s=0.0)
+    for _ in range(MAX_DELIVERIES):
+        assert await crashing.read(count=1, block_s=0.1)
+    await running(again, pass_on)
+    (end,) = [decode(data) for data in await again.live(StreamName.SCORED)]
+    assert isinstance(end.body, Tombstone)
+    assert end.body.reason is DropReason.CRASH_LOOP
+
+
+async def test_a_stop_hands_everything_back_at_once() -> None:
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+
+    async def endless(message: Message) -> list[Put]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker(broker, endless).run(stop))
+    await asyncio.sleep(0.05)
+    stop.set()
+    async with asyncio.timeout(2):
+        await task
+    (entry,) = await broker.consumer(StreamName.PROMPTS, "other", lease_s=60).read(count=1, block_s=0.1)
+    assert entry.deliveries == 1
+
+
+async def test_long_work_keeps_its_claim() -> None:
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+
+    async def long(message: Message) -> list[Put]:
+        await asyncio.sleep(0.5)
+        return await pass_on(message)
+
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker(broker, long, lease_s=0.15).run(stop))
+    await asyncio.sleep(0.05)
+    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=0.15)
+    assert await thief.read(count=1, block_s=0.4) == []
+    await asyncio.sleep(0.2)
+    stop.set()
+    await task
+    assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+
+
+@pytest.mark.parametrize(("purpose", "end"), [(Purpose.TRAIN, StreamName.SCORED), (Purpose.EVAL, StreamName.EVALUATED)])
+def test_a_tombstone_goes_where_the_group_is_awaited(purpose: Purpose, end: StreamName) -> None:
+    data = encode(Message(header=builders.header(1, purpose=purpose), body=builders.prompt()))
+    puts = bury_puts(data, DropReason.POISON, "x" * 9999, "test")
+    assert [put.stream for put in puts] == [end, StreamName.DEAD]
+    assert puts[1].data == data
+
+
+def test_an_unreadable_message_is_kept_for_people_only() -> None:
+    assert [put.stream for put in bury_puts(b"\xff\xff", DropReason.POISON, "", "test")] == [StreamName.DEAD]
