@@ -77,6 +77,7 @@ class Worker:
         self._failure = failure
         self._observe = observe
         self._in_flight: dict[asyncio.Task[None], Entry] = {}
+        self._at_work: set[str] = set()
         self._pause_until = 0.0
 
     @property
@@ -119,17 +120,18 @@ class Worker:
             return []
 
     def _start(self, entries: list[Entry]) -> int:
-        at_work = {entry.id for entry in self._in_flight.values()}
         for entry in entries:
-            if entry.id in at_work:
+            if entry.id in self._at_work:
                 continue  # Our own claim ran out while we were busy: the work goes on, the claim is ours again.
+            self._at_work.add(entry.id)
             task = asyncio.create_task(self._one(entry))
             self._in_flight[task] = entry
             task.add_done_callback(self._finished)
         return len(entries)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.pop(task, None)
+        entry = self._in_flight.pop(task)
+        self._at_work.discard(entry.id)
         if not task.cancelled() and (error := task.exception()) is not None:
             # Settling failed for good: the entry stays pending and comes back by its lease.
             log.error("entry_left_pending", stream=self._stream, error=repr(error))
@@ -141,6 +143,7 @@ class Worker:
         try:
             puts = await self._handle(decode(entry.data))
         except HandBack as wish:
+            self._at_work.discard(entry.id)
             await self._consumer.release([entry])
             self._pause_until = asyncio.get_running_loop().time() + wish.delay_s
             self._observe("handed_back")
@@ -149,6 +152,7 @@ class Worker:
         except Exception as error:
             log.exception("handler_failed", stream=self._stream, entry=entry.id)
             self._observe("failed")
+            self._at_work.discard(entry.id)
             if await self._consumer.fail(entry) >= MAX_FAILURES:
                 await self._bury(entry, self._failure, f"{type(error).__name__}: {error}")
         else:

@@ -101,14 +101,10 @@ async def test_three_reported_failures_end_a_group_with_a_tombstone() -> None:
 async def test_deliveries_that_just_vanish_end_as_a_crash_loop_only_after_twenty() -> None:
     broker = MemoryBroker()
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(7)))
-    crashing = broker.consumer(StreamName.PROMPTS, "crashing", lease_s=0.0)
+    crashing = broker.consumer(StreamName.PROMPTS, "w", lease_s=0.0)
     for _ in range(MAX_DELIVERIES - 1):
         assert await crashing.read(count=1, block_s=0.1)
-    stop = asyncio.Event()
-    task = asyncio.create_task(worker(broker, pass_on, lease_s=0.0).run(stop))
-    await asyncio.sleep(0.1)
-    stop.set()
-    await task
+    await running(broker, pass_on)
     assert len(await broker.live(StreamName.ROLLOUTS)) == 1
     assert await broker.live(StreamName.SCORED) == []
 
