@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
     check_input(resolved)
     ports = _ports(resolved)
-    created = not run_dir.exists()
+    absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:
         data = _prepare_data(config, run_dir, env, keep=resume)
@@ -57,10 +56,8 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
         plans = _write_configs(config, place, env)
     except BaseException:
         lock.release()
-        if created:
-            shutil.rmtree(run_dir, ignore_errors=True)
-        else:
-            shutil.rmtree(run_dir / ".preparing", ignore_errors=True)
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
         raise
     return PreparedRun(config, run_dir, data, plans, broker, lock)
 

@@ -1,7 +1,9 @@
 """The run directory: whether it may be used, and putting what was prepared into it whole or not at all."""
 
+import contextlib
 import shutil
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +61,31 @@ def check_resumable(run_dir: Path, config: RunFile) -> None:
                 )
 
 
+def absent_folders(run_dir: Path) -> list[Path]:
+    """The run directory and those above it that do not exist, innermost first: what a failed start must take away."""
+    return [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+
+
+def take_away(absent: Sequence[Path]) -> None:
+    """Removes a run directory that has been made in vain, and the empty folders above it."""
+    if absent:
+        shutil.rmtree(absent[0], ignore_errors=True)
+    for path in absent[1:]:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
 def stage(run_dir: Path) -> Path:
     """A fresh folder inside the run directory, for what is being prepared."""
     folder = run_dir / _STAGE
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
+
+
+def drop_stage(run_dir: Path) -> None:
+    """Takes an unfinished stage away."""
+    shutil.rmtree(run_dir / _STAGE, ignore_errors=True)
 
 
 def publish(run_dir: Path, folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.demo.models import END, Shape, character_tokenizer, write_model
-from headrace.run_dir import check_fresh
+from headrace.run_dir import absent_folders, check_fresh, take_away
 from headrace.supervisor.once import child_environment, python, run_once
 from services.trainer.settings import SftSettings, SftTable
 from wire.settings import ModelTable
@@ -68,7 +68,7 @@ def prepare_demo(
     A run directory that did not exist does not exist after an error either.
     """
     check_fresh(run_dir)
-    created = not run_dir.exists()
+    absent = absent_folders(run_dir.resolve())
     folder = run_dir.resolve() / "demo"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,8 @@ def prepare_demo(
             say("supervised stage: the model learns a little first")
             _supervise(folder, resolved, environment)
     except BaseException:
-        shutil.rmtree(run_dir if created else folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        take_away(absent)
         raise
     return resolved
 

@@ -1,0 +1,152 @@
+"""Each mistake: a clear message, an exit status that is not 0, nothing half-written, no process left."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.demo.models import Shape, character_tokenizer, write_model
+
+ROOT = Path(__file__).parents[2]
+
+GOOD = """\
+[run]
+max_steps = 2
+[model]
+path = "model"
+[data]
+path = "p.jsonl"
+[rollout.sampling]
+max_tokens = 8
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a good model, good data and a good run.toml."""
+    write_model(tmp_path / "model", character_tokenizer("0123456789+="), Shape(layers=1, hidden=8), seed=0)
+    (tmp_path / "p.jsonl").write_text("".join(f'{{"prompt": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(9)))
+    (tmp_path / "run.toml").write_text(GOOD)
+    return tmp_path
+
+
+def headrace(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    env = {**os.environ, "PYTHONPATH": path, "HEADRACE_TEST_MARK": str(place), **environment}
+    command = [sys.executable, "-P", "-m", "headrace", *arguments]
+    return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refused(place: Path, *arguments: str, **environment: str) -> str:
+    """The message of a command that must fail and leave nothing behind."""
+    before = sorted(path for path in place.rglob("*"))
+    done = headrace(place, *arguments, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path for path in place.rglob("*")) == before
+    assert processes_of(place) == []
+    return done.stderr
+
+
+def processes_of(place: Path) -> list[int]:
+    """Processes that inherited the mark of this test."""
+    mark = f"HEADRACE_TEST_MARK={place}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_good_place_passes_a_dry_run(place: Path) -> None:
+    done = headrace(place, "train", "run.toml", "--dry-run", "--json", "--rollout.replicas", "2")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["prompts"] == 9
+    names = {path.name for path in (place / "runs" / "run" / "config").iterdir()}
+    assert names >= {"run.toml", "orchestrator.json", "reward.json", "rollout-0.json", "rollout-1.json", "trainer.json"}
+    assert processes_of(place) == []
+    again = headrace(place, "train", "run.toml", "--dry-run")
+    assert again.returncode == 0, "a run directory in which nothing has begun may be prepared again"
+
+
+def test_a_missing_config(place: Path) -> None:
+    assert "absent.toml: there is no such file" in refused(place, "train", "absent.toml")
+
+
+def test_a_missing_data_file(place: Path) -> None:
+    (place / "p.jsonl").unlink()
+    told = refused(place, "train", "run.toml")
+    assert "run.toml:6: [data] path: there is no file" in told and "p.jsonl" in told
+
+
+def test_a_bad_json_line(place: Path) -> None:
+    with (place / "p.jsonl").open("a") as file:
+        file.write('{"prompt": "1+1=", \n')
+    assert "p.jsonl:10: not valid JSON" in refused(place, "train", "run.toml")
+
+
+def test_an_unknown_key(place: Path) -> None:
+    (place / "run.toml").write_text(GOOD + "[trainer]\nlearnin_rate = 1e-6\n")
+    told = refused(place, "train", "run.toml")
+    assert 'run.toml:10: [trainer] unknown key "learnin_rate"; did you mean "learning_rate"?' in told
+    assert "--run.max-stps: [run] unknown key" in refused(place, "train", "run.toml", "--run.max-stps", "3")
+
+
+def test_a_wrong_type(place: Path) -> None:
+    (place / "run.toml").write_text(GOOD.replace("max_steps = 2", 'max_steps = "two"'))
+    assert 'run.toml:2: [run] max_steps = "two": input should be a valid integer' in refused(place, "train", "run.toml")
+
+
+def test_a_model_folder_without_a_tokenizer(place: Path) -> None:
+    (place / "model" / "tokenizer.json").unlink()
+    told = refused(place, "train", "run.toml")
+    assert "run.toml:4: [model] path:" in told and "has no tokenizer" in told
+
+
+def test_a_prompt_longer_than_the_context(place: Path) -> None:
+    with (place / "p.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "1+" * 30, "answer": "1"}) + "\n")
+    assert "p.jsonl:10: the prompt has 60 tokens, but at most 56 fit" in refused(place, "train", "run.toml")
+
+
+def test_an_occupied_port(place: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        told = refused(place, "train", "run.toml", "--orchestrator.http-port", str(port))
+    assert f"--orchestrator.http-port: [orchestrator] http_port = {port}: the port is in use" in told
+
+
+def test_an_unreachable_redis(place: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    url = f"redis://user:secret@127.0.0.1:{port}/0"
+    told = refused(place, "train", "run.toml", "--broker.connect-timeout-s", "1", HEADRACE_BROKER__URL=url)
+    assert "HEADRACE_BROKER__URL: [broker] url: no Redis or Valkey answers at redis://127.0.0.1" in told
+    assert "within 1 s" in told and "secret" not in told
+    assert "[broker] url" in refused(place, "train", "run.toml", "--broker.url", "http://x")
+
+
+def test_a_run_directory_that_holds_a_run(place: Path) -> None:
+    (place / "old" / "journal").mkdir(parents=True)
+    told = refused(place, "train", "run.toml", "--run-dir", "old")
+    assert "continue it with --resume, or choose another folder with --run-dir" in told
+    assert "there is no run to resume in" in refused(place, "train", "run.toml", "--resume", "--run-dir", "other")
+    assert "is not empty" in refused(place, "train", "run.toml", "--run-dir", "model")
+
+
+def test_commands_on_a_folder_that_is_no_run(place: Path) -> None:
+    assert "is not a run directory" in refused(place, "check", "model")
+    assert "is not a run directory" in refused(place, "status", "model")
+
+
+def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
+    assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
+    told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
+    assert "run.seed was 0" in told and "is now 1" in told

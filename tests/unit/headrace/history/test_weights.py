@@ -1,0 +1,43 @@
+"""The hash without torch is the hash with torch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from headrace.history.weights import weights_sha256
+from wire.errors import DataError
+from wire.weights import digest
+
+
+def test_the_hash_equals_that_of_the_tensors_whatever_their_files(tmp_path: Path) -> None:
+    random = torch.Generator().manual_seed(0)
+    tensors = {
+        "z": torch.randn(3, 4, generator=random),
+        "a.b": torch.randn(5, generator=random).to(torch.bfloat16),
+        "m": torch.arange(6).reshape(2, 3),
+        "empty": torch.zeros(0, 2),
+        "scalar": torch.tensor(1.5),
+    }
+    one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    save_file(tensors, one)
+    expected = digest.weights_sha256(tensors.items())
+    assert weights_sha256([one]) == expected
+    save_file({key: tensors[key] for key in ("m", "empty")}, one, metadata={"format": "pt"})
+    save_file({key: tensors[key] for key in ("z", "a.b", "scalar")}, two)
+    assert weights_sha256([one, two]) == expected
+    save_file({**tensors, "m": tensors["m"] + 1}, one)
+    assert weights_sha256([one]) != expected
+
+
+def test_a_cut_or_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    save_file({"a": torch.from_numpy(np.ones(100, np.float32))}, path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="is cut short"):
+        weights_sha256([path])
+    path.write_bytes(b"no")
+    with pytest.raises(DataError, match="is not a safetensors file"):
+        weights_sha256([path])

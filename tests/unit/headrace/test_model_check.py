@@ -1,0 +1,59 @@
+"""A model folder that cannot work is refused with the file at fault."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model_check import check_model
+from wire.errors import ConfigError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_model(tmp_path / "m", character_tokenizer("01"), Shape(layers=1, hidden=8), seed=0)
+    return tmp_path / "m"
+
+
+def test_a_whole_folder_tells_its_facts(model: Path) -> None:
+    facts = check_model(model, engine="torch")
+    assert (facts.family, facts.context_length, facts.vocab_size) == ("qwen3", 64, 4)
+
+
+def config(model: Path, **values: object) -> None:
+    file = model / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def truncate(model: Path) -> None:
+    file = model / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda m: (m / "config.json").unlink(), "config.json does not exist"),
+        (lambda m: (m / "config.json").write_text("{"), "config.json: not valid JSON"),
+        (lambda m: (m / "tokenizer.json").unlink(), "has no tokenizer"),
+        (lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin"), "pytorch_model.bin is not read"),
+        (truncate, "not a whole safetensors file"),
+        (lambda m: config(m, model_type="gpt2"), "model_type 'gpt2' is not supported by the torch engine"),
+        (lambda m: config(m, max_position_embeddings=None), '"max_position_embeddings" must be a positive integer'),
+        (
+            lambda m: (m / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}}'),
+            "gone.safetensors does not exist",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(model: Path, damage: Callable[[Path], object], told: str) -> None:
+    damage(model)
+    with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
+        check_model(model, engine="torch")
+
+
+def test_an_absent_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        check_model(tmp_path / "m", engine="torch")
