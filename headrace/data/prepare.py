@@ -11,7 +11,7 @@ from headrace.data.presets import Prompt, prompt_of
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import read_rows
 from headrace.data.settings import DataTable
-from wire.errors import DataError
+from wire.errors import ConfigError, DataError
 
 _ERRORS_SHOWN = 5
 
@@ -41,6 +41,8 @@ class Limits:
 
 def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
+    if table.eval_split and (table.eval_path or Path(table.path).exists()):
+        raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
     rows = _prompts(table, table.path, table.split, limit=table.limit)
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = Renderer(tokenizer, table)

@@ -1,0 +1,53 @@
+"""What the demo makes: sums apart from the held-out ones, and a model that transformers loads."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from headrace.config.resolve import resolve
+from headrace.demo.arithmetic import CHARACTERS, exercises
+from headrace.demo.demo import RUN_TOML
+from headrace.demo.models import Shape, character_tokenizer, make_text_model, write_model
+from headrace.model_check import check_model
+from wire.errors import DataError
+
+
+def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
+    training, held_out = exercises(seed=0, held_out=100)
+    assert len(held_out) == 100 and len({one.prompt for one in training + held_out}) == 8100
+    assert all(sum(map(int, one.prompt[:-1].split("+"))) == int(one.answer) for one in training[:50])
+    assert exercises(seed=0, held_out=100) == (training, held_out) != exercises(seed=1, held_out=100)
+
+
+def test_the_demos_config_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN_TOML)
+    config = resolve(tmp_path / "run.toml").config
+    assert config.rollout.replicas == 2 and config.run.max_staleness == 1
+
+
+def test_the_models_weights_are_all_there_and_it_generates(tmp_path: Path) -> None:
+    write_model(tmp_path, character_tokenizer(CHARACTERS), Shape(), seed=0)
+    assert check_model(tmp_path, engine="torch").family == "qwen3"
+    model, info = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert 0.5e6 < sum(value.numel() for value in model.parameters()) < 0.7e6
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer("17+25=", return_tensors="pt").input_ids
+    assert tokenizer.decode(ids[0]) == "17+25="
+    assert model.generate(ids, max_new_tokens=3, do_sample=False).shape[1] > 6
+    assert tokenizer.eos_token_id == 1
+
+
+def test_a_model_with_a_tokenizer_learned_from_text_loads(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"q": "how many clips", "a": "48 clips"}\n' * 3)
+    make_text_model(source, ("q", "a"), tmp_path / "m", vocab_size=300, seed=0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    assert tokenizer.decode(tokenizer("How many clips?").input_ids) == "How many clips?"
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    assert model.get_input_embeddings().weight.shape[0] == len(tokenizer)
+    assert torch.isfinite(model(torch.tensor([[1, 2]])).logits).all()
+    with pytest.raises(DataError, match=r"rows.jsonl:1: no row with the columns x"):
+        make_text_model(source, ("x",), tmp_path / "n", vocab_size=300, seed=0)
