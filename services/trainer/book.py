@@ -1,0 +1,133 @@
+"""The ledger and the journal under one lock: nothing ends that is not journaled, and nothing is journaled twice."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.trainer import metrics
+from services.trainer.ledger import Arrival, GroupFate, Ledger, ReadyGroup
+from wire.contracts import DropReason
+from wire.events import EventLog
+from wire.journal import DroppedRecord, JournalWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the orchestrator wants to know, at one moment."""
+
+    version: int
+    frontier: int
+    fates: list[GroupFate]
+
+
+class Book:
+    """Used by the main thread (batches, steps) and by the inbox (arrivals, tombstones)."""
+
+    def __init__(self, ledger: Ledger, journal: JournalWriter, events: EventLog, *, version: int, digest: str) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._events = events
+        self._lock = threading.Lock()
+        self._unreported: list[GroupFate] = []
+        self.arrived = threading.Event()
+        """Set whenever a group has come or ended: a batch may be ready."""
+        self.version = version
+        self.weights_digest = digest
+
+    @property
+    def incarnation(self) -> int:
+        """Of this life."""
+        return self._journal.incarnation
+
+    def take(self, group: ReadyGroup) -> Arrival:
+        """A scored group has come."""
+        with self._lock:
+            arrival = self._ledger.take(group)
+            metrics.GROUPS_READY.set(self._ledger.ready)
+        if arrival is Arrival.DUPLICATE:
+            metrics.DUPLICATES.inc()
+        self.arrived.set()
+        return arrival
+
+    def drop(self, group_index: int, group_id: str, reason: str) -> bool:
+        """Journals (durably) that a group will never be trained; False if it has come or ended already."""
+        with self._lock:
+            if self._ledger.has_fate(group_index) or self._ledger.is_ready(group_index):
+                metrics.DUPLICATES.inc()
+                return False
+            self._drop_all([GroupFate(group_index=group_index, group_id=group_id, reason=reason)])
+        self.arrived.set()
+        return True
+
+    def next_batch(self) -> tuple[tuple[ReadyGroup, ...] | None, list[ReadyGroup]]:
+        """The batch of the next step, not yet journaled, if it is complete; and the groups just dropped for it."""
+        with self._lock:
+            choice = self._ledger.choose(
+                incarnation=self.incarnation, version=self.version, weights_digest=self.weights_digest
+            )
+            self._drop_all(
+                [GroupFate(group_index=g.group_index, group_id=g.group_id, reason=r) for g, r in choice.dropped]
+            )
+            return choice.batch, [group for group, _ in choice.dropped]
+
+    def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> None:
+        """Makes the batch of `step` durable; from here on its groups are trained, whatever happens."""
+        with self._lock:
+            groups = [(group.group_index, group.group_id) for group in batch]
+            record = self._journal.batch(step, groups, [group.data for group in batch])
+            self._events.append("batch", step=step, group_ids=list(record.group_ids), digest=record.digest)
+            fates = [GroupFate(group_index=index, group_id=name, step=step) for index, name in groups]
+            for fate in fates:
+                self._ledger.end(fate)
+            self._unreported += fates
+            metrics.GROUPS_READY.set(self._ledger.ready)
+
+    def step_done(self, step: int, weights_digest: str) -> None:
+        """The weights are now those of version `step`."""
+        with self._lock:
+            self._journal.step_done(step, weights_digest)
+            self._events.append("step_done", step=step, weights_digest=weights_digest)
+            self.version = step
+            self.weights_digest = weights_digest
+
+    def progress(self, from_index: int | None = None) -> Progress:
+        """Version, frontier, and fates: those since the last call of `reported`, or all from an index on."""
+        with self._lock:
+            fates = list(self._unreported) if from_index is None else self._ledger.fates(from_index)
+            return Progress(version=self.version, frontier=self._ledger.frontier, fates=fates)
+
+    def reported(self, fates: Sequence[GroupFate]) -> None:
+        """The orchestrator has these."""
+        with self._lock:
+            done = {fate.group_index for fate in fates}
+            self._unreported = [fate for fate in self._unreported if fate.group_index not in done]
+
+    def exported(self, path: str, weights_sha256: str) -> None:
+        """The final model is written."""
+        with self._lock:
+            self._events.append("exported", path=path, weights_sha256=weights_sha256)
+
+    def diagnosis(self) -> str:
+        """Why there is no batch, in words."""
+        with self._lock:
+            awaited = ", ".join(map(str, self._ledger.awaited()[:8]))
+            return f"{self._ledger.ready} groups are ready, the lowest that have not come are {awaited}"
+
+    def close(self) -> None:
+        """Closes journal and events."""
+        with self._lock:
+            self._journal.close()
+            self._events.close()
+
+    def _drop_all(self, fates: list[GroupFate]) -> None:
+        if not fates:
+            return
+        self._journal.dropped(
+            [DroppedRecord(group_index=f.group_index, group_id=f.group_id, reason=f.reason) for f in fates]
+        )
+        for fate in fates:
+            self._ledger.end(fate)
+            self._events.append("dropped", group_id=fate.group_id, group_index=fate.group_index, reason=fate.reason)
+            metrics.GROUPS_DROPPED.labels(str(DropReason(fate.reason))).inc()
+        self._unreported += fates
+        metrics.GROUPS_READY.set(self._ledger.ready)

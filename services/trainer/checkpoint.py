@@ -1,0 +1,193 @@
+"""Checkpoints: published whole or not at all, proven by a manifest, never pickled.
+
+`checkpoints/step-000012/` holds `model.safetensors`, `optimizer.safetensors`, `random.safetensors`, `state.json` and
+`manifest.json` with the SHA-256 of each. It is written aside, fsynced and renamed.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from services.trainer.ledger import GroupFate
+from services.trainer.random_states import random_states
+from wire.errors import DataError
+from wire.telemetry import get_logger
+
+SCHEMA = 1
+_NAME = re.compile(r"step-(\d{6,})")
+_MANIFEST = "manifest.json"
+log = get_logger("trainer.checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """What a checkpoint knows besides tensors."""
+
+    step: int
+    incarnation: int
+    frontier: int
+    fates: tuple[GroupFate, ...]
+    """Of the groups above the frontier."""
+    coefficients: dict[str, float]
+    """Adaptive ones, such as a KL coefficient under control."""
+    config_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint whose bytes are proven."""
+
+    state: CheckpointState
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    random_states: dict[str, Tensor]
+
+
+class CheckpointDamagedError(DataError):
+    """A checkpoint is not what its manifest says."""
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads and proves a checkpoint; raises CheckpointDamagedError for any byte that is not as it was written."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        if manifest["schema"] != SCHEMA:
+            raise CheckpointDamagedError(f"{path} has schema {manifest['schema']}, this build reads {SCHEMA}")
+        for name, digest in manifest["sha256"].items():
+            if _sha256(path / name) != digest:
+                raise CheckpointDamagedError(f"{path / name} does not match its manifest")
+        tensors = [load_file(_file(path, name)) for name in ("model", "optimizer", "random")]
+        return Checkpoint(
+            state=_state(json.loads((path / "state.json").read_text())),
+            weights=tensors[0],
+            optimizer=tensors[1],
+            random_states=tensors[2],
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        if isinstance(error, CheckpointDamagedError):
+            raise
+        raise CheckpointDamagedError(f"{path}: {error}") from error
+
+
+class CheckpointStore:
+    """The checkpoints of one run: `folder` with at most `keep` whole ones."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._proven: set[int] = set()
+
+    def save(
+        self,
+        state: CheckpointState,
+        *,
+        weights: Mapping[str, Tensor],
+        optimizer: Mapping[str, Tensor],
+        midway: Callable[[], None] = lambda: None,
+    ) -> Path:
+        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen (for tests)."""
+        final = self._folder / f"step-{state.step:06d}"
+        if state.step in self._proven:
+            return final
+        for left_over in self._folder.glob(".aside-*"):
+            shutil.rmtree(left_over)
+        aside = self._folder / f".aside-{final.name}"
+        aside.mkdir(parents=True)
+        _write(aside, state, weights, optimizer)
+        midway()
+        if final.exists():
+            final.rename(self._folder / f".aside-old-{final.name}")
+        aside.rename(final)
+        _fsync(self._folder)
+        self._proven.add(state.step)
+        self._prune()
+        return final
+
+    def newest(self) -> Checkpoint | None:
+        """The newest that proves whole; damaged ones are passed over with a warning. None if there is none."""
+        for step, path in reversed(self.published()):
+            try:
+                checkpoint = load_checkpoint(path)
+            except CheckpointDamagedError as error:
+                log.warning("checkpoint_damaged", path=str(path), reason=str(error))
+            else:
+                self._proven.add(step)
+                return checkpoint
+        return None
+
+    def published(self) -> list[tuple[int, Path]]:
+        """(step, path) of all, oldest first; not proven."""
+        if not self._folder.is_dir():
+            return []
+        found = ((_NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return sorted((int(match.group(1)), path) for match, path in found if match)
+
+    def oldest_whole(self) -> int:
+        """Step of the oldest that is known to be whole: the journal must reach back to it. 0 if there is none."""
+        return min((step for step, _ in self.published() if step in self._proven), default=0)
+
+    def _prune(self) -> None:
+        """Keeps the newest `keep` whole ones. Nothing is removed before as many newer ones are proven."""
+        kept = 0
+        for step, path in reversed(self.published()):
+            if kept == self._keep:
+                shutil.rmtree(path)
+                self._proven.discard(step)
+            elif step in self._proven or _is_whole(path):
+                self._proven.add(step)
+                kept += 1
+            elif kept:
+                shutil.rmtree(path)
+
+
+def _write(
+    folder: Path, state: CheckpointState, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> None:
+    for name, tensors in (("model", weights), ("optimizer", optimizer), ("random", random_states())):
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
+    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(state)}))
+    hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
+    for path in (*folder.iterdir(), folder):
+        _fsync(path)
+
+
+def _state(values: dict[str, Any]) -> CheckpointState:
+    values.pop("schema")
+    fates = tuple(GroupFate(**fate) for fate in values.pop("fates"))
+    return CheckpointState(**values, fates=fates)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        load_checkpoint(path)
+    except CheckpointDamagedError:
+        return False
+    return True
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.safetensors"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,156 @@
+"""The restart: newest valid checkpoint, then the journaled batches behind it, to the journal's end."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.trainer.backends.backend import Backend
+from services.trainer.checkpoint import Checkpoint
+from services.trainer.ledger import GroupFate, ReadyGroup
+from services.trainer.random_states import restore_random_states
+from services.trainer.step import StepInterruptedError
+from wire.contracts import ScoredGroup, decode
+from wire.errors import ConfigError, DataError, HeadraceError
+from wire.journal import (
+    BatchRecord,
+    DroppedRecord,
+    IncarnationRecord,
+    JournalDamagedError,
+    JournalRecord,
+    StepDoneRecord,
+    read_payload,
+)
+from wire.telemetry import get_logger
+
+MAX_REPLAY_DEATHS = 3
+_ATTEMPTS = "replay-attempts.json"
+log = get_logger("trainer.replay")
+
+
+class PoisonBatchError(HeadraceError):
+    """A journaled batch has killed the trainer each time it was replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the journal says, checked for contradictions."""
+
+    batches: dict[int, BatchRecord]
+    """By step, 1 to the journal's end."""
+    digests: dict[int, str]
+    """Weights digest after a step, where it was journaled."""
+    fates: tuple[GroupFate, ...]
+
+    @property
+    def last_step(self) -> int:
+        """The journal's end; 0 for an empty one."""
+        return max(self.batches, default=0)
+
+
+def read_history(records: Sequence[JournalRecord]) -> History:
+    """Steps are 1 to N, each with one batch, and no group ends twice; else JournalDamagedError."""
+    batches: dict[int, BatchRecord] = {}
+    digests: dict[int, str] = {}
+    fates: dict[int, GroupFate] = {}
+    for item in records:
+        match item.record:
+            case BatchRecord() as batch:
+                if batch.step != len(batches) + 1:
+                    raise JournalDamagedError(f"{item.segment}: step {batch.step} follows step {len(batches)}")
+                batches[batch.step] = batch
+            case StepDoneRecord(step=step, weights_digest=digest):
+                digests[step] = digest
+            case IncarnationRecord(version=version, weights_digest=digest):
+                digests[version] = digest
+            case DroppedRecord():
+                pass
+        for fate in _fates_of(item):
+            if fate.group_index in fates:
+                raise JournalDamagedError(f"{item.segment} before {item.end}: {fate.group_id} ends a second time")
+            fates[fate.group_index] = fate
+    return History(batches=batches, digests=digests, fates=tuple(fates.values()))
+
+
+def _fates_of(item: JournalRecord) -> list[GroupFate]:
+    match item.record:
+        case BatchRecord() as batch:
+            pairs = zip(batch.group_indices, batch.group_ids, strict=True)
+            return [GroupFate(group_index=index, group_id=name, step=batch.step) for index, name in pairs]
+        case DroppedRecord() as drop:
+            return [GroupFate(group_index=drop.group_index, group_id=drop.group_id, reason=drop.reason)]
+        case _:
+            return []
+
+
+def load_into(backend: Backend, checkpoint: Checkpoint, config_digest: str) -> None:
+    """Sets model, optimizer and random states to a checkpoint's; raises ConfigError if it is of another model."""
+    try:
+        backend.load(checkpoint.weights, checkpoint.optimizer)
+    except ValueError as error:
+        raise ConfigError(f"the checkpoint of step {checkpoint.state.step} is of another model: {error}") from error
+    restore_random_states(checkpoint.random_states)
+    if checkpoint.state.config_digest != config_digest:
+        log.warning("config_changed", step=checkpoint.state.step, effect="the same seed need not give the same weights")
+
+
+def replay(
+    journal: Path, history: History, *, after_step: int, train: Callable[[int, Sequence[ReadyGroup]], None]
+) -> None:
+    """Trains the journaled batches of the steps behind `after_step` again, in order.
+
+    Raises PoisonBatchError for a batch that has killed the trainer `MAX_REPLAY_DEATHS` times while it was replayed,
+    and DataError if a payload is gone that no valid checkpoint covers.
+    """
+    for step in range(after_step + 1, history.last_step + 1):
+        record = history.batches[step]
+        _count_attempt(journal, record)
+        try:
+            train(step, list(_groups(journal, record)))
+        except StepInterruptedError:
+            (journal / _ATTEMPTS).unlink()  # Asked to stop: not a death.
+            raise
+    (journal / _ATTEMPTS).unlink(missing_ok=True)
+
+
+def _groups(journal: Path, record: BatchRecord) -> Iterator[ReadyGroup]:
+    try:
+        messages = read_payload(journal, record)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"step {record.step} must be replayed, but {error.filename} was removed when a checkpoint covered it, and "
+            "no valid checkpoint that new is left: restore one from a backup, or begin a new run"
+        ) from error
+    for index, name, data in zip(record.group_indices, record.group_ids, messages, strict=True):
+        body = decode(data).body
+        assert isinstance(body, ScoredGroup)
+        yield ReadyGroup(
+            group_index=index,
+            group_id=name,
+            min_version=body.group.min_version,
+            sources=frozenset(),
+            scored=body,
+            data=data,
+        )
+
+
+def _count_attempt(journal: Path, record: BatchRecord) -> None:
+    """Durably counts that the step is about to be replayed; the count survives the death that it may cause."""
+    path = journal / _ATTEMPTS
+    before = json.loads(path.read_text()) if path.exists() else {"step": 0, "attempts": 0}
+    attempts = int(before["attempts"]) if before["step"] == record.step else 0
+    groups = ", ".join(record.group_ids)
+    if attempts >= MAX_REPLAY_DEATHS:
+        raise PoisonBatchError(
+            f"the batch of step {record.step} has killed the trainer {attempts} times while it was replayed; its "
+            f"groups are {groups}. Find the cause in the log, then remove {path} to try again"
+        )
+    if attempts:
+        log.warning("replaying_again", step=record.step, died_before=attempts, groups=groups)
+    aside = path.with_suffix(".aside")
+    with aside.open("w") as file:
+        file.write(json.dumps({"step": record.step, "attempts": attempts + 1}))
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)

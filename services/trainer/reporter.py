@@ -1,0 +1,162 @@
+"""The trainer's side of the orchestrator's door: registration, reports, fencing."""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from services.trainer import metrics
+from services.trainer.book import Book
+from services.trainer.ledger import GroupFate
+from wire.errors import FencedError, TransientError, WaitTimeoutError
+from wire.rpc import call
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, orchestrator_pb2, orchestrator_pb2_grpc
+
+FENCED_EXIT = 4
+_CALL_S = 10.0
+_EVERY_S = 2.0
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 2.0
+log = get_logger("trainer.reporter")
+
+Stub: TypeAlias = "orchestrator_pb2_grpc.OrchestratorServiceAsyncStub"
+
+
+def end_fenced(reason: str) -> None:
+    """Ends the process at once: a newer life of the trainer exists, and this one may write nothing more."""
+    log.error("fenced", reason=reason)
+    os._exit(FENCED_EXIT)
+
+
+def wire_fates(fates: Sequence[GroupFate]) -> list[common_pb2.Fate]:
+    """Fates as the wire has them."""
+    return [
+        common_pb2.Fate(group_index=fate.group_index, group_id=fate.group_id, step=fate.step, reason=fate.reason)
+        for fate in fates
+    ]
+
+
+async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest, *, timeout_s: float) -> int:
+    """The number of this life; waits for an orchestrator that is away, up to `timeout_s`."""
+    end = time.monotonic() + timeout_s
+    delay = _FIRST_DELAY_S
+    while True:
+        try:
+            answer = await call(stub.RegisterTrainer, request, timeout_s=_CALL_S, what="the orchestrator to register")
+            return answer.incarnation
+        except TransientError as error:
+            if time.monotonic() + delay > end:
+                raise WaitTimeoutError(f"the orchestrator to register the trainer ({error})", timeout_s) from error
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, _LONGEST_DELAY_S)
+
+
+class Reporter:
+    """Reports from the background loop: after each step and drop, and every two seconds as a sign of life."""
+
+    def __init__(
+        self,
+        stub: Stub,
+        book: Book,
+        registration: orchestrator_pb2.RegisterTrainerRequest,
+        *,
+        republish: Callable[[], None],
+        fenced: Callable[[str], None] = end_fenced,
+    ) -> None:
+        self._stub = stub
+        self._book = book
+        self._registration = registration
+        self._republish = republish
+        self._fenced = fenced
+        self._steps: deque[Mapping[str, float]] = deque()
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.waiting_for = ""
+        self.waiting_share = 0.0
+        self.finished = False
+        self.evaluating = True
+        """What the orchestrator last said; true until it has answered a finished trainer."""
+
+    async def run(self) -> None:
+        """Reports until cancelled. An orchestrator that is away is waited for: the trainer goes on as it can."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            try:
+                await self._report()
+            except TransientError as error:
+                log.warning("orchestrator_away", reason=str(error))
+                await asyncio.sleep(_FIRST_DELAY_S * 5)
+                continue
+            except FencedError as error:
+                self._fenced(str(error))
+                return
+            if not self._steps:
+                await self._pause()
+
+    def wake(self) -> None:
+        """There is something to tell (from any thread)."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """A step is done; its numbers go to the orchestrator (from any thread)."""
+        self._steps.append(numbers)
+        self.wake()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(_EVERY_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _report(self) -> None:
+        numbers = self._steps[0] if self._steps else {}
+        finished = self.finished
+        progress = self._book.progress()
+        request = orchestrator_pb2.ReportProgressRequest(
+            incarnation=self._book.incarnation,
+            version=progress.version,
+            frontier=progress.frontier,
+            fates=wire_fates(progress.fates),
+            metrics=numbers,
+            waiting_for=self.waiting_for,
+            waiting_share=self.waiting_share,
+            finished=finished,
+        )
+        answer = await call(
+            self._stub.ReportProgress, request, timeout_s=_CALL_S, what="the orchestrator to take a report"
+        )
+        if answer.fenced:
+            raise FencedError(f"a life after incarnation {self._book.incarnation} exists")
+        if answer.unknown:
+            await self._register_again()
+            return
+        self._book.reported(progress.fates)
+        if numbers:
+            self._steps.popleft()
+        if finished:
+            self.evaluating = answer.evaluating
+
+    async def _register_again(self) -> None:
+        """The orchestrator has lost its state: it gets all fates, and publishes what replicas should hold."""
+        progress = self._book.progress(from_index=0)
+        request = orchestrator_pb2.RegisterTrainerRequest()
+        request.CopyFrom(self._registration)
+        request.journaled_incarnation = self._book.incarnation - 1
+        request.version = progress.version
+        request.frontier = progress.frontier
+        del request.fates[:]
+        request.fates.extend(wire_fates(progress.fates))
+        answer = await call(self._stub.RegisterTrainer, request, timeout_s=_CALL_S, what="the orchestrator to register")
+        log.warning("registered_again", incarnation=answer.incarnation)
+        if answer.incarnation != self._book.incarnation:
+            raise FencedError(
+                f"the orchestrator numbered this life {answer.incarnation}, it was {self._book.incarnation}"
+            )
+        metrics.INCARNATION.set(answer.incarnation)
+        self._republish()

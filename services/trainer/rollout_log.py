@@ -1,0 +1,96 @@
+"""What was trained, for people: `RUN/rollouts/step-000001.parquet` and one line a step in `RUN/metrics.jsonl`."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from services.trainer.ledger import ReadyGroup
+
+_SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("group_index", pa.int64()),
+        ("group_id", pa.string()),
+        ("rollout_index", pa.int32()),
+        ("sample_id", pa.string()),
+        ("prompt", pa.string()),
+        ("completion", pa.string()),
+        ("reward", pa.float64()),
+        ("components", pa.string()),
+        ("advantage", pa.float64()),
+        ("min_version", pa.int64()),
+        ("max_version", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("tokens", pa.int32()),
+    ]
+)
+
+
+def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advantages: Sequence[float]) -> Path:
+    """Writes the step's rollouts; `advantages` are one a rollout, in the batch's order."""
+    rows = []
+    values = iter(advantages)
+    for group in batch:
+        scored = group.scored
+        pairs = zip(scored.group.rollouts, scored.scores, strict=True)
+        for number, (rollout, score) in enumerate(pairs):
+            versions = [span.version.version for span in rollout.spans]
+            rows.append(
+                {
+                    "step": step,
+                    "group_index": group.group_index,
+                    "group_id": group.group_id,
+                    "rollout_index": number,
+                    "sample_id": scored.group.prompt.sample_id,
+                    "prompt": scored.group.prompt.text,
+                    "completion": rollout.text,
+                    "reward": score.value,
+                    "components": json.dumps(score.components, sort_keys=True),
+                    "advantage": next(values),
+                    "min_version": min(versions),
+                    "max_version": max(versions),
+                    "finish_reason": str(rollout.finish_reason),
+                    "tokens": len(rollout.token_ids),
+                }
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:06d}.parquet"
+    aside = folder / f".{path.name}"
+    parquet.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), aside)
+    aside.rename(path)
+    return path
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`; a step has one line, however often it is replayed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = set(_steps(path))
+
+    def append(self, step: int, numbers: Mapping[str, float | bool]) -> None:
+        """Writes the step's line, unless an earlier life has. A number that JSON has no word for becomes null."""
+        if step in self._written:
+            return
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in numbers.items()
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, **finite}) + "\n")
+        self._written.add(step)
+
+
+def _steps(path: Path) -> list[int]:
+    """Steps of the whole lines; a line torn by a crash is ended, so that the next one stands by itself."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        path.write_text(text)
+    return [int(json.loads(line)["step"]) for line in text.splitlines()]

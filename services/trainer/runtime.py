@@ -1,0 +1,159 @@
+"""All that runs beside the training step, started and asked by the main thread."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+
+from services.trainer import metrics
+from services.trainer.background import Background
+from services.trainer.book import Book
+from services.trainer.inbox import Inbox
+from services.trainer.ledger import Ledger
+from services.trainer.publisher import Publisher
+from services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
+from services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
+from services.trainer.settings import TrainerSettings
+from wire.errors import FencedError, WaitTimeoutError
+from wire.events import EventLog
+from wire.http import serve_http
+from wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
+from wire.rpc import channel
+from wire.rpc import serve as serve_rpc
+from wire.streams import Broker
+from wire.telemetry import get_logger
+from wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
+
+_ACK_S = 90.0
+_START_S = 30.0
+_LOOK_S = 0.2
+log = get_logger("trainer.runtime")
+
+BrokerMaker = Callable[[], Broker]
+"""Called on the background loop."""
+
+
+class Runtime:
+    """gRPC, HTTP, streams, reports and publication, on one background loop."""
+
+    def __init__(self, settings: TrainerSettings, publisher: Publisher, make_broker: BrokerMaker) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._make_broker = make_broker
+        self._background = Background()
+        self._publication: Future[None] | None = None
+        self._servicer = TrainerServicer(publisher, lambda: self.doing)
+        self._port = 0
+        self._stub: Stub | None = None
+        self._inbox: Inbox | None = None
+        self.doing = "loading the model"
+        """In words, for `/readyz` and status."""
+        self.reporter: Reporter | None = None
+
+    def start(self) -> None:
+        """Serves gRPC and HTTP; the trainer is not ready yet."""
+        self._background.start()
+        self._background.call(self._serve(), _START_S, "the trainer's servers to start")
+
+    async def _serve(self) -> None:
+        settings = self._settings
+        rpc = await serve_rpc({SERVICE_NAME: self._servicer.add_to}, settings.host, settings.grpc_port)
+        await serve_http(http_app(self._ready), settings.host, settings.http_port)
+        self._port = rpc.port
+        self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel(settings.orchestrator_address))
+
+    def _ready(self) -> str | None:
+        return None if self._servicer.book is not None else self.doing
+
+    def open_book(self, ledger: Ledger, records: Sequence[JournalRecord], *, version: int, digest: str) -> Book:
+        """Registers this life, opens its journal segment, and begins to take groups in and to report."""
+        settings = self._settings
+        folder = settings.run_dir / "journal"
+        registration = orchestrator_pb2.RegisterTrainerRequest(
+            run_id=settings.run.id,
+            address=f"{settings.host}:{self._port}",
+            journaled_incarnation=highest_incarnation(folder),
+            version=version,
+            frontier=ledger.frontier,
+            fates=wire_fates(ledger.fates()),
+            boot_id=secrets.token_hex(8),
+        )
+        self.doing = "waiting for the orchestrator to register the trainer"
+        limit = settings.trainer.orchestrator_timeout_s
+        stub = self._orchestrator()
+        incarnation = self._background.call(
+            register(stub, registration, timeout_s=limit), limit + _START_S, "the registration"
+        )
+        journal = JournalWriter.open(
+            folder, incarnation=incarnation, version=version, weights_digest=digest, read_to=read_lengths(records)
+        )
+        events = EventLog(settings.run_dir, "trainer", incarnation)
+        events.append("incarnation_opened", incarnation=incarnation, version=version)
+        metrics.INCARNATION.set(incarnation)
+        book = Book(ledger, journal, events, version=version, digest=digest)
+        self._servicer.book = book
+        self.reporter = Reporter(stub, book, registration, republish=self._republish)
+        self._background.call(self._begin_taking(book), _START_S, "the streams to start")
+        self._background.spawn(self.reporter.run(), "reporter")
+        self.doing = ""
+        return book
+
+    async def _begin_taking(self, book: Book) -> None:
+        assert self.reporter is not None
+        broker = self._make_broker()
+        await broker.check(self._settings.broker.connect_timeout_s)
+        self._inbox = Inbox(
+            broker,
+            book,
+            run_id=self._settings.run.id,
+            lease_s=self._settings.broker.lease_s,
+            ended=self.reporter.wake,
+        )
+        self._background.spawn(self._inbox.run(), "inbox")
+
+    def ack(self, group_indices: Sequence[int]) -> None:
+        """Acks groups that the journal has."""
+        assert self._inbox is not None
+        self._background.call(self._inbox.ack(group_indices), _ACK_S, "the broker to ack a batch")
+
+    def publish(self) -> None:
+        """Begins the publication of the held snapshot."""
+        self._publication = self._background.spawn(self._publish(), "publication")
+
+    def publication_ended(self, *, given_up: Callable[[], bool] = lambda: False) -> bool:
+        """Waits for the publication under way; False if `given_up()` turned true before."""
+        limit = self._settings.trainer.publish_timeout_s + _START_S
+        end = time.monotonic() + limit
+        while self._publication is not None and not given_up():
+            if wait([self._publication], timeout=_LOOK_S).done:
+                self._publication.result()
+                self._publication = None
+            elif time.monotonic() > end:
+                raise WaitTimeoutError("the publication to end", limit)
+        return self._publication is None
+
+    async def _publish(self) -> None:
+        book = self._servicer.book
+        assert book is not None
+        limit = self._settings.trainer.publish_timeout_s
+        try:
+            await self._publisher.publish(self._orchestrator(), book.incarnation, timeout_s=limit)
+        except FencedError as error:
+            end_fenced(str(error))
+
+    def _republish(self) -> None:
+        """The orchestrator lost its state. A publication under way is asked for again by its own retries."""
+        if self._publication is None or self._publication.done():
+            self._background.spawn(self._publish(), "republication")
+
+    def check(self) -> None:
+        """Raises what anything beside the step has failed with."""
+        self._background.check()
+
+    def stop(self) -> None:
+        """Ends everything that runs beside the step."""
+        self._background.stop()
+
+    def _orchestrator(self) -> Stub:
+        assert self._stub is not None
+        return self._stub

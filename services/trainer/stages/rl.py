@@ -1,0 +1,278 @@
+"""The RL stage: wait for a batch, journal it, ack it, step, publish; again until `max_steps`.
+
+The order is law: the journal has the batch, durably, before its groups are acked, and they are acked before the
+optimizer steps. The step runs in the main thread; everything else in the background.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from services.trainer import metrics
+from services.trainer.assembly import assemble, batch_metrics
+from services.trainer.book import Book
+from services.trainer.checkpoint import CheckpointState, CheckpointStore
+from services.trainer.export import export_model
+from services.trainer.failpoints import Failpoints
+from services.trainer.ledger import Ledger, ReadyGroup
+from services.trainer.publisher import Publisher
+from services.trainer.replay import load_into, read_history, replay
+from services.trainer.reporter import Reporter
+from services.trainer.rollout_log import MetricsLog, write_rollouts
+from services.trainer.runtime import BrokerMaker, Runtime
+from services.trainer.schedule import learning_rate
+from services.trainer.settings import TrainerSettings
+from services.trainer.stages.parts import config_digest, load_backend, load_reference, make_publisher, make_recipe
+from services.trainer.step import StepInterruptedError, StepOutcome, train_step
+from services.trainer.stop import StopSignal
+from wire.errors import ConfigError, WaitTimeoutError
+from wire.journal import prune_payloads, read_journal
+from wire.telemetry import get_logger
+
+_LOOK_S = 0.2
+log = get_logger("trainer.rl")
+
+
+class RlStage:
+    """One life of the trainer."""
+
+    def __init__(self, settings: TrainerSettings, make_broker: BrokerMaker, stop: StopSignal) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._fail = Failpoints(settings.trainer.fail_at)
+        self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
+        self._journal = settings.run_dir / "journal"
+        self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._publisher: Publisher = make_publisher(settings)
+        self._runtime = Runtime(settings, self._publisher, make_broker)
+        self._recipe = make_recipe(settings)
+        self._version = 0
+        self._step_ended = time.monotonic()
+
+    def run(self) -> int:
+        """Runs to `max_steps` or to the stop signal; returns the exit code."""
+        self._runtime.start()
+        try:
+            self._backend = load_backend(self._settings)
+            self._reference = load_reference(self._settings)
+            self._book = self._restore()
+            self._step_ended = time.monotonic()
+            while self._version < self._settings.run.max_steps and not self._stop.asked():
+                self._one_step(self._version + 1)
+            if self._stop.asked():
+                self._checkpoint()
+                log.info("stopped", version=self._version)
+            else:
+                self._finish()
+            self._book.close()
+        except StepInterruptedError:
+            log.info("stopped", version=self._version, where="replay")
+        finally:
+            self._runtime.stop()
+        return 0
+
+    def _restore(self) -> Book:
+        """The newest valid checkpoint, the journal behind it, then a new incarnation that publishes what came out."""
+        records = list(read_journal(self._journal)) if self._journal.is_dir() else []
+        if not self._settings.trainer.resume and (records or self._checkpoints.published()):
+            raise ConfigError(f"{self._settings.run_dir} holds a run already: resume it, or choose another run_dir")
+        history = read_history(records)
+        checkpoint = self._checkpoints.newest()
+        fates = {fate.group_index: fate for fate in history.fates}
+        if checkpoint is not None:
+            load_into(self._backend, checkpoint, config_digest(self._settings))
+            self._version = checkpoint.state.step
+            fates = {fate.group_index: fate for fate in checkpoint.state.fates} | fates
+        began_with = self._version
+        replay(self._journal, history, after_step=self._version, train=self._replay_step)
+        held = self._publisher.hold(self._backend, self._version)
+        if history.digests.get(self._version, held.digest) != held.digest:
+            log.warning("replay_diverged", step=self._version, effect="groups of the former life count as off-policy")
+        batch = self._settings.batch
+        staleness = self._settings.run.max_staleness
+        ledger = Ledger(batch_groups=batch.groups, max_staleness=staleness, fates=fates.values())
+        book = self._runtime.open_book(ledger, records, version=self._version, digest=held.digest)
+        log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
+        if self._version and self._version not in history.digests:
+            book.step_done(self._version, held.digest)
+        self._runtime.publish()
+        if self._version - began_with >= self._settings.trainer.checkpoint_every:
+            self._book = book
+            self._checkpoint()
+        return book
+
+    def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
+        self._runtime.doing = f"replaying step {step}"
+        begin = time.monotonic()
+        outcome = self._train(step, batch)
+        self._record(step, batch, outcome, {"seconds": time.monotonic() - begin, "replayed": True, "incarnation": 0})
+
+    def _one_step(self, step: int) -> None:
+        began = time.monotonic()
+        batch = self._wait_for_batch(step)
+        if batch is None:
+            return
+        waited = time.monotonic() - began
+        self._fail.reach("before_journal", step)
+        self._book.journal_batch(step, batch)
+        self._fail.reach("after_journal", step)
+        self._runtime.ack([group.group_index for group in batch])
+        self._fail.reach("after_ack", step)
+        try:
+            outcome = self._train(step, batch)
+        except StepInterruptedError:
+            return  # The batch is in the journal: the next life trains it.
+        self._fail.reach("after_step", step)
+        trained = time.monotonic()
+        if not self._publish(step):
+            return
+        now = time.monotonic()
+        share = waited / max(now - self._step_ended, 1e-9)
+        self._step_ended = now
+        numbers = {
+            "seconds": now - began - waited,
+            "train_seconds": trained - began - waited,
+            "wait_batch_seconds": waited,
+            "wait_batch_share": min(share, 1.0),
+            "replayed": False,
+            "incarnation": self._book.incarnation,
+        }
+        self._record(step, batch, outcome, numbers)
+        if step % self._settings.trainer.checkpoint_every == 0:
+            self._checkpoint()
+
+    def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
+        """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis."""
+        limit = self._settings.trainer.batch_timeout_s
+        end = time.monotonic() + limit
+        self._doing(f"a batch for step {step}")
+        while not self._stop.asked():
+            self._book.arrived.clear()
+            batch, dropped = self._book.next_batch()
+            if dropped:
+                self._runtime.ack([group.group_index for group in dropped])
+                self._reporter().wake()
+                continue
+            if batch is not None:
+                self._doing("")
+                return batch
+            self._runtime.check()
+            if time.monotonic() > end:
+                raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
+            self._book.arrived.wait(_LOOK_S)
+        return None
+
+    def _train(self, step: int, batch: Sequence[ReadyGroup]) -> StepOutcome:
+        table = self._settings.trainer
+        torch.manual_seed((self._settings.run.seed << 32) + step)
+        outcome = train_step(
+            self._backend,
+            assemble([group.scored for group in batch], version=step - 1),
+            self._recipe,
+            learning_rate=learning_rate(
+                step,
+                peak=table.learning_rate,
+                warmup_steps=table.warmup_steps,
+                max_steps=self._settings.run.max_steps,
+                schedule=table.schedule,
+            ),
+            reference=self._reference,
+            interrupted=self._stop.asked,
+        )
+        self._version = step
+        metrics.STEPS.inc()
+        if outcome.metrics["skipped"]:
+            metrics.STEPS_SKIPPED.inc()
+            log.error("step_skipped", step=step, reason="the gradient was not finite")
+        return outcome
+
+    def _publish(self, step: int) -> bool:
+        """Takes the snapshot when the publication before has ended, and begins its own; False if asked to stop."""
+        self._doing("the publication before to end")
+        if not self._runtime.publication_ended(given_up=self._stop.asked):
+            return False
+        self._doing("")
+        held = self._publisher.hold(self._backend, step)
+        self._book.step_done(step, held.digest)
+        metrics.POLICY_VERSION.set(step)
+        self._fail.reach("before_publish", step)
+        self._runtime.publish()
+        return True
+
+    def _record(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: dict[str, Any]) -> None:
+        """Tells everybody what the step was."""
+        of_batch = batch_metrics([group.scored for group in batch], version=step - 1)
+        line = {"t": round(time.time(), 3), **numbers, **outcome.metrics, **of_batch}
+        if not numbers["replayed"]:
+            reporter = self._reporter()
+            reporter.waiting_share = numbers["wait_batch_share"]
+            reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
+            metrics.WAIT_BATCH_SECONDS.observe(numbers["wait_batch_seconds"])
+        self._metrics_log.append(step, line)
+        write_rollouts(self._settings.run_dir / "rollouts", step, batch, outcome.advantages)
+        metrics.STEP_SECONDS.observe(numbers["seconds"])
+        metrics.TRAINED_TOKENS.inc(of_batch["completion_tokens"])
+        metrics.TRAINED_GROUPS.inc(of_batch["groups"])
+        metrics.BATCH_STALENESS.observe(of_batch["staleness_max"])
+        for gauge, key in (
+            (metrics.LOGPROB_GAP, "logprob_gap_max"),
+            (metrics.REWARD_MEAN, "reward_mean"),
+            (metrics.LOSS, "loss"),
+            (metrics.GRAD_NORM, "grad_norm"),
+        ):
+            gauge.set(line[key])
+        shown = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
+        log.info("step", step=step, **{key: line[key] for key in shown})
+
+    def _checkpoint(self) -> None:
+        """Publishes a checkpoint and lets go of the payloads that the oldest one covers."""
+        progress = self._book.progress()
+        above = self._book.progress(from_index=progress.frontier).fates
+        state = CheckpointState(
+            step=self._version,
+            incarnation=self._book.incarnation,
+            frontier=progress.frontier,
+            fates=tuple(fate for fate in above if fate.step <= self._version),
+            coefficients={"kl_coef": self._recipe.kl_coef},
+            config_digest=config_digest(self._settings),
+        )
+        with metrics.CHECKPOINT_SECONDS.time():
+            self._checkpoints.save(
+                state,
+                weights=dict(self._backend.named_weights()),
+                optimizer=self._backend.optimizer_tensors(),
+                midway=lambda: self._fail.reach("mid_checkpoint", state.step),
+            )
+        prune_payloads(self._journal, self._checkpoints.oldest_whole())
+
+    def _finish(self) -> None:
+        """All steps are done: export, say so, and stay for the evaluations that still read this version."""
+        self._doing("the last publication to end")
+        self._runtime.publication_ended(given_up=self._stop.asked)
+        self._checkpoint()
+        target = self._settings.run_dir / "export"
+        dtype = getattr(torch, self._settings.model.dtype)
+        digest = export_model(self._backend.policy, self._settings.model.path, target, dtype=dtype)
+        self._book.exported(str(target), digest)
+        log.info("exported", path=str(target), weights_sha256=digest)
+        reporter = self._reporter()
+        reporter.finished = True
+        reporter.wake()
+        self._doing("the last evaluation to end")
+        end = time.monotonic() + self._settings.trainer.evaluation_timeout_s
+        while reporter.evaluating and not self._stop.asked():
+            self._runtime.check()
+            if time.monotonic() > end:
+                log.warning("evaluation_late", seconds=self._settings.trainer.evaluation_timeout_s)
+                return
+            time.sleep(_LOOK_S / 4)
+
+    def _doing(self, what: str) -> None:
+        self._runtime.doing = what
+        self._reporter().waiting_for = what
+
+    def _reporter(self) -> Reporter:
+        assert self._runtime.reporter is not None
+        return self._runtime.reporter

@@ -1,0 +1,30 @@
+"""How the trainer is told to stop: the first signal asks, the second ends the process at once."""
+
+import os
+import signal
+from types import FrameType
+
+
+class StopSignal:
+    """Set by SIGTERM or SIGINT. A plain flag: a handler that took a lock could meet the one its own thread holds."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def install(self) -> None:
+        """Takes both signals over; only the main thread may."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+
+    def asked(self) -> bool:
+        """Whether the process should stop."""
+        return self._asked
+
+    def ask(self) -> None:
+        """What the first signal does."""
+        self._asked = True
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            os._exit(128 + number)
+        self.ask()

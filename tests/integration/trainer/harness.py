@@ -1,0 +1,198 @@
+"""Lives of a real trainer process, with a small orchestrator on loopback gRPC and groups made from their index."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+
+from services.trainer.settings import TrainerSettings
+from tests.unit.services.trainer.builders import scored_group, tiny_folder
+from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
+from wire.rpc import serve
+from wire.streams import StreamName
+from wire.v1 import orchestrator_pb2 as pb
+from wire.v1 import orchestrator_pb2_grpc
+
+GROUPS = 3
+DROPPED = (4, 9)
+"""These indices come as tombstones, in every life."""
+
+
+class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
+    """Numbers lives, remembers fates, and notes what is published."""
+
+    def __init__(self):
+        self.incarnation = 0
+        self.fates = {}
+        self.published = []
+        self.reports = []
+        self.fence_at = None
+        self.registrations = 0
+        self.forgetful = False
+        self.sequence = []
+
+    def add_to(self, server):
+        orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
+
+    def _take(self, fates):
+        for fate in fates:
+            old = self.fates.setdefault(fate.group_index, (fate.step, fate.reason))
+            assert old == (fate.step, fate.reason), f"group {fate.group_index} ended twice"
+
+    async def RegisterTrainer(self, request, context):
+        self.registrations += 1
+        self.incarnation = max(self.incarnation, request.journaled_incarnation) + (not self.forgetful)
+        if self.forgetful:
+            self.incarnation = request.journaled_incarnation + 1
+            self.forgetful = False
+        self._take(request.fates)
+        return pb.RegisterTrainerResponse(incarnation=self.incarnation)
+
+    async def ReportProgress(self, request, context):
+        if self.forgetful:
+            return pb.ReportProgressResponse(unknown=True)
+        self._take(request.fates)
+        self.reports.append(request)
+        fenced = self.fence_at is not None and request.version >= self.fence_at
+        return pb.ReportProgressResponse(fenced=fenced, evaluating=False)
+
+    async def Publish(self, request, context):
+        self.published.append(request)
+        return pb.PublishResponse()
+
+
+class Server:
+    """Runs the servicer in a thread of its own."""
+
+    def __init__(self, servicer):
+        self.servicer = servicer
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        name = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
+        self._rpc = self._run(serve({name: servicer.add_to}, "127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._rpc.port}"
+
+    def _run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    def close(self):
+        self._run(self._rpc.stop(0.1))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True):
+    """On each publication the groups of one more batch, those of the highest index first."""
+    fed = set()
+    seen = 0
+    while True:
+        await asyncio.sleep(0.005)
+        if len(servicer.published) == seen:
+            continue
+        seen = len(servicer.published)
+        request = servicer.published[-1]
+        if stop_at is not None and request.version >= stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        fresh = [index for index in range(1000) if index not in servicer.fates and index not in fed]
+        count = GROUPS if fed else GROUPS * (staleness + 1)
+        last = [index for index in fresh if index not in DROPPED][count - 1]
+        batch = [index for index in fresh if index <= last]
+        for index in sorted(batch, reverse=reverse):
+            fed.add(index)
+            broker.put(StreamName.SCORED, message(index, request))
+            broker.put(StreamName.SCORED, message(index, request))  # A zombie's late second entry.
+
+
+def message(index, request):
+    """The entry of a group that was sampled from what `request` published."""
+    header = Header(run_id="run", purpose=Purpose.TRAIN, group_index=index, group_id=group_id("run", index))
+    if index in DROPPED:
+        return encode(Message(header=header, body=Tombstone(reason=DropReason.SCORER_FAILED)))
+    scored = scored_group(
+        index,
+        version=request.version,
+        incarnation=request.incarnation,
+        digest=request.plan.weights_digest,
+    )
+    return encode(Message(header=header, body=scored))
+
+
+def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", **trainer):
+    model = tmp_path / "model"
+    if not model.exists():
+        tiny_folder(model)
+    return TrainerSettings.model_validate(
+        {
+            "run": {"id": "run", "max_steps": steps, "max_staleness": staleness},
+            "model": {"path": str(model)},
+            "batch": {"groups": GROUPS, "group_size": 4},
+            "trainer": {
+                "learning_rate": 1e-3,
+                "warmup_steps": 2,
+                "schedule": "cosine",
+                "checkpoint_every": 2,
+                "batch_timeout_s": 20.0,
+                "orchestrator_timeout_s": 10.0,
+                **trainer,
+            },
+            "run_dir": str(tmp_path / "run"),
+            "orchestrator_address": address,
+        }
+    )
+
+
+def one_life(values, stop_at, staleness):
+    """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
+    from services.trainer.stages.rl import RlStage
+    from services.trainer.stop import StopSignal
+    from wire.streams.memory import MemoryBroker
+    from wire.telemetry import configure_logging
+
+    servicer = SmallOrchestrator()
+    server = Server(servicer)
+    settings = TrainerSettings.model_validate({**values, "orchestrator_address": server.address})
+    configure_logging("trainer", settings.run.id)
+
+    def make_broker():
+        broker = MemoryBroker()
+        make_broker.task = asyncio.get_running_loop().create_task(
+            feed(broker, servicer, staleness=staleness, stop_at=stop_at)
+        )
+        return broker
+
+    stop = StopSignal()
+    stop.install()
+    sys.exit(RlStage(settings, make_broker, stop).run())
+
+
+def live(settings, *, stop_at=None):
+    """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it)."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.integration.trainer.preload"])
+    process = context.Process(
+        target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None, "the life did not end"
+    return process.exitcode
+
+
+def exported_sha256(settings):
+    """Of the last life's export, and proof that the folder holds it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from wire.events import read_events
+    from wire.weights import weights_sha256
+
+    events = [event for event in read_events(settings.run_dir) if event["event"] == "exported"]
+    model = AutoModelForCausalLM.from_pretrained(settings.run_dir / "export", dtype=torch.float32)
+    assert weights_sha256(model.named_parameters()) == events[-1]["weights_sha256"]
+    return events[-1]["weights_sha256"]
+
+
+def metrics_lines(settings):
+    return [json.loads(line) for line in (settings.run_dir / "metrics.jsonl").read_text().splitlines()]

@@ -1,0 +1,117 @@
+import signal
+
+import pytest
+from pyarrow import parquet
+
+from services.trainer.settings import FAIL_POINTS
+from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for
+from wire.events import read_events
+from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, read_journal
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    settings = settings_for(tmp_path_factory.mktemp("undisturbed"), steps=STEPS)
+    assert live(settings) == 0
+    return settings
+
+
+def facts(settings):
+    return [item.record for item in read_journal(settings.run_dir / "journal")]
+
+
+def trained(settings):
+    return [(record.step, record.group_indices) for record in facts(settings) if isinstance(record, BatchRecord)]
+
+
+def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undisturbed):
+    indices = [index for index in range(STEPS * 3 + len(DROPPED)) if index not in DROPPED]
+    expected = [(step + 1, tuple(indices[3 * step : 3 * step + 3])) for step in range(STEPS)]
+    assert trained(undisturbed) == expected
+    assert {r.group_index for r in facts(undisturbed) if isinstance(r, DroppedRecord)} == set(DROPPED)
+    assert [r.step for r in facts(undisturbed) if isinstance(r, StepDoneRecord)] == [*range(1, STEPS + 1)]
+    lines = metrics_lines(undisturbed)
+    assert [line["step"] for line in lines] == [*range(1, STEPS + 1)]
+    wanted = {
+        *("step", "t", "seconds", "loss", "reward_mean", "reward_std", "grad_norm", "learning_rate", "kl"),
+        *("clip_fraction", "logprob_gap_max", "logprob_gap_mean", "staleness_mean", "staleness_max", "prompt_tokens"),
+        *("completion_tokens", "completion_length_mean", "truncated_share", "groups", "rollouts"),
+        *("wait_batch_seconds", "wait_batch_share", "incarnation", "replayed"),
+    }
+    assert all(wanted <= line.keys() for line in lines)
+    table = parquet.read_table(undisturbed.run_dir / "rollouts" / "step-000002.parquet").to_pylist()
+    assert len(table) == 12 and {row["group_index"] for row in table} == set(expected[1][1])
+    names = [event["event"] for event in read_events(undisturbed.run_dir)]
+    assert names[0] == "incarnation_opened" and names[-1] == "exported"
+    assert names.count("batch") == names.count("step_done") == STEPS and names.count("dropped") == len(DROPPED)
+
+
+def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
+    again = settings_for(tmp_path, steps=STEPS)
+    assert live(again) == 0
+    assert exported_sha256(again) == exported_sha256(undisturbed)
+
+
+@pytest.mark.parametrize("point", FAIL_POINTS)
+def test_killed_at_any_point_and_resumed_it_ends_in_the_same_bits(point, undisturbed, tmp_path):
+    step = 4 if point == "mid_checkpoint" else 3
+    killed = settings_for(tmp_path, steps=STEPS, fail_at=f"{point}:{step}")
+    assert live(killed) == -signal.SIGKILL
+    resumed = settings_for(tmp_path, steps=STEPS)
+    assert live(resumed) == 0
+    assert exported_sha256(resumed) == exported_sha256(undisturbed)
+    assert trained(resumed) == trained(undisturbed)
+    assert [line["step"] for line in metrics_lines(resumed)] == [*range(1, STEPS + 1)]
+
+
+def test_killed_at_every_point_in_one_run_it_ends_in_the_same_bits(undisturbed, tmp_path):
+    for point in ("after_journal:1", "after_step:2", "mid_checkpoint:4", "after_ack:5", "before_publish:6"):
+        assert live(settings_for(tmp_path, steps=STEPS, fail_at=point, checkpoint_every=4)) == -signal.SIGKILL
+    assert live(settings_for(tmp_path, steps=STEPS)) == 0
+    assert exported_sha256(settings_for(tmp_path)) == exported_sha256(undisturbed)
+
+
+def test_stopped_by_sigterm_it_leaves_a_checkpoint_and_goes_on_from_it(undisturbed, tmp_path):
+    settings = settings_for(tmp_path, steps=STEPS, checkpoint_every=100)
+    assert live(settings, stop_at=3) == 0
+    assert [path.name for path in (settings.run_dir / "checkpoints").iterdir()] == ["step-000003"]
+    assert not (settings.run_dir / "export").exists()
+    assert live(settings) == 0
+    assert exported_sha256(settings) == exported_sha256(undisturbed)
+
+
+def test_a_resume_at_the_last_step_does_no_step(undisturbed, tmp_path):
+    settings = settings_for(tmp_path, steps=2)
+    assert live(settings) == 0
+    before, sha256 = trained(settings), exported_sha256(settings)
+    assert live(settings) == 0
+    assert trained(settings) == before and exported_sha256(settings) == sha256
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed, tmp_path):
+    assert live(settings_for(tmp_path, steps=STEPS, fail_at="after_step:5")) == -signal.SIGKILL
+    settings = settings_for(tmp_path, steps=STEPS)
+    path = settings.run_dir / "checkpoints" / "step-000004" / "optimizer.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert live(settings) == 0
+    assert exported_sha256(settings) == exported_sha256(undisturbed)
+
+
+def test_payloads_reach_back_to_the_oldest_checkpoint_kept_and_no_further(undisturbed):
+    kept = sorted(path.name for path in (undisturbed.run_dir / "checkpoints").iterdir())
+    assert kept == ["step-000004", "step-000006"]
+    payloads = sorted(path.name for path in (undisturbed.run_dir / "journal" / "payloads").iterdir())
+    assert payloads == ["000001-00000005.batch", "000001-00000006.batch"]
+
+
+def test_off_policy_no_group_over_the_bound_is_trained(tmp_path):
+    settings = settings_for(tmp_path, steps=5, staleness=2)
+    assert live(settings) == 0
+    lines = metrics_lines(settings)
+    assert max(line["staleness_max"] for line in lines) == 1 or max(line["staleness_max"] for line in lines) == 2
+    indices = [index for _, batch in trained(settings) for index in batch]
+    assert len(indices) == len(set(indices)) == 15
