@@ -1,5 +1,7 @@
 """Keys and values of all rows, allocated once: no step ever allocates or grows anything."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -36,18 +38,33 @@ class KeyValueCache:
 
     def gather(self, layer: int, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Copies of keys and values [rows, kv_heads, length, head_dim] of any rows."""
-        both = self._all[layer, :, :length].index_select(0, rows)
+        # Not index_select: of a slice it would first copy the whole cache.
+        both = self._all[layer, :, :length][rows]
         return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
 
-    def copy_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copies the first `length` positions of rows `sources` [n] to rows `targets` [n]; the two may overlap."""
-        part = self._all[:, :, :length]
-        part.index_copy_(1, targets, part.index_select(1, sources))
+    def move_rows(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> None:
+        """Moves the first lengths[i] positions of row sources[i] to row targets[i], all at once.
 
-    def copy_prefix(self, source: int, targets: Tensor, length: int) -> None:
-        """Copies the first `length` positions of one row to all of `targets` [n]."""
-        part = self._all[:, :, :length]
-        part.index_copy_(1, targets, part[:, source : source + 1].expand(-1, len(targets), -1, -1, -1, -1))
+        A row that is target and source gives its content away first; only a circle needs a copy aside.
+        """
+        pending = {
+            target: (self._all[:, source, :length], source)
+            for source, target, length in zip(sources, targets, lengths, strict=True)
+        }
+        while pending:
+            read = {source for _, source in pending.values()}
+            free = [target for target in pending if target not in read]
+            for target in free:
+                content, _ = pending.pop(target)
+                self._all[:, target, : content.shape[1]].copy_(content)
+            if not free:
+                target, (content, _) = next(iter(pending.items()))
+                pending[target] = (content.clone(), -1)
+
+    def copy_prefix(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Copies the first `length` positions of one row to each of `targets`."""
+        for target in targets:
+            self._all[:, target, :length].copy_(self._all[:, source, :length])
 
     def clear(self) -> None:
         """Fills everything with zeros, after a model went astray and left NaN behind."""

@@ -152,7 +152,7 @@ class EngineCore:
         start, end = len(self._members), len(self._members) + group.size
         prompt = torch.from_numpy(group.request.token_ids).long().to(self._device)
         logits = self._model.prefill(start, prompt)
-        self._model.cache.copy_prefix(start, torch.arange(start + 1, end, device=self._device), len(prompt))
+        self._model.cache.copy_prefix(start, range(start + 1, end), len(prompt))
         self._prompt += len(prompt)
         self._rows.join(start, group.request, self._limit(group.request))
         self._members += [Member(group, index, [(0, self._installed)]) for index in range(group.size)]
@@ -198,14 +198,12 @@ class EngineCore:
         used = len(self._members)
         moves = arrange(self._rows.held[:used], self._rows.alive[:used].astype(bool))
         if len(moves.sources):
-            length = int(self._rows.held[moves.sources].max())
-            sources = torch.from_numpy(moves.sources).to(self._device)
-            targets = torch.from_numpy(moves.targets).to(self._device)
-            self._model.cache.copy_rows(sources, targets, length)
-            members = list(self._members)
-            for source, target in zip(moves.sources.tolist(), moves.targets.tolist(), strict=True):
-                members[target] = self._members[source]
+            sources, targets = moves.sources.tolist(), moves.targets.tolist()
+            self._model.cache.move_rows(sources, targets, self._rows.held[moves.sources].tolist())
             self._rows.move(sources, targets)
+            members = list(self._members)
+            for source, target in zip(sources, targets, strict=True):
+                members[target] = self._members[source]
             self._members = members
         if moves.count < used:
             self._rows.drop(range(moves.count, used))

@@ -23,7 +23,7 @@ def recompute(model: Model, rows: Rows, members: list[Member], device: torch.dev
     for places in by_group.values():
         prompt = torch.from_numpy(members[places[0]].group.request.token_ids).long().to(device)
         model.prefill(places[0], prompt)
-        model.cache.copy_prefix(places[0], torch.tensor(places[1:], dtype=torch.int64, device=device), len(prompt))
+        model.cache.copy_prefix(places[0], places[1:], len(prompt))
         computed += len(prompt)
     lengths = {row: count - 1 for row, count in enumerate(rows.counts(len(members))) if count > 1}
     for part in _parts(lengths):

@@ -97,6 +97,8 @@ class Rows:
 
     def drop(self, rows: Sequence[int]) -> None:
         """Takes rows out of use without an end."""
+        if not rows:
+            return
         self._numbers[_ALIVE, list(rows)] = 0
         self.alive[list(rows)] = 0
 
@@ -114,15 +116,17 @@ class Rows:
         """The first `length` completion tokens of any rows, int64 [rows, length]."""
         return self._tokens.index_select(0, rows)[:, :length].long()
 
-    def move(self, sources: Tensor, targets: Tensor) -> None:
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Moves rows, all at once."""
+        read = torch.tensor(sources, device=self._device)
+        written = torch.tensor(targets, device=self._device)
         for table, axis in ((self._numbers, 1), (self._shares, 1), (self._stops, 0)):
-            table.index_copy_(axis, targets, table.index_select(axis, sources))
+            table.index_copy_(axis, written, table.index_select(axis, read))
         for table in (self._tokens, self._logprobs):
-            table.index_copy_(0, targets, table.index_select(0, sources))
+            table.index_copy_(0, written, table.index_select(0, read))
         if not self._shared:
-            self.held[targets.cpu().numpy()] = self.held[sources.cpu().numpy()]
-            self.alive[targets.cpu().numpy()] = self.alive[sources.cpu().numpy()]
+            self.held[targets] = self.held[sources]
+            self.alive[targets] = self.alive[sources]
 
     def _set_stops(self, start: int, end: int, stops: tuple[int, ...]) -> None:
         missing = len(stops) - self._stops.shape[1]
