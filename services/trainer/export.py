@@ -1,5 +1,6 @@
 """The trained model as a Hugging Face folder: safetensors, config, tokenizer; there whole or not at all."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -29,12 +30,9 @@ def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dty
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     tensors = {name: tensor.to(dtype) for name, tensor in policy.model.state_dict().items()}
-    before = policy.model.config.dtype
-    policy.model.config.dtype = dtype
-    try:
-        policy.model.save_pretrained(aside, state_dict=tensors)
-    finally:
-        policy.model.config.dtype = before
+    policy.model.save_pretrained(aside, state_dict=tensors)
+    config = json.loads((aside / "config.json").read_text())
+    (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
     for name in _COPIED:
         if (source / name).is_file():
             shutil.copyfile(source / name, aside / name)

@@ -25,7 +25,7 @@ from wire.journal import (
 from wire.telemetry import get_logger
 
 MAX_REPLAY_DEATHS = 3
-_ATTEMPTS = "replay-attempts.json"
+_DEATHS = "replay-deaths.json"
 log = get_logger("trainer.replay")
 
 
@@ -103,15 +103,19 @@ def replay(
     Raises PoisonBatchError for a batch that has killed the trainer `MAX_REPLAY_DEATHS` times while it was replayed,
     and DataError if a payload is gone that no valid checkpoint covers.
     """
+    deaths = _read_deaths(journal)
     for step in range(after_step + 1, history.last_step + 1):
         record = history.batches[step]
-        _count_attempt(journal, record)
+        _check_deaths(journal, record, deaths.get(step, 0))
+        deaths[step] = deaths.get(step, 0) + 1
+        _write_deaths(journal, deaths)
         try:
             train(step, list(_groups(journal, record)))
         except StepInterruptedError:
-            (journal / _ATTEMPTS).unlink()  # Asked to stop: not a death.
+            (journal / _DEATHS).unlink()  # Asked to stop: not a death.
             raise
-    (journal / _ATTEMPTS).unlink(missing_ok=True)
+        del deaths[step]
+    (journal / _DEATHS).unlink(missing_ok=True)
 
 
 def _groups(journal: Path, record: BatchRecord) -> Iterator[ReadyGroup]:
@@ -135,22 +139,30 @@ def _groups(journal: Path, record: BatchRecord) -> Iterator[ReadyGroup]:
         )
 
 
-def _count_attempt(journal: Path, record: BatchRecord) -> None:
-    """Durably counts that the step is about to be replayed; the count survives the death that it may cause."""
-    path = journal / _ATTEMPTS
-    before = json.loads(path.read_text()) if path.exists() else {"step": 0, "attempts": 0}
-    attempts = int(before["attempts"]) if before["step"] == record.step else 0
+def _check_deaths(journal: Path, record: BatchRecord, deaths: int) -> None:
     groups = ", ".join(record.group_ids)
-    if attempts >= MAX_REPLAY_DEATHS:
+    if deaths >= MAX_REPLAY_DEATHS:
         raise PoisonBatchError(
-            f"the batch of step {record.step} has killed the trainer {attempts} times while it was replayed; its "
-            f"groups are {groups}. Find the cause in the log, then remove {path} to try again"
+            f"the batch of step {record.step} has killed the trainer {deaths} times while it was replayed; its "
+            f"groups are {groups}. Find the cause in the log, then remove {journal / _DEATHS} to try again"
         )
-    if attempts:
-        log.warning("replaying_again", step=record.step, died_before=attempts, groups=groups)
+    if deaths:
+        log.warning("replaying_again", step=record.step, died_before=deaths, groups=groups)
+
+
+def _read_deaths(journal: Path) -> dict[int, int]:
+    path = journal / _DEATHS
+    if not path.exists():
+        return {}
+    return {int(step): int(count) for step, count in json.loads(path.read_text()).items()}
+
+
+def _write_deaths(journal: Path, deaths: dict[int, int]) -> None:
+    """Counts a replay as deadly before it begins: only then does the count survive the death."""
+    path = journal / _DEATHS
     aside = path.with_suffix(".aside")
     with aside.open("w") as file:
-        file.write(json.dumps({"step": record.step, "attempts": attempts + 1}))
+        file.write(json.dumps(deaths))
         file.flush()
         os.fsync(file.fileno())
     aside.rename(path)

@@ -1,0 +1,47 @@
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from services.trainer.export import export_model
+from services.trainer.model import load_policy
+from tests.unit.services.trainer.builders import tiny_folder
+from wire.errors import ConfigError
+from wire.weights import weights_sha256
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_exported_folder_loads_and_generates(tmp_path, tied, dtype):
+    source = tiny_folder(tmp_path / "model", tied=tied)
+    (source / "tokenizer.json").write_text("{}")
+    policy = load_policy(source, device="cpu", forward_dtype=torch.float32)
+    with torch.no_grad():
+        for _, weight in policy.named_weights():
+            weight += 0.01
+    digest = export_model(policy, source, tmp_path / "export", dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    assert model.dtype == dtype
+    assert weights_sha256(model.named_parameters()) == digest
+    out = model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=4, do_sample=False, min_new_tokens=4)
+    assert out.shape == (1, 7)
+    assert (tmp_path / "export" / "tokenizer.json").read_text() == "{}"
+    assert next(policy.named_weights())[1].dtype == torch.float32
+
+
+def test_an_older_export_is_replaced_whole(tmp_path):
+    source = tiny_folder(tmp_path / "model")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "old").write_text("")
+    policy = load_policy(source, device="cpu", forward_dtype=torch.float32)
+    export_model(policy, source, tmp_path / "export", dtype=torch.float32)
+    assert not (tmp_path / "export" / "old").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "model"]
+
+
+def test_a_folder_without_safetensors_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        load_policy(tmp_path, device="cpu", forward_dtype=torch.float32)
+    source = tiny_folder(tmp_path / "model")
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        load_policy(source, device="cpu", forward_dtype=torch.float32)
