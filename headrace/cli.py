@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json as jsonlib
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepa
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit status. The user's mistakes are told, not raised."""
+    signal.signal(signal.SIGTERM, _interrupt)
     words, overrides = split_overrides(arguments)
     command = typer.main.get_command(app)
     try:
@@ -44,6 +46,11 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else FAILED
     return status if isinstance(status, int) else FINISHED
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM while nothing has been started yet is like Ctrl-C: clean up and go."""
+    raise KeyboardInterrupt
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

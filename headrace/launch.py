@@ -45,7 +45,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     config, run_dir = resolved.config, run_dir.resolve()
     env = child_environment(dict(environment), threads=config.run.threads)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
-    check_input(resolved)
+    check_input(resolved, fresh=not resume)
     ports = _ports(resolved)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
@@ -62,7 +62,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     return PreparedRun(config, run_dir, data, plans, broker, lock)
 
 
-def check_input(resolved: Resolved) -> None:
+def check_input(resolved: Resolved, *, fresh: bool) -> None:
     """Everything that can be known without writing: model folder, data files, broker. Raises ConfigError, DataError."""
     config = resolved.config
     try:
@@ -75,7 +75,8 @@ def check_input(resolved: Resolved) -> None:
             raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
     if config.broker.url:
         seconds = config.broker.connect_timeout_s
-        asyncio.run(check_external(config.broker.url, resolved.place("broker", "url"), seconds))
+        place = resolved.place("broker", "url")
+        asyncio.run(check_external(config.broker.url, place, seconds, run_id=config.run.id, fresh=fresh))
     else:
         find_server()
 

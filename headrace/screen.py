@@ -113,7 +113,11 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
     rows = _services(view, trainer, replicas)
-    return Group(head, dials, rows, *(Text(notice, style="yellow") for notice in view.notices[-3:]))
+    said = list(view.notices[-3:])
+    publication = _dict(status.get("publication"))
+    if publication:
+        said.insert(0, _publishing(publication))
+    return Group(head, dials, rows, *(Text(line, style="yellow") for line in said))
 
 
 def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]]) -> Table:
@@ -126,14 +130,11 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
             row = (str(trainer.get("state", "")), str(view.status.get("version", "")), _waiting(trainer))
         elif name.startswith("rollout"):
             one = by_id.get(name) or by_id.get(name.removeprefix("rollout-")) or {}
-            doing = (
-                f"{one.get('in_flight_rollouts', 0)} in flight, {_number(one.get('tokens_per_second'), '.0f')} tokens/s"
-            )
-            row = (str(one.get("state", "")), str(one.get("version", "")), _waiting(one) or doing)
+            row = (str(one.get("state", "")), str(one.get("version", "")), _waiting(one) or _generating(one))
         elif name == "orchestrator":
             row = (str(view.status.get("state", "")), "", _orchestrator(view.status))
         elif name == "reward":
-            row = ("", "", ", ".join(f"{key} {value}" for key, value in _dict(view.status.get("reward")).items()))
+            row = ("", "", _scoring(_dict(_dict(view.status.get("streams")).get("rollouts"))))
         else:
             row = ("", "", "")
         table.add_row(name, process, *row)
@@ -146,12 +147,18 @@ def _orchestrator(status: dict[str, Any]) -> str:
     text = f"credit {credit.get('issued', 0)}/{credit.get('limit', 0)}, groups trained {groups.get('trained', 0)}"
     if dropped:
         text += f", dropped {dropped}"
-    publication = _dict(status.get("publication"))
-    if publication:
-        text += (
-            f"; publishes {publication.get('version')}: {publication.get('phase')} {publication.get('waiting_for', '')}"
-        )
     return text
+
+
+def _publishing(publication: dict[str, Any]) -> str:
+    """The phase that a publication is in, and whom it waits for."""
+    return " ".join(["publishing", *(str(publication.get(key) or "") for key in ("version", "phase", "waiting_for"))])
+
+
+def _scoring(rollouts: dict[str, Any]) -> str:
+    if not rollouts:
+        return ""
+    return f"{rollouts.get('pending', 0)} groups at work, {rollouts.get('undelivered', 0)} wait"
 
 
 def _generating(replica: dict[str, Any]) -> str:

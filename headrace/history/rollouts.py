@@ -1,58 +1,103 @@
-"""The rollouts of the journaled batches: sampled under proven weights, and not too old."""
+"""The rollouts of the journaled batches: sampled under proven weights, and not too old.
 
+They are read from the journal's payloads, and where a checkpoint has covered those, from `RUN/rollouts/`.
+"""
+
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from headrace.history.record import Batch, History, batches_by_step
-from wire.contracts import Rollout, ScoredGroup, decode
+from wire.contracts import PolicyVersion, ScoredGroup, decode
 from wire.errors import ContractError
 from wire.journal import JournalDamagedError, read_payload
 
+Span = tuple[PolicyVersion, str]
+"""Version and weights digest under which some tokens were sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One trained rollout, as far as its weights go."""
+
+    group_id: str
+    rollout_id: str
+    replica_id: str
+    spans: tuple[Span, ...]
+
 
 def look_at_rollouts(history: History, max_staleness: int, problems: list[str]) -> int:
-    """Adds what is wrong with any trained rollout; returns how many steps' payloads are gone."""
+    """Adds what is wrong with any trained rollout; returns for how many steps nobody can tell any more."""
     gone = 0
     for step, batch in batches_by_step(history):
         try:
-            groups = list(_groups(history, batch))
-        except FileNotFoundError:
-            gone += 1
+            sampled = _of_step(history, batch)
         except (JournalDamagedError, ContractError) as error:
             problems.append(f"the rollouts of step {step} cannot be read: {error}")
-        else:
-            problems += _about_step(history, batch, groups, max_staleness)
+            continue
+        if sampled is None:
+            gone += 1
+            continue
+        if {one.group_id for one in sampled} != set(batch.record.group_ids):
+            problems.append(f"the payload of step {step} has other groups than its record")
+        for one in sampled:
+            problems += _about(history, step, one, max_staleness)
     return gone
 
 
-def _groups(history: History, batch: Batch) -> Iterator[tuple[str, ScoredGroup]]:
-    for data in read_payload(history.run_dir / "journal", batch.record):
-        message = decode(data)
-        if not isinstance(message.body, ScoredGroup):
-            raise ContractError("bad_batch", f"{message.header.group_id} is a {type(message.body).__name__}")
-        yield message.header.group_id, message.body
+def _of_step(history: History, batch: Batch) -> list[Sampled] | None:
+    try:
+        messages = read_payload(history.run_dir / "journal", batch.record)
+    except FileNotFoundError:
+        return _from_parquet(history.run_dir / "rollouts" / f"step-{batch.record.step:06d}.parquet")
+    return [one for data in messages for one in _from_message(data)]
 
 
-def _about_step(
-    history: History, batch: Batch, groups: list[tuple[str, ScoredGroup]], max_staleness: int
-) -> Iterator[str]:
-    record = batch.record
-    if tuple(name for name, _ in groups) != record.group_ids:
-        yield f"the payload of step {record.step} has other groups than its record"
-    for name, scored in groups:
-        staleness = record.step - 1 - scored.group.min_version
-        if staleness > max_staleness:
-            yield f"group {name} was {staleness} versions old in step {record.step}, {max_staleness} are allowed"
-        for rollout in scored.group.rollouts:
-            yield from _about_rollout(history, record.step, scored.group.replica_id, rollout)
+def _from_message(data: bytes) -> Iterator[Sampled]:
+    message = decode(data)
+    name, body = message.header.group_id, message.body
+    if not isinstance(body, ScoredGroup):
+        raise ContractError("bad_batch", f"{name} is a {type(body).__name__}")
+    for rollout in body.group.rollouts:
+        spans = tuple((span.version, span.weights_digest) for span in rollout.spans)
+        yield Sampled(name, rollout.rollout_id, body.group.replica_id, spans)
 
 
-def _about_rollout(history: History, step: int, replica: str, rollout: Rollout) -> Iterator[str]:
-    for span in rollout.spans:
-        version = span.version
+def _from_parquet(path: Path) -> list[Sampled] | None:
+    """Columns `replica_id` and `spans` (JSON: [[start, end, "incarnation.version", digest], ...]); None without."""
+    if not path.is_file():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise ContractError("bad_rollouts", f"{path}: {error}") from error
+    if any("spans" not in row or "replica_id" not in row for row in rows):
+        return None
+    return [
+        Sampled(
+            row["group_id"],
+            f"{row['group_id']}/{row['rollout_index']}",
+            row["replica_id"],
+            tuple((PolicyVersion.parse(version), digest) for _, _, version, digest in json.loads(row["spans"])),
+        )
+        for row in rows
+    ]
+
+
+def _about(history: History, step: int, one: Sampled, max_staleness: int) -> Iterator[str]:
+    staleness = step - 1 - min(version.version for version, _ in one.spans)
+    if staleness > max_staleness:
+        yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {max_staleness} are allowed"
+    for version, digest in one.spans:
         if version.version > step - 1:
-            yield f"rollout {rollout.rollout_id} of step {step} was sampled under version {version}, which is later"
-        key = (replica, version.incarnation, version.version, span.weights_digest)
-        if key not in history.committed:
+            yield f"rollout {one.rollout_id} of step {step} was sampled under version {version}, which is later"
+        if (one.replica_id, version.incarnation, version.version, digest) not in history.committed:
             yield (
-                f"rollout {rollout.rollout_id} of step {step} was sampled under weights {version} "
-                f"({span.weights_digest[:12] or 'no digest'}) that replica {replica} never committed"
+                f"rollout {one.rollout_id} of step {step} was sampled under weights {version} "
+                f"({digest[:12] or 'no digest'}) that replica {one.replica_id} never committed"
             )

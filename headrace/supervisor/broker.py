@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
 from wire.errors import ConfigError, TransientError, WaitTimeoutError
+from wire.streams import StreamName
 from wire.streams.redis import RedisBroker
 
 _SUN_PATH = 100
@@ -102,14 +103,19 @@ async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:
     raise WaitTimeoutError("the embedded broker to answer", seconds)
 
 
-async def check_external(url: str, place: str, seconds: float) -> None:
-    """Raises ConfigError naming the key if no server answers at the user's url."""
+async def check_external(url: str, place: str, seconds: float, *, run_id: str, fresh: bool) -> None:
+    """Raises ConfigError naming the key if no server answers there, or if it holds another run's streams."""
     try:
-        broker = RedisBroker(url, "check", retry_deadline_s=seconds)
+        broker = RedisBroker(url, run_id, retry_deadline_s=seconds)
     except ValueError as error:
         raise ConfigError(f"{place} = {url!r}: {error}") from None
     try:
         await broker.check(seconds)
+        if fresh and await broker.last_sequence(StreamName.PROMPTS):
+            raise ConfigError(
+                f"{place}: {_without_password(url)} already holds the streams of a run {run_id!r}: "
+                "give this run another [run] id, or continue that one with --resume"
+            )
     except TransientError as error:
         reason = error.__cause__ or error
         raise ConfigError(

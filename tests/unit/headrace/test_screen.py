@@ -1,0 +1,99 @@
+"""What a person sees: the live table names everything that waits, and lines come once a step."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.results import StepTail, summarize
+from headrace.screen import Lines, draw
+from headrace.supervisor.supervisor import View
+
+STATUS = {
+    "state": "running",
+    "step": 3,
+    "max_steps": 10,
+    "version": 3,
+    "credit": {"issued": 5, "limit": 8},
+    "groups": {"trained": 12, "dropped": {"stale": 2}},
+    "trainer": {
+        "state": "alive",
+        "waiting_for": "a batch",
+        "waiting_share": 0.25,
+        "metrics": {"reward_mean": 0.5, "staleness_mean": 0.75},
+    },
+    "replicas": [
+        {
+            "id": "0",
+            "state": "SERVING",
+            "version": "1.3",
+            "in_flight_rollouts": 8,
+            "waiting_share": 0.1,
+            "tokens_per_second": 99.5,
+        },
+        {"id": "1", "state": "UPDATING", "version": "1.2", "waiting_share": 0.3, "waiting_for": "weights"},
+    ],
+    "streams": {"rollouts": {"pending": 2, "undelivered": 4}},
+    "publication": {"version": "1.3", "phase": "transfer", "waiting_for": "rollout-1"},
+}
+SERVICES = dict.fromkeys(("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "reward"), "ready")
+
+
+def text_of(view: View, evals: list[dict[str, float]]) -> str:
+    console = Console(width=160, force_terminal=False)
+    with console.capture() as capture:
+        console.print(draw(view, evals))
+    return capture.get()
+
+
+def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
+    text = text_of(View(STATUS, SERVICES, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
+    for part in (
+        "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
+        "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
+        "credit 5/8", "dropped 2", "2 groups at work, 4 wait", "publishing 1.3 transfer rollout-1", "rollout-1 died",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_table_can_be_drawn_before_anything_is_known() -> None:
+    assert "trainer waits for batches -" in text_of(View({}, SERVICES, ()), [])
+
+
+def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
+    said: list[str] = []
+    lines = Lines(tmp_path, said.append)
+    view = View(STATUS, SERVICES, ())
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 1, "reward_mean": 0.25}) + "\n" + '{"step": 2, "rew')
+        file.flush()
+        lines.show(view)
+        file.write('ard_mean": 0.5}\n')
+        file.flush()
+        lines.show(view)
+        lines.show(view)
+    (tmp_path / "evals.jsonl").write_text('{"version": 2, "accuracy": 0.5, "prompts": 10, "missing": 1}\n')
+    lines.show(View(STATUS, SERVICES, ("rollout-0 died",)))
+    assert said == [
+        "step 1  reward 0.250",
+        "step 2  reward 0.500",
+        "rollout-0 died",
+        "held-out accuracy 50.0% at version 2 (10 prompts, 1 missing)",
+    ]
+    assert StepTail(tmp_path).read() == [], "a resumed run does not repeat what was said before"
+
+
+def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
+    rows = [
+        {"step": 1, "rollouts": 8, "logprob_gap_max": 1e-6},
+        {"step": 1, "rollouts": 8, "logprob_gap_max": 2e-6, "replayed": True},
+        {"step": 2, "rollouts": 8, "logprob_gap_max": None},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "evals.jsonl").write_text('{"version": 0, "accuracy": 0.25}\n{"version": 2, "accuracy": 0.5}\n')
+    summary = json.loads(summarize(tmp_path, 1.5).as_json())
+    assert summary == {
+        "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
+        "logprob_gap_max": 2e-6, "run_dir": str(tmp_path),
+    }  # fmt: skip
+    assert summarize(tmp_path / "none", 0.0).eval_before is None
