@@ -66,10 +66,10 @@ class Evaluation:
             self.version = version
             self._task = asyncio.create_task(self._evaluate(version))
 
-    async def finished(self) -> None:
-        """Returns when no evaluation is running: at its deadline at the latest."""
+    async def finished(self, within_s: float | None = None) -> None:
+        """Returns when no evaluation is running (at its deadline at the latest), or after `within_s` seconds."""
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=within_s)
 
     async def consume(self, stop: asyncio.Event) -> None:
         """Reads the `evaluated` stream until `stop`."""

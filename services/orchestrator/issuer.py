@@ -110,14 +110,14 @@ class Issuer:
                 row,
                 group_index=group.group_index,
                 attempt=group.attempt,
-                min_version=self._state.version,
+                min_version=self._state.issue_version,
             )
             self._events.append(
                 "issued",
                 group_index=group.group_index,
                 group_id=message.header.group_id,
                 attempt=group.attempt,
-                min_version=self._state.version,
+                min_version=self._state.issue_version,
                 sample_id=row.sample_id,
                 trace=message.header.traceparent,
             )

@@ -15,7 +15,7 @@ from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
 from wire.contracts import PolicyVersion
-from wire.errors import ContractError, FencedError, HeadraceError
+from wire.errors import ContractError, HeadraceError, TransientError
 from wire.events import EventLog
 from wire.rpc import call
 from wire.telemetry import get_logger
@@ -73,9 +73,10 @@ class Publisher:
             try:
                 outcomes = await self._task
             except asyncio.CancelledError:
-                if self._superseded:
-                    raise FencedError(f"publication {request.incarnation}.{request.version} was superseded") from None
-                raise
+                if not self._superseded:
+                    raise
+                self._state.fence(request.incarnation)
+                raise TransientError("the publication was broken off: a trainer has registered; ask again") from None
             finally:
                 self._task.cancel()
                 self._superseded = False

@@ -48,8 +48,9 @@ class Run:
 
     async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
         """A new life of the trainer: whatever the last one was publishing is void."""
+        incarnation = await self.state.register_trainer(request)
         self.publisher.supersede()
-        return await self.state.register_trainer(request)
+        return incarnation
 
     async def report(self, request: pb.ReportProgressRequest) -> pb.ReportProgressResponse:
         """Takes a report in; when the trainer has finished, the run ends with its last evaluation."""
@@ -71,13 +72,25 @@ class Run:
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publishes a version, after the evaluation of the one before it."""
         self.state.fence(request.incarnation)
-        if self.evaluation is not None and request.version > self.evaluation.version:
-            await self.evaluation.finished()
+        await self._wait_for_evaluation(request.version)
+        self.state.fence(request.incarnation)
         self.state.remember_publication(request)
         response = await self.publisher.publish(request)
         self._evaluate_if_due(request.version)
         await self.state.notify()
         return response
+
+    async def _wait_for_evaluation(self, version: int) -> None:
+        """Lets the evaluation of an older version end, as long as there is a replica that can serve it."""
+        evaluation = self.evaluation
+        while evaluation is not None and evaluation.running and evaluation.version < version:
+            replicas = self.registry.alive(time.monotonic())
+            if not any(
+                replica.state == pb.REPLICA_STATE_SERVING and replica.version.version >= evaluation.version
+                for replica in replicas
+            ):
+                return
+            await evaluation.finished(within_s=0.2)
 
     def _evaluate_if_due(self, version: int) -> None:
         if self.evaluation is not None and self.evaluation.due(version, self.state.max_steps):

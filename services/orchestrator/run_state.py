@@ -50,6 +50,7 @@ class RunState:
         self.version = store.get_int("version")
         self.trainer.address = (store.get("trainer_address") or b"").decode()
         self.trainer.boot_id = (store.get("trainer_boot_id") or b"").decode()
+        self._trained_step = store.last_step()
         self.publication = self._stored_publication()
         """The newest version that was asked to be published; joiners get it."""
 
@@ -61,6 +62,14 @@ class RunState:
     def policy_version(self) -> PolicyVersion:
         """Version of the trainer's weights on the wire."""
         return PolicyVersion(incarnation=self.incarnation, version=self.version)
+
+    @property
+    def issue_version(self) -> int:
+        """The version that a prompt issued now must be generated with, or a newer one.
+
+        A batch's fates may be told before its step is done: what is issued on their credit belongs behind that step.
+        """
+        return max(self.version, self._trained_step)
 
     async def register_trainer(self, request: orchestrator_pb2.RegisterTrainerRequest) -> int:
         """Numbers a new life of the trainer and takes over its fates. A repeated call of one boot keeps its number."""
@@ -98,6 +107,7 @@ class RunState:
         rows = [(fate.group_index, fate.step, fate.reason) for fate in fates]
         if rows:
             self._store.end(rows)
+            self._trained_step = max(self._trained_step, *(step for _, step, _ in rows), 0)
 
     def _set_version(self, version: int) -> None:
         self.version = version

@@ -79,6 +79,11 @@ class Store:
         (highest,) = self._db.execute("SELECT MAX(group_index) FROM groups").fetchone()
         return 0 if highest is None else int(highest) + 1
 
+    def last_step(self) -> int:
+        """The highest step that trained a group; 0 for none."""
+        (highest,) = self._db.execute("SELECT MAX(step) FROM groups").fetchone()
+        return int(highest or 0)
+
     def gaps(self) -> list[int]:
         """Indices below `next_index` that the table does not know: it was lost and rebuilt from fates."""
         top = self.next_index()

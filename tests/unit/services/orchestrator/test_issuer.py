@@ -115,6 +115,18 @@ async def test_trained_and_dropped_groups_free_credit_and_new_prompts_ask_for_th
         assert [message.header.group_index for message in (await it.issued())[6:]] == [6]
 
 
+async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_step(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        fates = [common_pb2.Fate(group_index=index, step=1) for index in (0, 1, 2)]
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0, fates=fates))
+        await it.issuer.issue()
+        it.build()
+        assert it.state.issue_version == 1
+        fresh = (await it.issued())[3:]
+        assert {message.body.min_version for message in fresh if isinstance(message.body, PromptGroup)} == {1}
+
+
 async def test_a_wiped_broker_gets_open_groups_again_with_the_next_attempt(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         await it.issuer.issue()

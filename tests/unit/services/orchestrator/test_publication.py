@@ -226,8 +226,9 @@ async def test_a_new_trainer_ends_the_publication_of_the_dead_one(tmp_path: Path
         await asyncio.sleep(0.2)
         assert it.publisher.progress is not None
         assert "trainer" in it.publisher.progress.waiting_for
+        await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t2", journaled_incarnation=1))
         it.publisher.supersede()
-        with pytest.raises(FencedError, match="superseded"):
+        with pytest.raises(FencedError, match="incarnation 1 is over"):
             await running
         assert it.publisher.progress is None
 
