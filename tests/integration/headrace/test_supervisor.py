@@ -159,7 +159,7 @@ def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: 
     assert outcome.state == "stopped"
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     assert ended[0] == "trainer" and set(ended) == {"trainer", "orchestrator", "reward"}
-    assert not is_running(int(grandchild.read_text()))
+    until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone", 2.0)
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
