@@ -180,6 +180,8 @@ def demo(
     output = Output.choose(json=json)
     with told(output):
         if resume:
+            if run_dir is None:
+                raise ConfigError("--resume needs the --run-dir of the demo that is to go on")
             resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"

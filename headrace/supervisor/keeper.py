@@ -16,6 +16,10 @@ IsOver = Callable[[], Awaitable[bool]]
 """Whether an exit with status 0 is the end, and not a death."""
 
 
+REFUSED = 2
+"""Exit status of a service for wrong settings or data: starting it again changes nothing."""
+
+
 class RunFailedError(HeadraceError):
     """The run cannot go on; the message names the process, the reason and the log."""
 
@@ -80,7 +84,7 @@ class Keeper:
             early = 0 if was_ready else early + 1
             backoff = self._budget.backoff_s if calm else backoff
             how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
-            self._check_budget(early, how)
+            self._check_budget(early, how, refused=code == REFUSED and not was_ready)
             self.restarts += 1
             self._notice(f"{self.plan.name} {how}; it is started again ({self.restarts})")
             self.state = KeeperState.WAITING
@@ -118,7 +122,9 @@ class Keeper:
         if error is not None:
             raise error
 
-    def _check_budget(self, early: int, how: str) -> None:
+    def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
+        if refused:
+            raise RunFailedError(self._with_log(f"{self.plan.name} refused its settings or data"))
         if early >= self._budget.early_deaths:
             raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
         if self.restarts >= self._budget.restarts:

@@ -114,4 +114,13 @@ def log_tail(path: Path, lines: int = 8) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(_readable(line) for line in text.splitlines()[-lines:])
+
+
+def _readable(line: str) -> str:
+    """A structured log line that tells of an error as that error; any other as it is."""
+    try:
+        fields = json.loads(line)
+        return f"{fields['event']}: {fields['error']}"
+    except (ValueError, KeyError, TypeError):
+        return line

@@ -2,6 +2,7 @@
 
 import argparse
 import http.server
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--marks", type=Path, help="a line each for start, term and end")
     parser.add_argument("--name", default="small")
     parser.add_argument("--exit-when", type=Path, help="exits 0 once this file exists")
-    parser.add_argument("--die-at-start", action="store_true")
+    parser.add_argument("--die-at-start", type=int, default=0, help="with this exit status")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--grandchild", type=Path, help="leaves a child behind; its pid goes here")
     options = parser.parse_args()
@@ -30,7 +31,8 @@ def main() -> None:
 
     mark("start")
     if options.die_at_start:
-        sys.exit("the setting is wrong")
+        sys.stderr.write(json.dumps({"event": "refused", "error": "the setting is wrong"}) + "\n")
+        os._exit(options.die_at_start)
 
     class Face(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

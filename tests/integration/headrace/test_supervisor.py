@@ -121,12 +121,20 @@ def test_a_trainer_that_exits_with_zero_before_the_end_is_started_again(tmp_path
 
 
 def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_path: Path) -> None:
-    plans = orchestra(tmp_path, reward=("--die-at-start",))
+    plans = orchestra(tmp_path, reward=("--die-at-start", "1"))
     outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
     assert outcome.state == "failed"
     assert "reward exited with status 1 3 times before it was ready" in outcome.reason
-    assert "reward.log" in outcome.reason and "the setting is wrong" in outcome.reason
+    assert "reward.log" in outcome.reason and "refused: the setting is wrong" in outcome.reason
     assert not any(map(is_running, started_pids(tmp_path)))
+
+
+def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:
+    plans = orchestra(tmp_path, reward=("--die-at-start", "2"))
+    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
+    assert outcome.state == "failed"
+    assert "reward refused its settings or data" in outcome.reason and "the setting is wrong" in outcome.reason
+    assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward", "start")]) == 1
 
 
 def test_a_wait_for_readiness_has_a_deadline_and_a_name(tmp_path: Path) -> None:
