@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
@@ -24,15 +25,12 @@ DROPPED = (4, 9)
 class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Numbers lives, remembers fates, and notes what is published."""
 
-    def __init__(self):
+    def __init__(self, *, fence_at=None, forget_at=None):
         self.incarnation = 0
         self.fates = {}
         self.published = []
-        self.reports = []
-        self.fence_at = None
-        self.registrations = 0
-        self.forgetful = False
-        self.sequence = []
+        self.fence_at = fence_at
+        self.forget_at = forget_at
 
     def add_to(self, server):
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
@@ -43,21 +41,20 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             assert old == (fate.step, fate.reason), f"group {fate.group_index} ended twice"
 
     async def RegisterTrainer(self, request, context):
-        self.registrations += 1
-        self.incarnation = max(self.incarnation, request.journaled_incarnation) + (not self.forgetful)
-        if self.forgetful:
-            self.incarnation = request.journaled_incarnation + 1
-            self.forgetful = False
+        self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
         self._take(request.fates)
         return pb.RegisterTrainerResponse(incarnation=self.incarnation)
 
     async def ReportProgress(self, request, context):
-        if self.forgetful:
+        if self.forget_at is not None and request.version >= self.forget_at:
+            self.forget_at, self.incarnation, self.fates = None, 0, {}
+        if request.incarnation > self.incarnation:
             return pb.ReportProgressResponse(unknown=True)
         self._take(request.fates)
-        self.reports.append(request)
         fenced = self.fence_at is not None and request.version >= self.fence_at
-        return pb.ReportProgressResponse(fenced=fenced, evaluating=False)
+        trained = [index for index, (step, _) in self.fates.items() if step]
+        complete = len(trained) == GROUPS * request.version
+        return pb.ReportProgressResponse(fenced=fenced, evaluating=not complete)
 
     async def Publish(self, request, context):
         self.published.append(request)
@@ -86,13 +83,13 @@ class Server:
 async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True):
     """On each publication the groups of one more batch, those of the highest index first."""
     fed = set()
-    seen = 0
+    seen = -1
     while True:
         await asyncio.sleep(0.005)
-        if len(servicer.published) == seen:
+        if not servicer.published or servicer.published[-1].version == seen:
             continue
-        seen = len(servicer.published)
         request = servicer.published[-1]
+        seen = request.version
         if stop_at is not None and request.version >= stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
         fresh = [index for index in range(1000) if index not in servicer.fates and index not in fed]
@@ -143,14 +140,16 @@ def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", **tra
     )
 
 
-def one_life(values, stop_at, staleness):
+def one_life(values, stop_at, staleness, orchestrator):
     """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
     from services.trainer.stages.rl import RlStage
     from services.trainer.stop import StopSignal
     from wire.streams.memory import MemoryBroker
     from wire.telemetry import configure_logging
 
-    servicer = SmallOrchestrator()
+    with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    servicer = SmallOrchestrator(**orchestrator)
     server = Server(servicer)
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": server.address})
     configure_logging("trainer", settings.run.id)
@@ -167,12 +166,12 @@ def one_life(values, stop_at, staleness):
     sys.exit(RlStage(settings, make_broker, stop).run())
 
 
-def live(settings, *, stop_at=None):
+def live(settings, *, stop_at=None, **orchestrator):
     """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it)."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.integration.trainer.preload"])
     process = context.Process(
-        target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness)
+        target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, orchestrator)
     )
     process.start()
     process.join(60)

@@ -1,0 +1,152 @@
+import asyncio
+
+import pytest
+
+from services.trainer.book import Book
+from services.trainer.inbox import Inbox
+from services.trainer.ledger import Ledger
+from tests.unit.services.trainer.builders import scored_group
+from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
+from wire.events import EventLog, read_events
+from wire.journal import DroppedRecord, JournalWriter, read_journal
+from wire.streams import StreamName
+from wire.streams.memory import MemoryBroker
+
+
+def entry(index, *, purpose=Purpose.TRAIN, run_id="run", name=None, body=None):
+    header = Header(run_id=run_id, purpose=purpose, group_index=index, group_id=name or group_id("run", index))
+    return encode(Message(header=header, body=body or scored_group(index)))
+
+
+class Bench:
+    """An inbox at work on a memory broker."""
+
+    def __init__(self, tmp_path, *, groups=2, lease_s=30.0, broker=None):
+        self.broker = broker or MemoryBroker()
+        self.tmp_path = tmp_path
+        journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
+        ledger = Ledger(batch_groups=groups, max_staleness=0)
+        self.book = Book(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+        self.ended = 0
+        self.inbox = Inbox(self.broker, self.book, run_id="run", lease_s=lease_s, ended=self.count)
+
+    def count(self):
+        self.ended += 1
+
+    async def __aenter__(self):
+        self.task = asyncio.create_task(self.inbox.run())
+        return self
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.book.close()
+
+    def put(self, *entries):
+        for data in entries:
+            self.broker.put(StreamName.SCORED, data)
+
+    async def until(self, done):
+        async with asyncio.timeout(5):
+            while not await done():
+                await asyncio.sleep(0.01)
+
+    async def settled(self, pending):
+        async def look():
+            stats = await self.broker.stats(StreamName.SCORED)
+            return stats.undelivered == 0 and stats.pending == pending
+
+        await self.until(look)
+
+    def drops(self):
+        records = [item.record for item in read_journal(self.tmp_path / "journal")]
+        return [(r.group_index, r.reason) for r in records if isinstance(r, DroppedRecord)]
+
+
+async def test_groups_stay_unacked_until_the_journal_has_them(tmp_path):
+    async with Bench(tmp_path) as bench:
+        bench.put(entry(1), entry(0))
+        await bench.settled(pending=2)
+        batch, _ = bench.book.next_batch()
+        bench.book.journal_batch(1, batch)
+        assert (await bench.broker.stats(StreamName.SCORED)).pending == 2
+        await bench.inbox.ack([0, 1])
+        await bench.settled(pending=0)
+
+
+async def test_what_an_earlier_life_left_pending_is_taken_at_once(tmp_path):
+    broker = MemoryBroker()
+    broker.put(StreamName.SCORED, entry(0))
+    await broker.consumer(StreamName.SCORED, "trainer", lease_s=30.0).read(count=5, block_s=0.1)
+    async with Bench(tmp_path, groups=1, broker=broker) as bench:
+
+        async def has_batch():
+            return bench.book.next_batch()[0] is not None
+
+        await bench.until(has_batch)
+
+
+async def test_a_second_entry_of_a_group_is_acked_and_forgotten(tmp_path):
+    async with Bench(tmp_path) as bench:
+        bench.put(entry(0), entry(0))
+        await bench.settled(pending=1)
+        bench.put(entry(0, body=Tombstone(reason=DropReason.CRASH_LOOP)))
+        await bench.settled(pending=1)
+        assert bench.drops() == []
+
+
+async def test_our_own_entry_delivered_again_is_not_acked(tmp_path):
+    async with Bench(tmp_path, lease_s=0.15) as bench:
+        bench.inbox._lease_s = 60.0  # No renewal: the lease runs out and the broker delivers it to us once more.
+        bench.put(entry(0))
+        await bench.settled(pending=1)
+        await asyncio.sleep(0.4)
+        assert bench.broker.streams[StreamName.SCORED].pending[1].deliveries > 1
+        await bench.settled(pending=1)
+
+
+async def test_held_entries_are_renewed(tmp_path):
+    async with Bench(tmp_path, lease_s=0.3) as bench:
+        bench.put(entry(0))
+        await asyncio.sleep(0.7)
+        assert bench.broker.streams[StreamName.SCORED].pending[1].deliveries == 1
+
+
+async def test_a_tombstone_is_journaled_told_at_once_and_acked(tmp_path):
+    async with Bench(tmp_path) as bench:
+        bench.put(entry(3, body=Tombstone(reason=DropReason.POISON)))
+        await bench.settled(pending=0)
+        assert bench.drops() == [(3, "poison")]
+        assert bench.ended == 1
+        assert [f.reason for f in bench.book.progress().fates] == ["poison"]
+        assert [e["group_index"] for e in read_events(tmp_path) if e["event"] == "dropped"] == [3]
+        bench.put(entry(3))
+        await bench.settled(pending=0)
+        assert bench.drops() == [(3, "poison")]
+
+
+def damaged(index):
+    data = bytearray(entry(index))
+    data[-1] ^= 1
+    assert decode_header(bytes(data))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "dropped"),
+    [
+        (b"\xff junk", []),
+        (damaged(2), [(2, "poison")]),
+        (entry(2, run_id="other"), []),
+        (entry(2, purpose=Purpose.EVAL), []),
+        (entry(2, name="run/g00000007"), []),
+        (entry(2, body=scored_group(2).group), [(2, "poison")]),
+    ],
+)
+async def test_a_bad_entry_is_buried_and_the_next_one_still_taken(tmp_path, data, dropped):
+    async with Bench(tmp_path, groups=1) as bench:
+        bench.put(data, entry(0))
+        await bench.settled(pending=1)
+        assert await bench.broker.live(StreamName.DEAD) == [data]
+        assert bench.drops() == dropped
+        assert bench.book.next_batch()[0][0].group_index == 0
