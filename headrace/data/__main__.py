@@ -25,7 +25,8 @@ def main() -> int:
     try:
         config = resolve(options.config).config
         facts = check_model(config.model.path, engine=config.rollout.engine)
-        room = facts.context_length - config.rollout.sampling.max_tokens
+        context = min(config.rollout.context_length or facts.context_length, facts.context_length)
+        room = context - config.rollout.sampling.max_tokens
         longest = min(config.data.max_prompt_tokens or room, room)
         limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
         found = prepare(config.data, config.model.path, limits, options.out)

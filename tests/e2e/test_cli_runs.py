@@ -1,0 +1,174 @@
+"""The verbs on real runs: the demo in small, GSM8K with a made-up model, stop and resume, nothing left running."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "gsm8k" / "run.toml"
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SMALL_DEMO = (
+    "--run.max-steps=4",
+    "--batch.groups=4",
+    "--batch.group-size=4",
+    "--sft.steps=10",
+    "--eval.every=2",
+    "--eval.prompts=16",
+    "--trainer.checkpoint-every=2",
+)
+
+GSM8K_ROWS = [
+    {
+        "question": f"Anna sold {n} clips in April, and twice as many in May. How many clips did Anna sell?",
+        "answer": f"In May Anna sold {n}*2 = <<{n}*2={2 * n}>>{2 * n} clips.\n#### {3 * n}",
+    }
+    for n in range(1, 41)
+]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "headrace", *arguments]
+
+
+def environment(mark: Path) -> dict[str, str]:
+    return {**os.environ, "HEADRACE_TEST_MARK": str(mark)}
+
+
+def result(folder: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
+    """The JSON line of a command that ends with `status` and leaves no process behind."""
+    done = subprocess.run(
+        command(*arguments), cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr + logs(folder)
+    assert left_running(folder) == []
+    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return line
+
+
+def logs(folder: Path) -> str:
+    return "".join(f"\n--- {path}\n{path.read_text()[-3000:]}" for path in sorted(folder.rglob("*.log")))
+
+
+def left_running(mark: Path) -> list[str]:
+    wanted = f"HEADRACE_TEST_MARK={mark}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def in_order(folder: Path, run_dir: Path) -> dict[str, Any]:
+    verdict = result(folder, "check", str(run_dir), "--json")
+    assert verdict["ok"] and verdict["problems"] == []
+    return verdict
+
+
+def test_the_demo_runs_to_its_end_and_its_history_is_in_order(tmp_path: Path) -> None:
+    run_dir = tmp_path / "demo"
+    summary = result(tmp_path, "demo", "--json", "--run-dir", str(run_dir), *SMALL_DEMO)
+    assert summary["steps"] == 4 and summary["rollouts"] == 64
+    assert 0 <= summary["eval_before"] <= 1 and 0 <= summary["eval_after"] <= 1
+    assert summary["logprob_gap_max"] < 1e-4
+    assert summary["run_dir"] == str(run_dir)
+    verdict = in_order(tmp_path, run_dir)
+    assert verdict["groups"]["trained"] == 16 and verdict["steps"] == 4 and len(verdict["weights_sha256"]) == 64
+    shown = result(tmp_path, "status", str(run_dir), "--json")
+    assert shown["steps"] == 4 and shown["supervisor"] is None and len(shown["eval"]) >= 2
+    assert (run_dir / "rollouts" / "step-000001.parquet").is_file()
+
+
+def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path) -> None:
+    data = ROOT.parent / "shared" / "data" / "gsm8k" / "train.jsonl"
+    if not data.is_file():
+        data = tmp_path / "train.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in GSM8K_ROWS))
+    made = subprocess.run(
+        command("make-model", "--tokenizer-from", str(data), "--columns", "question,answer", "--out", "model"),
+        cwd=tmp_path,
+        check=False,
+    )
+    assert made.returncode == 0
+    small = ("--run.max-steps=3", "--batch.groups=2", "--batch.group-size=4", "--rollout.sampling.max-tokens=16")
+    small += ("--data.eval-size=4", "--data.limit=200", "--model.path=model", f"--data.path={data}")
+    summary = result(tmp_path, "train", str(EXAMPLE), "--json", "--run-dir", "run", "--data.subset", "", *small)
+    assert summary["steps"] == 3 and summary["rollouts"] == 24
+    in_order(tmp_path, tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "export")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "export")
+    ids = tokenizer("How many clips", return_tensors="pt").input_ids
+    assert model.generate(ids, max_new_tokens=4, do_sample=False).shape[1] > ids.shape[1]
+
+
+def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) -> None:
+    run_dir = tmp_path / "demo"
+    steps = ("--run.max-steps=40", "--eval.every=0", "--trainer.checkpoint-every=100")
+    arguments = command("demo", "--json", "--run-dir", str(run_dir), *SMALL_DEMO, *steps)
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for_steps(process, run_dir, 3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, out + err + logs(tmp_path)
+    assert left_running(tmp_path) == []
+    stopped = json.loads(out.splitlines()[-1])
+    assert 3 <= stopped["steps"] < 40
+    assert any((run_dir / "checkpoints").glob("step-*"))
+    in_order(tmp_path, run_dir)
+    target = stopped["steps"] + 3
+    resumed = ("train", "--resume", "--json", "--run-dir", str(run_dir), f"--run.max-steps={target}")
+    assert result(tmp_path, *resumed)["steps"] == target
+    in_order(tmp_path, run_dir)
+
+
+def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
+    run_dir = tmp_path / "demo"
+    arguments = command("demo", "--run-dir", str(run_dir), *SMALL_DEMO, "--run.max-steps=500")
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for_steps(process, run_dir, 1)
+        looked = subprocess.run(command("status", str(run_dir), "--json"), capture_output=True, text=True, check=True)
+        shown = json.loads(looked.stdout)
+        assert shown["supervisor"] == process.pid and shown["orchestrator"]["state"] == "running"
+        second = subprocess.run(
+            command("train", "--resume", "--run-dir", str(run_dir)),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert second.returncode == 2 and f"is in use by another headrace (pid {process.pid})" in second.stderr
+    finally:
+        process.kill()
+        process.wait(10)
+    end = time.monotonic() + 10
+    while left_running(tmp_path) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert left_running(tmp_path) == []
+
+
+def wait_for_steps(process: subprocess.Popen[Any], run_dir: Path, steps: int) -> None:
+    file = run_dir / "metrics.jsonl"
+    end = time.monotonic() + 90
+    while not (file.is_file() and len(file.read_text().splitlines()) >= steps):
+        assert process.poll() is None, logs(run_dir)
+        assert time.monotonic() < end, f"waited 90 s for step {steps}" + logs(run_dir)
+        time.sleep(0.1)
