@@ -1,0 +1,148 @@
+"""Whole runs of a tiny model, as a user starts them: real processes that tests kill, stop and resume."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace.demo.arithmetic import CHARACTERS, exercises
+from headrace.demo.models import Shape, character_tokenizer, write_model
+from wire.lifecycle import die_with_parent
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 150
+
+RUN_TOML = """
+[run]
+id = "tiny"
+seed = 5
+max_steps = {steps}
+max_staleness = {staleness}
+[model]
+path = "model"
+[data]
+path = "prompts.jsonl"
+eval_path = "held_out.jsonl"
+[batch]
+groups = 4
+group_size = 4
+[rollout]
+replicas = 2
+deterministic = {deterministic}
+[rollout.sampling]
+max_tokens = 6
+[[reward.scorers]]
+name = "length"
+options = {{ target = 3 }}
+[trainer]
+learning_rate = 1e-3
+checkpoint_every = 3
+[eval]
+every = 4
+prompts = 8
+deadline_s = 20
+component = "length"
+correct_above = -0.5
+[broker]
+lease_s = 3
+[orchestrator]
+replica_lease_s = 4
+reconcile_s = 5
+"""
+
+
+class TinyRun:
+    """One run directory and the commands on it."""
+
+    def __init__(self, folder: Path, *, steps: int = 8, staleness: int = 0, deterministic: bool = True) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.run_dir = folder / "run"
+        shape = Shape(hidden=32, intermediate=64, layers=2, heads=2, kv_heads=1, head_dim=16, context=32)
+        write_model(folder / "model", character_tokenizer(CHARACTERS), shape, seed=1)
+        training, held_out = exercises(seed=1, held_out=16)
+        for name, sums in (("prompts.jsonl", training[:50]), ("held_out.jsonl", held_out)):
+            rows = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in sums]
+            (folder / name).write_text("\n".join(rows) + "\n")
+        text = RUN_TOML.format(steps=steps, staleness=staleness, deterministic=str(deterministic).lower())
+        (folder / "run.toml").write_text(text)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *arguments: str) -> None:
+        """Starts `headrace train` in the background."""
+        command = [sys.executable, "-P", "-m", "headrace", "train", str(self.folder / "run.toml"), "--json"]
+        self.process = subprocess.Popen(
+            [*command, "--run-dir", str(self.run_dir), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "stderr.log").open("a"),
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def steps(self) -> int:
+        """Steps in `metrics.jsonl` so far."""
+        path = self.run_dir / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.run_dir / "metrics.jsonl").read_text().splitlines()]
+
+    def wait_for_step(self, step: int) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while self.steps() < step:
+            assert self.process is not None and self.process.poll() is None, "ended early" + self.logs()
+            assert time.monotonic() < end, f"step {step} did not come" + self.logs()
+            time.sleep(0.05)
+
+    def pid(self, service: str) -> int:
+        record = json.loads((self.run_dir / "run" / f"{service}.json").read_text())
+        return int(record["pid"])
+
+    def kill(self, service: str, *, patience_s: float = 20) -> None:
+        """SIGKILLs a service of the run; waits for its successor's pid first if it is just being started again."""
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                os.kill(self.pid(service), signal.SIGKILL)
+                return
+            except (OSError, ValueError, KeyError):
+                assert time.monotonic() < end, f"{service} has no live process"
+                time.sleep(0.05)
+
+    def kill_and_wipe_broker(self) -> None:
+        shutil.rmtree(self.run_dir / "broker")
+        (self.run_dir / "broker").mkdir()
+        self.kill("broker")
+
+    def stop(self) -> int:
+        """One Ctrl-C; returns the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode
+
+    def finish(self) -> dict[str, Any]:
+        """Waits for the end and returns the JSON line; the run must have succeeded."""
+        assert self.process is not None
+        out, _ = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == 0, out + self.logs()
+        line: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return line
+
+    def check(self) -> dict[str, Any]:
+        """`headrace check --json`, which must find nothing."""
+        command = [sys.executable, "-P", "-m", "headrace", "check", str(self.run_dir), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert done.returncode == 0 and verdict["ok"], json.dumps(verdict, indent=1) + self.logs()
+        return verdict
+
+    def logs(self) -> str:
+        paths = [self.folder / "stderr.log", *sorted(self.run_dir.glob("logs/*.log"))]
+        return "".join(f"\n--- {path.name}\n{path.read_text()[-2500:]}" for path in paths if path.exists())

@@ -1,0 +1,93 @@
+"""Whatever is killed, wiped or stopped: the final weights are bit-equal, and the history is in order."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import TinyRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights hash of a run that nobody disturbs."""
+    run = TinyRun(tmp_path_factory.mktemp("undisturbed") / "a", steps=STEPS)
+    run.start()
+    line = run.finish()
+    assert line["steps"] == STEPS
+    assert line["rollouts"] == STEPS * 16
+    assert all(step["logprob_gap_max"] <= 1e-4 for step in run.metrics())
+    assert all(step["logprob_gap_tokens"] > 0 for step in run.metrics())
+    assert all(step["staleness_max"] == 0 for step in run.metrics())
+    verdict = run.check()
+    assert verdict["groups"] == {"issued": STEPS * 4, "trained": STEPS * 4, "dropped": {}, "open": 0}
+    return str(verdict["weights_sha256"])
+
+
+def test_two_runs_with_one_seed_end_with_the_same_weights(tmp_path: Path, undisturbed: str) -> None:
+    run = TinyRun(tmp_path / "b", steps=STEPS)
+    run.start()
+    run.finish()
+    assert run.check()["weights_sha256"] == undisturbed
+
+
+def test_another_seed_ends_elsewhere(tmp_path: Path, undisturbed: str) -> None:
+    run = TinyRun(tmp_path / "c", steps=STEPS)
+    run.start("--run.seed", "6")
+    run.finish()
+    assert run.check()["weights_sha256"] != undisturbed
+
+
+def test_sigkill_of_every_service_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    run = TinyRun(tmp_path / "killed", steps=STEPS)
+    run.start()
+    for step, service in enumerate(("trainer", "rollout-0", "reward", "orchestrator", "broker", "rollout-1"), start=1):
+        run.wait_for_step(step)
+        run.kill(service)
+    line = run.finish()
+    assert line["steps"] == STEPS
+    assert run.check()["weights_sha256"] == undisturbed
+
+
+def test_a_wiped_broker_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    run = TinyRun(tmp_path / "wiped", steps=STEPS)
+    run.start()
+    run.wait_for_step(3)
+    run.kill_and_wipe_broker()
+    run.finish()
+    assert run.check()["weights_sha256"] == undisturbed
+
+
+def test_stop_and_resume_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    run = TinyRun(tmp_path / "stopped", steps=STEPS)
+    run.start()
+    run.wait_for_step(4)
+    assert run.stop() != 0
+    assert run.check()["steps"] < STEPS
+    run.start("--resume")
+    run.finish()
+    assert run.check()["weights_sha256"] == undisturbed
+
+
+def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "stale", steps=20, staleness=2, deterministic=False)
+    run.start()
+    run.wait_for_step(1)
+    draw = random.Random(0)
+    while run.steps() < 14:
+        run.kill(f"rollout-{draw.randrange(2)}")
+        reached = run.steps()
+        end = time.monotonic() + 6
+        while run.steps() < reached + 3 and time.monotonic() < end:
+            time.sleep(0.05)
+    line = run.finish()
+    assert line["steps"] == 20
+    verdict = run.check()
+    groups = verdict["groups"]
+    assert groups["trained"] == 20 * 4
+    assert groups["issued"] == groups["trained"] + sum(groups["dropped"].values()) + groups["open"]
+    assert max(step["staleness_max"] for step in run.metrics()) <= 2
