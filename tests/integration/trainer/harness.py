@@ -29,6 +29,7 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self.incarnation = 0
         self.fates = {}
         self.published = []
+        self.pending_at_publication = []
         self.fence_at = fence_at
         self.forget_at = forget_at
 
@@ -90,6 +91,7 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True):
             continue
         request = servicer.published[-1]
         seen = request.version
+        servicer.pending_at_publication.append((await broker.stats(StreamName.SCORED)).pending)
         if stop_at is not None and request.version >= stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
         fresh = [index for index in range(1000) if index not in servicer.fates and index not in fed]
@@ -163,7 +165,9 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     stop = StopSignal()
     stop.install()
-    sys.exit(RlStage(settings, make_broker, stop).run())
+    code = RlStage(settings, make_broker, stop).run()
+    (settings.run_dir.parent / "pending.json").write_text(json.dumps(servicer.pending_at_publication))
+    sys.exit(code)
 
 
 def live(settings, *, stop_at=None, **orchestrator):

@@ -1,3 +1,4 @@
+import json
 import signal
 
 import pytest
@@ -48,6 +49,10 @@ def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undis
     names = [event["event"] for event in read_events(undisturbed.run_dir)]
     assert names[0] == "incarnation_opened" and names[-1] == "exported"
     assert names.count("batch") == names.count("step_done") == STEPS and names.count("dropped") == len(DROPPED)
+
+
+def test_a_batch_is_acked_by_the_time_its_version_is_published(undisturbed):
+    assert json.loads((undisturbed.run_dir.parent / "pending.json").read_text()) == [0] * (STEPS + 1)
 
 
 def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
