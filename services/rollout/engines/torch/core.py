@@ -75,7 +75,7 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """Counters; may be read from another thread."""
-        running = {id(member.group) for member in self._members}
+        running = self._running()
         return EngineStats(
             groups=len(running) + len(self._waiting),
             rollouts=int(self._rows.alive.sum()),
@@ -112,7 +112,7 @@ class EngineCore:
 
     def abandon(self, reason: str) -> None:
         """Gives all groups up."""
-        groups = [*{id(member.group): member.group for member in self._members}.values(), *self._waiting]
+        groups = [*self._running(), *self._waiting]
         self._rows.drop(range(len(self._members)))
         self._members = []
         self._waiting.clear()
@@ -127,6 +127,13 @@ class EngineCore:
         if self._members:
             self._decode()
         self._busy_seconds += time.perf_counter() - began
+
+    def _running(self) -> list[Group]:
+        """Groups with a live row: the rows of a delivered one may still await their removal."""
+        alive = self._rows.alive.tolist()
+        return list(
+            {id(each.group): each.group for each, live in zip(self._members, alive, strict=False) if live}.values()
+        )
 
     def _limit(self, request: GenerateRequest) -> int:
         cache = self._model.cache
@@ -223,12 +230,12 @@ class EngineCore:
 
     def _fail_astray(self, start: int, logprobs: torch.Tensor) -> None:
         """Numbers that are not finite end every group at hand; the cache is cleaned, since NaN would spread."""
-        groups = {id(member.group): member.group for member in self._members}
+        groups = self._running()
         self._rows.drop(range(len(self._members)))
         self._members = []
         self._model.cache.clear()
         bad = int((~torch.isfinite(logprobs)).sum())
-        for group in groups.values():
+        for group in groups:
             group.deliver(GenerationError(f"{bad} of {len(logprobs)} logprobs are not finite: the model has diverged"))
 
 

@@ -78,6 +78,7 @@ class TorchEngine:
         self._deterministic = deterministic
         self._in_flight = in_flight
         self._staged: tuple[common_pb2.WeightPlan, list[Tensor]] | None = None
+        self._ticket = object()
         self._thread = EngineThread(threads=threads)
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
@@ -96,7 +97,10 @@ class TorchEngine:
     ) -> list[str]:
         """See Engine."""
         self._staged = None
+        ticket = self._ticket = object()
         buckets, digests = await asyncio.to_thread(self._receive, plan, source, timeout_s)
+        if self._ticket is not ticket:
+            raise TransientError("the transfer was given up")
         self._staged = (plan, buckets)
         return digests
 
@@ -117,8 +121,9 @@ class TorchEngine:
         await self._call(lambda: self._install(weights, installed, in_flight), timeout_s)
 
     async def discard(self) -> None:
-        """See Engine."""
+        """See Engine. A transfer still under way is ignored when it ends."""
         self._staged = None
+        self._ticket = object()
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
         """See Engine."""

@@ -1,0 +1,140 @@
+"""Wires one replica up."""
+
+import asyncio
+import os
+import secrets
+import time
+
+from services.rollout import metrics
+from services.rollout.capacity import group_limit
+from services.rollout.engines.protocol import Engine, InFlight
+from services.rollout.gate import Gate
+from services.rollout.groups import GroupGenerator
+from services.rollout.heartbeat import Heartbeat, Identity
+from services.rollout.replica import ReplicaState
+from services.rollout.service import SERVICE_NAME, RolloutServicer
+from services.rollout.settings import RolloutSettings
+from services.rollout.text import TextDecoder
+from services.rollout.update import Updates
+from wire.contracts import DropReason
+from wire.events import EventLog
+from wire.http import admin_app, serve_http
+from wire.lifecycle import Shutdown
+from wire.rpc import serve as serve_rpc
+from wire.streams import Broker, StreamName
+from wire.streams.redis import RedisBroker
+from wire.streams.worker import Worker
+from wire.telemetry import get_logger
+
+log = get_logger("rollout")
+
+_CLOSE_S = 5.0
+
+
+async def serve(settings: RolloutSettings) -> int:
+    """Runs until SIGTERM or SIGINT; returns the exit code. Ends with the error of whatever part broke down."""
+    shutdown = Shutdown()
+    shutdown.install(asyncio.get_running_loop())
+    broker = RedisBroker(settings.broker.url, settings.run.id)
+    try:
+        await broker.check(settings.broker.connect_timeout_s)
+        began = time.monotonic()
+        decoder = await asyncio.to_thread(TextDecoder, settings.model.path)
+        engine = await asyncio.to_thread(make_engine, settings)
+        log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
+        await run_replica(settings, engine, decoder, broker, shutdown)
+    finally:
+        await broker.close()
+    return 0
+
+
+def make_engine(settings: RolloutSettings) -> Engine:
+    """The engine of `[rollout] engine`; raises ConfigError for a model it does not know."""
+    from services.rollout.engines.torch.engine import TorchEngine
+
+    table = settings.rollout
+    return TorchEngine(
+        settings.model.path,
+        dtype=settings.model.dtype,
+        device=settings.run.device,
+        max_rows=max(table.max_rows, settings.batch.group_size),
+        context_length=table.context_length,
+        deterministic=table.deterministic,
+        in_flight=InFlight(table.in_flight),
+        threads=settings.run.threads,
+    )
+
+
+async def run_replica(
+    settings: RolloutSettings, engine: Engine, decoder: TextDecoder, broker: Broker, shutdown: Shutdown
+) -> None:
+    """Serves with an engine and a broker until the shutdown."""
+    table = settings.rollout
+    replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
+    gate = Gate()
+    events = EventLog(settings.run_dir, replica_id, boot_id)
+    limit = group_limit(
+        max_rows=table.max_rows,
+        group_size=settings.batch.group_size,
+        batch_groups=settings.batch.groups,
+        max_staleness=settings.run.max_staleness,
+        replicas=table.replicas,
+        deterministic=table.deterministic,
+    )
+    generator = GroupGenerator(
+        engine, gate, events, decoder.decode, replica_id=replica_id, limit=limit, hold_s=table.hold_s
+    )
+    updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
+    worker = Worker(
+        broker,
+        StreamName.PROMPTS,
+        replica_id,
+        generator.handle,
+        service="rollout",
+        lease_s=settings.broker.lease_s,
+        capacity=generator.capacity,
+        failure=DropReason.ROLLOUT_FAILED,
+        observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
+    )
+    servicer = RolloutServicer(updates, gate, generator, replica_id=replica_id)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
+    app = admin_app("rollout", gate.why_not_ready)
+    http = await serve_http(app, settings.host, settings.http_port)
+    identity = Identity(
+        run_id=settings.run.id,
+        replica_id=replica_id,
+        boot_id=boot_id,
+        address=f"{settings.host}:{rpc.port}",
+        pid=os.getpid(),
+    )
+    heartbeat = Heartbeat(
+        settings.orchestrator_address, identity, engine, gate, generator, interval_s=table.heartbeat_s
+    )
+    gate.move(ReplicaState.PENDING_WEIGHTS)
+    log.info("serving", grpc_port=rpc.port, http_port=http.port, replica_id=replica_id, groups=limit)
+    try:
+        await _until_first_end(shutdown, worker.run(shutdown.event), heartbeat.run(), engine.failed())
+    finally:
+        updates.leave()
+        gate.move(ReplicaState.DRAINING)
+        await heartbeat.farewell()
+        await engine.close(_CLOSE_S)
+        gate.move(ReplicaState.GONE)
+        await rpc.stop()
+        await http.stop()
+        events.close()
+
+
+async def _until_first_end(shutdown: Shutdown, *parts: object) -> None:
+    """Runs all parts; when one ends, or the shutdown comes, the worker hands back and the others are cancelled."""
+    tasks = [asyncio.ensure_future(part) for part in parts]  # type: ignore[call-overload]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        shutdown.event.set()
+        await asyncio.wait(tasks[:1], timeout=_CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

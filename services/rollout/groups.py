@@ -1,0 +1,127 @@
+"""The stream face: a prompt group becomes a rollout group. Nothing goes in or out while the gate is closed."""
+
+import time
+from collections.abc import Callable
+
+from services.rollout import metrics
+from services.rollout.dial import WaitingDial
+from services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
+from services.rollout.gate import Gate
+from services.rollout.replica import ReplicaState
+from wire.contracts import Message, PromptGroup, Rollout, RolloutGroup, encode, rollout_id, rollout_seed
+from wire.errors import ContractError, WaitTimeoutError
+from wire.events import EventLog
+from wire.streams import Put, StreamName
+from wire.streams.worker import HandBack
+
+_AWAY_S = 0.2
+"""Pause before the next read after a prompt was handed back, so that another replica gets it."""
+
+_UPDATE_S = 3600.0
+"""A publication ends by its own deadline long before."""
+
+
+class GroupGenerator:
+    """The handler of the `prompts` stream."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        gate: Gate,
+        events: EventLog,
+        decode: Callable[[Completion], str],
+        *,
+        replica_id: str,
+        limit: int,
+        hold_s: float,
+    ) -> None:
+        """`decode` turns completions into text; `limit` is the number of groups taken at a time."""
+        self._engine = engine
+        self._gate = gate
+        self._events = events
+        self._decode = decode
+        self._replica_id = replica_id
+        self._limit = limit
+        self._hold_s = hold_s
+        self.dial = WaitingDial(time.monotonic())
+        self.in_flight = 0
+
+    def capacity(self, in_flight: int) -> int:
+        """How many more groups may be taken now; 0 while the gate is closed."""
+        return max(self._limit - in_flight, 0) if self._gate.is_open else 0
+
+    async def handle(self, message: Message) -> list[Put]:
+        """Generates one group; raises HandBack when this replica cannot serve it now."""
+        prompt = message.body
+        if not isinstance(prompt, PromptGroup):
+            raise ContractError("wrong_body", f"{message.header.group_id}: the prompts stream carries prompt groups")
+        self._count(1)
+        try:
+            await self._hold(prompt.min_version)
+            begin = time.monotonic()
+            completions = await self._generate(message, prompt)
+            seconds = time.monotonic() - begin
+            await self._pass_gate()
+        finally:
+            self._count(-1)
+        group = self._group(message, prompt, completions, seconds)
+        self._events.append("group_generated", group_id=message.header.group_id, attempt=message.header.attempt)
+        metrics.GROUP_SECONDS.observe(seconds)
+        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=message.header, body=group)))]
+
+    async def _hold(self, min_version: int) -> None:
+        """Waits a while for the weights the prompt asks for: most likely they are on their way."""
+
+        def ready() -> bool:
+            return self._gate.is_open and self._gate.version.version >= min_version
+
+        try:
+            await self._gate.wait_until(ready, self._hold_s, f"weights of version {min_version}")
+        except WaitTimeoutError as error:
+            raise HandBack(str(error), _AWAY_S) from error
+
+    async def _generate(self, message: Message, prompt: PromptGroup) -> tuple[Completion, ...]:
+        header, sampling = message.header, prompt.sampling
+        request = GenerateRequest(
+            group_id=header.group_id,
+            token_ids=prompt.token_ids,
+            seeds=tuple(rollout_seed(sampling.seed, header.group_id, index) for index in range(prompt.group_size)),
+            sampling=sampling,
+        )
+        try:
+            return await self._engine.generate(request)
+        except AbandonedError as error:
+            raise HandBack(str(error), _AWAY_S) from error
+
+    async def _pass_gate(self) -> None:
+        """Rollouts leave only while verified weights are in place."""
+
+        def settled() -> bool:
+            return self._gate.state is not ReplicaState.UPDATING
+
+        await self._gate.wait_until(settled, _UPDATE_S, "the publication to end")
+        if not self._gate.is_open:
+            raise HandBack(f"the replica is {self._gate.state}", _AWAY_S)
+
+    def _group(
+        self, message: Message, prompt: PromptGroup, completions: tuple[Completion, ...], seconds: float
+    ) -> RolloutGroup:
+        for completion in completions:
+            metrics.ROLLOUTS.labels(completion.finish_reason.value).inc()
+        rollouts = tuple(
+            Rollout(
+                rollout_id=rollout_id(message.header.group_id, index),
+                token_ids=completion.token_ids,
+                logprobs=completion.logprobs,
+                finish_reason=completion.finish_reason,
+                spans=completion.spans,
+                text=self._decode(completion),
+            )
+            for index, completion in enumerate(completions)
+        )
+        return RolloutGroup(prompt=prompt, rollouts=rollouts, replica_id=self._replica_id, seconds=seconds)
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        self.dial.observe(self.in_flight > 0, time.monotonic())
+        metrics.IN_FLIGHT_GROUPS.set(self.in_flight)

@@ -1,0 +1,150 @@
+"""Tells the orchestrator that this replica lives, what it holds and what it waits for."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from services.rollout import metrics
+from services.rollout.engines.protocol import Engine
+from services.rollout.gate import Gate
+from services.rollout.groups import GroupGenerator
+from services.rollout.replica import ReplicaState
+from services.rollout.service import WIRE_STATES, version_to_pb
+from wire.errors import HeadraceError, WaitTimeoutError
+from wire.lifecycle import wait_for
+from wire.rpc import call, channel
+from wire.telemetry import get_logger
+from wire.v1 import orchestrator_pb2 as pb
+from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+
+log = get_logger("rollout.heartbeat")
+
+_CALL_S = 2.0
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this replica is."""
+
+    run_id: str
+    replica_id: str
+    boot_id: str
+    address: str
+    pid: int
+
+
+class Heartbeat:
+    """Registers, then reports with each change of state and at least every `interval_s`."""
+
+    def __init__(
+        self,
+        orchestrator: str,
+        identity: Identity,
+        engine: Engine,
+        gate: Gate,
+        generator: GroupGenerator,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._channel = channel(orchestrator)
+        self._stub = OrchestratorServiceStub(self._channel)
+        self._identity = identity
+        self._engine = engine
+        self._gate = gate
+        self._generator = generator
+        self._interval_s = interval_s
+        self._registered = False
+
+    async def run(self) -> None:
+        """Never ends by itself; an orchestrator that is away, or that has forgotten us, is found again."""
+        away = False
+        while True:
+            self._gate.changed.clear()
+            try:
+                await self.beat()
+                if away:
+                    log.info("orchestrator_back")
+                away = False
+                await self._pause()
+            except HeadraceError as error:
+                self._registered = False
+                if not away:
+                    log.warning("orchestrator_away", error=str(error))
+                away = True
+                await asyncio.sleep(_RETRY_S)
+
+    async def beat(self) -> None:
+        """One report; registers first if need be. Raises TransientError when the orchestrator is away."""
+        if not self._registered:
+            await self._register()
+        answer = await call(
+            self._stub.Heartbeat, self._report(), timeout_s=_CALL_S, what="the orchestrator to take a heartbeat"
+        )
+        self._registered = answer.registered
+        if not answer.registered:
+            await self._register()
+
+    async def farewell(self) -> None:
+        """A last report on the way out, if the orchestrator is there."""
+        try:
+            await call(self._stub.Heartbeat, self._report(), timeout_s=0.5, what="the orchestrator's farewell")
+        except HeadraceError:
+            log.info("farewell_not_taken")
+        await self._channel.close()
+
+    async def _register(self) -> None:
+        who = self._identity
+        request = pb.RegisterReplicaRequest(
+            run_id=who.run_id,
+            replica_id=who.replica_id,
+            boot_id=who.boot_id,
+            address=who.address,
+            engine=self._engine.name,
+            dtype=self._engine.dtype,
+            pid=who.pid,
+        )
+        await call(self._stub.RegisterReplica, request, timeout_s=_CALL_S, what="the orchestrator to register us")
+        self._registered = True
+        self._gate.changed.set()
+        log.info("registered", replica_id=who.replica_id, address=who.address)
+
+    async def _pause(self) -> None:
+        try:
+            await wait_for(self._gate.changed.wait(), self._interval_s, "a change of state")
+        except WaitTimeoutError:
+            return
+
+    def _report(self) -> pb.HeartbeatRequest:
+        stats = self._engine.stats()
+        share = self._generator.dial.read(time.monotonic())
+        metrics.WAITING_SHARE.set(share)
+        metrics.GENERATED_TOKENS.set(stats.generated_tokens)
+        metrics.PROMPT_TOKENS.set(stats.prompt_tokens)
+        metrics.RECOMPUTED_TOKENS.set(stats.recomputed_tokens)
+        metrics.DECODE_SECONDS.set(stats.decode_seconds)
+        metrics.IN_FLIGHT_ROLLOUTS.set(stats.rollouts)
+        return pb.HeartbeatRequest(
+            replica_id=self._identity.replica_id,
+            boot_id=self._identity.boot_id,
+            state=WIRE_STATES[self._gate.state],
+            version=version_to_pb(self._gate.version),
+            in_flight_groups=self._generator.in_flight,
+            in_flight_rollouts=stats.rollouts,
+            waiting_share=share,
+            waiting_for=self._waiting_for(),
+            generated_tokens=stats.generated_tokens,
+        )
+
+    def _waiting_for(self) -> str:
+        match self._gate.state:
+            case ReplicaState.PENDING_WEIGHTS:
+                return "weights"
+            case ReplicaState.UPDATING:
+                return self._gate.reason
+            case ReplicaState.QUARANTINED:
+                return f"a new publication: {self._gate.reason}"
+            case ReplicaState.SERVING if self._generator.in_flight == 0:
+                return "prompts"
+            case _:
+                return ""

@@ -1,0 +1,90 @@
+"""The gRPC face of a replica: translate, delegate, translate back."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import grpc
+
+from services.rollout.gate import Gate
+from services.rollout.groups import GroupGenerator
+from services.rollout.replica import ReplicaState
+from services.rollout.update import Updates
+from wire.contracts import PolicyVersion
+from wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2_grpc
+from wire.v1 import rollout_pb2 as pb
+
+T = TypeVar("T")
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RolloutService"].full_name
+
+WIRE_STATES = {state: orchestrator_pb2.ReplicaState.Value(f"REPLICA_STATE_{state.name}") for state in ReplicaState}
+
+
+def version_to_pb(version: PolicyVersion) -> message_pb2.PolicyVersion:
+    """The protobuf face of a version."""
+    return message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)
+
+
+class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
+    """See `proto/wire/v1/rollout.proto`."""
+
+    def __init__(self, updates: Updates, gate: Gate, generator: GroupGenerator, *, replica_id: str) -> None:
+        self._updates = updates
+        self._gate = gate
+        self._generator = generator
+        self._replica_id = replica_id
+        self._running: set[asyncio.Future[Any]] = set()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Registers itself on a server."""
+        rollout_pb2_grpc.add_RolloutServiceServicer_to_server(self, server)
+
+    async def PrepareWeights(  # noqa: D102
+        self, request: pb.PrepareWeightsRequest, context: Any
+    ) -> pb.PrepareWeightsResponse:
+        version = PolicyVersion(incarnation=request.version.incarnation, version=request.version.version)
+        reason = await self._whole(
+            self._updates.prepare(request.publication_id, version, request.plan, request.deadline_s)
+        )
+        return pb.PrepareWeightsResponse(accepted=not reason, reason=reason)
+
+    async def ReceiveWeights(  # noqa: D102
+        self, request: pb.ReceiveWeightsRequest, context: Any
+    ) -> pb.ReceiveWeightsResponse:
+        return pb.ReceiveWeightsResponse(digests=await self._whole(self._updates.receive(request)))
+
+    async def VerifyWeights(  # noqa: D102
+        self, request: pb.VerifyWeightsRequest, context: Any
+    ) -> pb.VerifyWeightsResponse:
+        equal, gap = await self._whole(self._updates.verify(request.publication_id, request.canary, request.deadline_s))
+        return pb.VerifyWeightsResponse(equal=equal, gap=gap)
+
+    async def CommitWeights(  # noqa: D102
+        self, request: pb.CommitWeightsRequest, context: Any
+    ) -> pb.CommitWeightsResponse:
+        await self._whole(self._updates.commit(request.publication_id))
+        return pb.CommitWeightsResponse()
+
+    async def AbortWeights(  # noqa: D102
+        self, request: pb.AbortWeightsRequest, context: Any
+    ) -> pb.AbortWeightsResponse:
+        await self._whole(self._updates.abort(request.publication_id))
+        return pb.AbortWeightsResponse()
+
+    async def GetReplica(self, request: pb.GetReplicaRequest, context: Any) -> pb.GetReplicaResponse:  # noqa: D102
+        serving = self._gate.serving
+        return pb.GetReplicaResponse(
+            replica_id=self._replica_id,
+            state=WIRE_STATES[self._gate.state],
+            version=version_to_pb(self._gate.version),
+            weights_digest=serving.weights_digest if serving is not None else "",
+            in_flight_groups=self._generator.in_flight,
+        )
+
+    async def _whole(self, phase: Coroutine[Any, Any, T]) -> T:
+        """A phase runs to its end even when its caller has given up waiting: half of one would wedge the replica."""
+        running = asyncio.ensure_future(phase)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.shield(running)

@@ -1,0 +1,54 @@
+"""How much a replica takes, and how it counts its idle time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.rollout.capacity import group_limit
+from services.rollout.dial import WaitingDial
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "groups", "staleness", "replicas", "deterministic", "wanted"),
+    [
+        (64, 8, 32, 0, 1, False, 16),
+        (64, 8, 8, 0, 2, False, 4),
+        (64, 8, 8, 1, 2, False, 8),
+        (64, 8, 100, 4, 2, True, 2),
+        (4, 8, 16, 0, 1, False, 2),
+        (64, 8, 1, 0, 8, False, 1),
+    ],
+)
+def test_a_replica_takes_two_loads_of_rows_but_never_more_than_its_share(
+    rows: int, size: int, groups: int, staleness: int, replicas: int, deterministic: bool, wanted: int
+) -> None:
+    found = group_limit(
+        max_rows=rows,
+        group_size=size,
+        batch_groups=groups,
+        max_staleness=staleness,
+        replicas=replicas,
+        deterministic=deterministic,
+    )
+    assert found == wanted
+
+
+def test_the_dial_counts_the_time_without_work() -> None:
+    dial = WaitingDial(0.0)
+    dial.observe(True, 1.0)
+    dial.observe(True, 2.0)
+    dial.observe(False, 3.0)
+    assert dial.read(4.0) == 0.5
+    dial.observe(True, 4.0)
+    assert dial.read(8.0) == 0.0
+    dial.observe(False, 9.0)
+    assert dial.read(12.0) == 0.75
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))
+def test_the_dial_stays_between_0_and_1(steps: list[tuple[bool, float]]) -> None:
+    dial, now = WaitingDial(0.0), 0.0
+    for busy, seconds in steps:
+        now += seconds
+        dial.observe(busy, now)
+    assert 0 <= dial.read(now) <= 1

@@ -1,0 +1,137 @@
+"""The engine behind its thread: staging, installing, pausing, giving up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.rollout.engines.protocol import AbandonedError, InFlight
+from services.rollout.engines.torch.engine import TorchEngine
+from tests.rollout_models import (
+    make_core,
+    make_model,
+    make_request,
+    random_prompts,
+    reference_logprobs,
+    run,
+    save_folder,
+)
+from wire.contracts import PolicyVersion
+from wire.errors import ContractError
+from wire.v1 import rollout_pb2
+from wire.weights import make_snapshot, save_weights
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[TorchEngine]:
+    made = TorchEngine(save_folder(make_model(), tmp_path / "model"), max_rows=8, context_length=128)
+    yield made
+    await made.close(5)
+
+
+async def publish(engine: TorchEngine, model: Any, folder: Path, version: int) -> None:
+    """Through the disk, into the engine."""
+    await stage(engine, model, folder)
+    await engine.install(PolicyVersion(incarnation=1, version=version), f"digest-{version}", 10)
+    await engine.resume(10)
+
+
+async def stage(engine: TorchEngine, model: Any, folder: Path) -> None:
+    import torch
+
+    snapshot = make_snapshot(model.named_parameters(), dtype=torch.float32)
+    save_weights(folder, model.named_parameters(), {})
+    digests = await engine.receive(snapshot.plan, rollout_pb2.ReceiveWeightsRequest(disk_path=str(folder)), 10)
+    assert digests == [bucket.digest for bucket in snapshot.plan.buckets]
+
+
+async def test_the_thread_generates_what_the_core_generates(engine: TorchEngine, tmp_path: Path) -> None:
+    model = make_model()
+    await publish(engine, model, tmp_path / "w", 0)
+    requests = [
+        make_request(prompt, 3, seed=index, max_tokens=20) for index, prompt in enumerate(random_prompts(5, 9, 14))
+    ]
+    found = await asyncio.gather(*(engine.generate(request) for request in requests))
+    for mine, theirs in zip(run(make_core(model), requests), found, strict=True):
+        assert [each.token_ids.tolist() for each in mine] == [each.token_ids.tolist() for each in theirs]
+    assert engine.stats().generated_tokens == 180
+
+
+async def test_without_weights_a_group_is_handed_back_and_nothing_can_be_installed(engine: TorchEngine) -> None:
+    with pytest.raises(AbandonedError):
+        await engine.generate(make_request([1, 2], 1))
+    with pytest.raises(ContractError, match="no received weights"):
+        await engine.install(PolicyVersion(incarnation=1, version=0), "d", 5)
+
+
+async def test_installed_weights_pause_the_engine_until_it_is_resumed(engine: TorchEngine, tmp_path: Path) -> None:
+    model = make_model()
+    await stage(engine, model, tmp_path / "w")
+    await engine.install(PolicyVersion(incarnation=1, version=0), "d", 5)
+    group = asyncio.ensure_future(engine.generate(make_request([1, 2], 2, max_tokens=3)))
+    done, _ = await asyncio.wait([group], timeout=0.2)
+    assert not done
+    (canary,) = random_prompts(20)
+    scores = await engine.score(np.array(canary, np.int32), 5)
+    np.testing.assert_allclose(scores, reference_logprobs(model, canary[:1], np.array(canary[1:]))[0], atol=1e-4)
+    await engine.resume(5)
+    assert len(await group) == 2
+
+
+async def test_an_impossible_request_is_refused_at_once(engine: TorchEngine, tmp_path: Path) -> None:
+    await publish(engine, make_model(), tmp_path / "w", 0)
+    with pytest.raises(ContractError, match="context_overflow"):
+        await engine.generate(make_request([1] * 128, 1))
+
+
+async def test_abandoned_groups_are_told_so_and_cancelled_ones_free_their_rows(
+    engine: TorchEngine, tmp_path: Path
+) -> None:
+    await publish(engine, make_model(), tmp_path / "w", 0)
+    group = asyncio.ensure_future(engine.generate(make_request([1, 2], 8, max_tokens=100)))
+    await asyncio.sleep(0.02)
+    await engine.abandon("quarantined", 5)
+    with pytest.raises(AbandonedError, match="quarantined"):
+        await group
+    other = asyncio.ensure_future(engine.generate(make_request([1, 2], 8, max_tokens=100)))
+    await asyncio.sleep(0.02)
+    other.cancel()
+    assert len(await engine.generate(make_request([1, 2], 8, max_tokens=2))) == 8
+
+
+async def test_draining_ends_running_groups_under_the_old_weights(tmp_path: Path) -> None:
+    folder = save_folder(make_model(), tmp_path / "model")
+    engine = TorchEngine(folder, max_rows=4, context_length=200, in_flight=InFlight.DRAIN)
+    await publish(engine, make_model(), tmp_path / "w0", 0)
+    running = asyncio.ensure_future(engine.generate(make_request([1, 2], 4, max_tokens=150)))
+    waiting = asyncio.ensure_future(engine.generate(make_request([3], 4, max_tokens=5)))
+    await asyncio.sleep(0.03)
+    await publish(engine, make_model(seed=1), tmp_path / "w1", 1)
+    first, second = await running, await waiting
+    assert [[span.version.version for span in each.spans] for each in first] == [[0]] * 4
+    assert [[span.version.version for span in each.spans] for each in second] == [[1]] * 4
+    await engine.close(5)
+
+
+async def test_weights_that_do_not_fit_the_model_leave_the_old_ones(engine: TorchEngine, tmp_path: Path) -> None:
+    model = make_model()
+    await publish(engine, model, tmp_path / "w", 0)
+    await stage(engine, make_model(hidden_size=24), tmp_path / "other")
+    with pytest.raises(ContractError, match="bad_weights"):
+        await engine.install(PolicyVersion(incarnation=1, version=1), "d", 5)
+    (group,) = [await engine.generate(make_request([1, 2], 1, max_tokens=3))]
+    assert group[0].spans[0].version.version == 0
+
+
+async def test_a_failing_step_breaks_the_engine_down_and_says_why(engine: TorchEngine, tmp_path: Path) -> None:
+    await publish(engine, make_model(), tmp_path / "w", 0)
+    core = engine._thread.core
+    assert core is not None
+    core._model.cache._all = None  # type: ignore[assignment]
+    group = asyncio.ensure_future(engine.generate(make_request([1, 2], 1)))
+    with pytest.raises(TypeError):
+        await asyncio.wait_for(engine.failed(), 5)
+    group.cancel()
