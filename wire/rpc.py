@@ -82,6 +82,11 @@ class RpcServer:
     async def stop(self, grace_s: float = 1.0) -> None:
         """Refuses new calls, ends running ones after `grace_s` seconds."""
         await self._server.stop(grace_s)
+        _RUNNING.discard(self)
+
+
+_RUNNING: set[RpcServer] = set()
+"""grpc.aio stops a server that nobody refers to any more: a running one is always referred to from here."""
 
 
 async def serve(services: Mapping[str, Callable[[grpc.aio.Server], None]], host: str, port: int) -> RpcServer:
@@ -102,6 +107,7 @@ async def serve(services: Mapping[str, Callable[[grpc.aio.Server], None]], host:
     except RuntimeError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error}; choose another grpc_port") from error
     await server.start()
+    _RUNNING.add(running)
     await running.set_serving(True)
     return running
 
