@@ -132,9 +132,13 @@ class CheckpointStore:
         found = ((_NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
         return sorted((int(match.group(1)), path) for match, path in found if match)
 
-    def oldest_whole(self) -> int:
-        """Step of the oldest that is known to be whole: the journal must reach back to it. 0 if there is none."""
-        return min((step for step, _ in self.published() if step in self._proven), default=0)
+    def covered_step(self) -> int:
+        """Up to this step nothing need be replayed any more, even if the newest checkpoint is lost.
+
+        The oldest kept, once there are `keep` whole ones; before that 0, the model that the run began with.
+        """
+        whole = [step for step, _ in self.published() if step in self._proven]
+        return min(whole) if len(whole) >= self._keep else 0
 
     def _prune(self) -> None:
         """Keeps the newest `keep` whole ones. Nothing is removed before as many newer ones are proven."""

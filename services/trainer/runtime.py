@@ -14,6 +14,7 @@ from services.trainer.publisher import Publisher
 from services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
 from services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
 from services.trainer.settings import TrainerSettings
+from services.trainer.step import StepInterruptedError
 from wire.errors import FencedError, WaitTimeoutError
 from wire.events import EventLog
 from wire.http import serve_http
@@ -65,8 +66,19 @@ class Runtime:
     def _ready(self) -> str | None:
         return None if self._servicer.book is not None else self.doing
 
-    def open_book(self, ledger: Ledger, records: Sequence[JournalRecord], *, version: int, digest: str) -> Book:
-        """Registers this life, opens its journal segment, and begins to take groups in and to report."""
+    def open_book(
+        self,
+        ledger: Ledger,
+        records: Sequence[JournalRecord],
+        *,
+        version: int,
+        digest: str,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Book:
+        """Registers this life, opens its journal segment, and begins to take groups in and to report.
+
+        Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
+        """
         settings = self._settings
         folder = settings.run_dir / "journal"
         registration = orchestrator_pb2.RegisterTrainerRequest(
@@ -79,11 +91,7 @@ class Runtime:
             boot_id=secrets.token_hex(8),
         )
         self.doing = "waiting for the orchestrator to register the trainer"
-        limit = settings.trainer.orchestrator_timeout_s
-        stub = self._orchestrator()
-        incarnation = self._background.call(
-            register(stub, registration, timeout_s=limit), limit + _START_S, "the registration"
-        )
+        incarnation = self._register(registration, given_up)
         journal = JournalWriter.open(
             folder, incarnation=incarnation, version=version, weights_digest=digest, read_to=read_lengths(records)
         )
@@ -92,11 +100,22 @@ class Runtime:
         metrics.INCARNATION.set(incarnation)
         book = Book(ledger, journal, events, version=version, digest=digest)
         self._servicer.book = book
-        self.reporter = Reporter(stub, book, registration, republish=self._republish)
+        self.reporter = Reporter(self._orchestrator(), book, registration, republish=self._republish)
         self._background.call(self._begin_taking(book), _START_S, "the streams to start")
         self._background.spawn(self.reporter.run(), "reporter")
         self.doing = ""
         return book
+
+    def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
+        limit = self._settings.trainer.orchestrator_timeout_s
+        registering = self._background.spawn(
+            register(self._orchestrator(), registration, timeout_s=limit), "registration"
+        )
+        while not wait([registering], timeout=_LOOK_S).done:
+            if given_up():
+                registering.cancel()
+                raise StepInterruptedError("asked to stop before the orchestrator was there")
+        return registering.result()
 
     async def _begin_taking(self, book: Book) -> None:
         assert self.reporter is not None

@@ -79,3 +79,8 @@ def config_digest(settings: TrainerSettings) -> str:
     for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in ("fail_at", "resume")]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Seed of the generators in one step: a replayed step draws what the first one drew."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}|{step}".encode(), digest_size=8).digest(), "little") >> 1

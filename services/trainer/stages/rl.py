@@ -24,7 +24,14 @@ from services.trainer.rollout_log import MetricsLog, write_rollouts
 from services.trainer.runtime import BrokerMaker, Runtime
 from services.trainer.schedule import learning_rate
 from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import config_digest, load_backend, load_reference, make_publisher, make_recipe
+from services.trainer.stages.parts import (
+    config_digest,
+    load_backend,
+    load_reference,
+    make_publisher,
+    make_recipe,
+    step_seed,
+)
 from services.trainer.step import StepInterruptedError, StepOutcome, train_step
 from services.trainer.stop import StopSignal
 from wire.errors import ConfigError, WaitTimeoutError
@@ -68,7 +75,7 @@ class RlStage:
                 self._finish()
             self._book.close()
         except StepInterruptedError:
-            log.info("stopped", version=self._version, where="replay")
+            log.info("stopped", version=self._version, before="the first new step")
         finally:
             self._runtime.stop()
         return 0
@@ -93,7 +100,9 @@ class RlStage:
         batch = self._settings.batch
         staleness = self._settings.run.max_staleness
         ledger = Ledger(batch_groups=batch.groups, max_staleness=staleness, fates=fates.values())
-        book = self._runtime.open_book(ledger, records, version=self._version, digest=held.digest)
+        book = self._runtime.open_book(
+            ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
+        )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
         if self._version and self._version not in history.digests:
             book.step_done(self._version, held.digest)
@@ -166,7 +175,7 @@ class RlStage:
 
     def _train(self, step: int, batch: Sequence[ReadyGroup]) -> StepOutcome:
         table = self._settings.trainer
-        torch.manual_seed((self._settings.run.seed << 32) + step)
+        torch.manual_seed(step_seed(self._settings.run.seed, step))
         outcome = train_step(
             self._backend,
             assemble([group.scored for group in batch], version=step - 1),
@@ -245,7 +254,7 @@ class RlStage:
                 optimizer=self._backend.optimizer_tensors(),
                 midway=lambda: self._fail.reach("mid_checkpoint", state.step),
             )
-        prune_payloads(self._journal, self._checkpoints.oldest_whole())
+        prune_payloads(self._journal, self._checkpoints.covered_step())
 
     def _finish(self) -> None:
         """All steps are done: export, say so, and stay for the evaluations that still read this version."""

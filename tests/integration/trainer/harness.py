@@ -151,9 +151,12 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
+    absent = orchestrator.pop("absent", False)
     servicer = SmallOrchestrator(**orchestrator)
-    server = Server(servicer)
-    settings = TrainerSettings.model_validate({**values, "orchestrator_address": server.address})
+    address = "127.0.0.1:9" if absent else Server(servicer).address
+    if absent:
+        threading.Timer(stop_at, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
     configure_logging("trainer", settings.run.id)
 
     def make_broker():

@@ -1,5 +1,7 @@
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 from pyarrow import parquet
@@ -8,7 +10,8 @@ from services.trainer.reporter import FENCED_EXIT
 from services.trainer.settings import FAIL_POINTS
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for
 from wire.events import read_events
-from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, read_journal
+from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
+from wire.settings import ModelTable
 from wire.weights import read_metadata
 
 STEPS = 6
@@ -158,3 +161,20 @@ def test_over_disk_each_version_is_a_folder_and_old_ones_go(tmp_path):
     assert live(settings) == 0
     assert sorted(path.name for path in (settings.run_dir / "weights").iterdir()) == ["v000002", "v000003"]
     assert read_metadata(settings.run_dir / "weights" / "v000003")["version"] == "3"
+
+
+def test_while_the_orchestrator_is_away_it_can_be_stopped_or_gives_up_with_a_reason(tmp_path):
+    assert live(settings_for(tmp_path), stop_at=1.0, absent=True) == 0
+    assert live(settings_for(tmp_path, orchestrator_timeout_s=0.5), stop_at=9.0, absent=True) == 1
+    assert "the orchestrator to register the trainer" in (tmp_path / "trainer.log").read_text()
+    assert highest_incarnation(tmp_path / "run" / "journal") == 0
+
+
+def test_the_process_itself_refuses_a_bad_model_folder(tmp_path):
+    settings = settings_for(tmp_path)
+    path = tmp_path / "trainer.json"
+    path.write_text(settings.model_copy(update={"model": ModelTable(path=tmp_path / "none")}).model_dump_json())
+    argv = [sys.executable, "-P", "-m", "services.trainer", "--config", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "no Hugging Face model folder" in done.stderr

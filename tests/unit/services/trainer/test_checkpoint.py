@@ -88,13 +88,13 @@ def test_only_the_newest_are_kept_and_never_a_damaged_one_in_place_of_a_whole_on
     for step in (1, 2, 3):
         save(store, step)
     assert [step for step, _ in store.published()] == [2, 3]
-    assert store.oldest_whole() == 2
+    assert store.covered_step() == 2
     (tmp_path / "step-000003" / "manifest.json").write_text("{")
     later = CheckpointStore(tmp_path, keep=2)
     assert later.newest().state.step == 2
     save(later, 4)
     assert [step for step, _ in later.published()] == [2, 4]
-    assert later.oldest_whole() == 2
+    assert later.covered_step() == 2
 
 
 def test_a_damaged_one_of_the_same_step_is_replaced(tmp_path):

@@ -8,10 +8,10 @@ from services.trainer.algorithms.aggregation import AGGREGATIONS
 from services.trainer.algorithms.registry import ALGORITHMS, build_algorithm
 from services.trainer.assembly import assemble, batch_metrics
 from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
+from services.trainer.model import Policy, load_policy
 from services.trainer.settings import AlgorithmTable
 from services.trainer.step import Recipe, StepInterruptedError, train_step
-from tests.unit.services.trainer.builders import scored_group, tiny_model
+from tests.unit.services.trainer.builders import scored_group, tiny_folder, tiny_model
 
 GROUPS = [scored_group(index, temperature=0.5 + 0.25 * index) for index in range(4)]
 
@@ -213,3 +213,19 @@ def test_the_registry_is_what_the_settings_allow():
     assert set(allowed) == set(ALGORITHMS)
     with pytest.raises(ValueError, match="nope"):
         build_algorithm("nope", {})
+
+
+def test_gradient_checkpointing_changes_no_gradient(tmp_path):
+    gradients = []
+    for checkpointing in (False, True):
+        policy = load_policy(
+            tiny_folder(tmp_path / "model"),
+            device="cpu",
+            forward_dtype=torch.float32,
+            gradient_checkpointing=checkpointing,
+        )
+        tap = GradientTap(policy, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+        train_step(tap, assemble(GROUPS, version=0), recipe(), learning_rate=0.0)
+        gradients.append(tap.gradient)
+    for name in gradients[0]:
+        torch.testing.assert_close(gradients[0][name], gradients[1][name])

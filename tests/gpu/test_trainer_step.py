@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from services.trainer.algorithms.registry import build_algorithm
+from services.trainer.assembly import assemble
+from services.trainer.backends.single import SingleDevice
+from services.trainer.checkpoint import CheckpointState, CheckpointStore
+from services.trainer.model import load_policy
+from services.trainer.publisher import Publisher, make_canary
+from services.trainer.settings import AlgorithmTable
+from services.trainer.step import Recipe, train_step
+from tests.unit.services.trainer.builders import scored_group, tiny_folder
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+GROUPS = [scored_group(index) for index in range(4)]
+RECIPE = Recipe(
+    algorithm=build_algorithm("grpo", AlgorithmTable().model_dump()),
+    aggregation="token-mean",
+    norm_length=0,
+    kl_coef=0.0,
+    kl_estimator="k3",
+    micro_batch_tokens=64,
+    logprob_chunk=16,
+    grad_clip=1.0,
+)
+
+
+def backend(folder, device="cuda", dtype=torch.float32):
+    policy = load_policy(folder, device=device, forward_dtype=dtype)
+    return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
+
+
+def steps(used, count):
+    return [train_step(used, assemble(GROUPS, version=0), RECIPE, learning_rate=1e-3).metrics for _ in range(count)]
+
+
+def test_losses_on_the_gpu_are_those_of_the_cpu(tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    on_cpu, on_gpu = steps(backend(folder, "cpu"), 3), steps(backend(folder), 3)
+    for cpu, gpu in zip(on_cpu, on_gpu, strict=True):
+        assert gpu["loss"] == pytest.approx(cpu["loss"], abs=1e-4)
+        assert gpu["grad_norm"] == pytest.approx(cpu["grad_norm"], rel=1e-3)
+
+
+def test_bfloat16_forward_trains_float32_weights(tmp_path):
+    used = backend(tiny_folder(tmp_path / "model"), dtype=torch.bfloat16)
+    losses = [metrics["loss"] for metrics in steps(used, 5)]
+    assert losses[-1] < losses[0]
+    assert all(weight.dtype == torch.float32 and weight.is_cuda for _, weight in used.named_weights())
+
+
+def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    used, other = backend(folder), backend(folder)
+    steps(used, 2)
+    store = CheckpointStore(tmp_path / "checkpoints", keep=1)
+    state = CheckpointState(step=2, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
+    store.save(state, weights=dict(used.named_weights()), optimizer=used.optimizer_tensors())
+    loaded = store.newest()
+    other.load(loaded.weights, loaded.optimizer)
+    first, second = steps(used, 1)[0], steps(other, 1)[0]
+    assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
+    assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
+
+
+def test_a_snapshot_stays_on_the_gpu(tmp_path):
+    publisher = Publisher(
+        host="127.0.0.1",
+        dtype=torch.bfloat16,
+        bucket_bytes=4096,
+        weights_folder=None,
+        canary=lambda policy: make_canary(policy, seed=0, length=8, tolerance=0.5, chunk=4),
+    )
+    held = publisher.hold(backend(tiny_folder(tmp_path / "model"), dtype=torch.bfloat16), 1)
+    assert all(bucket.is_cuda for bucket in held.snapshot.buckets)
+    assert len(held.canary.logprobs) == 7 * 4
