@@ -26,6 +26,7 @@ from wire.v1.message_pb2 import PolicyVersion as WireVersion
 
 log = get_logger("orchestrator.publication")
 _MARGIN_S = 2.0
+_BREAK_OFF_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,14 +233,14 @@ class _Session:
             return []
         group = rollout_pb2.CollectiveGroup(
             name=group_name,
-            backend="",
+            backend=store.backend,
             store_host=store.store_host,
             store_port=store.store_port,
             world_size=len(members) + 1,
         )
-        sending = self._send(group)
-        receiving = (self._receive(replica, group, rank) for rank, replica in enumerate(members, start=1))
-        sent, *results = await asyncio.gather(sending, *receiving, return_exceptions=True)
+        acts = [self._send(group)]
+        acts += [self._receive(replica, group, rank) for rank, replica in enumerate(members, start=1)]
+        sent, *results = await _all_or_break_off([asyncio.create_task(act) for act in acts])
         for who, result in zip(("trainer", *(r.replica_id for r in members)), (sent, *results), strict=True):
             if isinstance(result, BaseException):
                 log.warning("transfer_failed", group=group_name, who=who, error=str(result))
@@ -303,6 +304,20 @@ class _Session:
             replica_id=replica.replica_id,
             digest=self._request.plan.weights_digest,
         )
+
+
+async def _all_or_break_off(tasks: Sequence[asyncio.Task[None]]) -> list[BaseException | None]:
+    """Waits for all; when one fails the sender (the first) is cancelled, which breaks the group up for the others."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        if not all(task.done() for task in tasks):
+            tasks[0].cancel()
+            await asyncio.wait(tasks, timeout=_BREAK_OFF_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    return list(results)
 
 
 def check_digests(plan: WeightPlan, digests: Sequence[str], who: str) -> None:

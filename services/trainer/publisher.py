@@ -125,40 +125,40 @@ class Publisher:
                 log.warning("publish_failed", version=request.version, reason=str(error))
             await asyncio.sleep(_RETRY_S)
 
-    async def open_group(self, version: int, name: str) -> tuple[str, int]:
-        """Opens the rendezvous of one transfer; returns its host and port."""
-        self._check_version(version)
+    async def open_group(self, version: int, name: str) -> tuple[str, int, str]:
+        """Opens the rendezvous of one transfer; returns its host, its port and the backend."""
+        held = self._check_version(version)
         store, port = await asyncio.to_thread(open_store, self._host)
         self._stores[name] = store
         while len(self._stores) > _STORES_KEPT:
             self._stores.pop(next(iter(self._stores)))
-        return self._host, port
+        return self._host, port, "nccl" if held.snapshot.buckets[0].is_cuda else "gloo"
 
     async def send(self, version: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
         """Broadcasts the held snapshot over the group `name`; raises TransientError when it is not done in time."""
         held = self._check_version(version)
-        store = self._stores.get(name)
-        if store is None:
+        if name not in self._stores:
             raise ContractError("unknown_group", f"no group {name!r} was opened here")
+        port = self._stores[name].port
         begin = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._sender, self._send, held, store, name, backend, world_size, deadline_s)
+            await loop.run_in_executor(self._sender, self._send, held, port, name, backend, world_size, deadline_s)
         finally:
+            # A cancelled call lands here at once: without its store nobody waits for a member that will not come.
             self._stores.pop(name, None)
         metrics.SEND_SECONDS.observe(time.monotonic() - begin)
         metrics.SENT_BYTES.inc(sum(bucket.size_bytes for bucket in held.snapshot.plan.buckets))
 
     def _send(
-        self, held: Published, store: TCPStore, name: str, backend: str, world_size: int, deadline_s: float
+        self, held: Published, port: int, name: str, backend: str, world_size: int, deadline_s: float
     ) -> None:
         end = time.monotonic() + deadline_s
         buckets = held.snapshot.buckets
-        chosen = backend or ("nccl" if buckets[0].is_cuda else "gloo")
-        group = CollectiveGroup.join(name, chosen, self._host, store.port, 0, world_size, deadline_s)
+        group = CollectiveGroup.join(name, backend, self._host, port, 0, world_size, deadline_s)
         try:
             for bucket in buckets:
-                sent = bucket.cpu() if chosen == "gloo" else bucket
+                sent = bucket.cpu() if backend == "gloo" else bucket
                 group.broadcast(sent, max(end - time.monotonic(), 0.001))
         finally:
             group.abort()

@@ -40,8 +40,8 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         )
 
     async def OpenGroup(self, request: pb.OpenGroupRequest, context: Any) -> pb.OpenGroupResponse:  # noqa: D102
-        host, port = await self._publisher.open_group(request.version, request.group_name)
-        return pb.OpenGroupResponse(store_host=host, store_port=port)
+        host, port, backend = await self._publisher.open_group(request.version, request.group_name)
+        return pb.OpenGroupResponse(store_host=host, store_port=port, backend=backend)
 
     async def SendWeights(self, request: pb.SendWeightsRequest, context: Any) -> pb.SendWeightsResponse:  # noqa: D102
         await self._publisher.send(

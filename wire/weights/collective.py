@@ -17,6 +17,8 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 from wire.errors import ContractError, TransientError
 
 SOURCE_RANK = 0
+_JOIN_S = 20.0
+"""Longest wait for the other members: they were all asked at once."""
 
 
 class _Backend(Protocol):
@@ -46,6 +48,7 @@ class CollectiveGroup:
         cls, name: str, backend: str, store_host: str, store_port: int, rank: int, world_size: int, timeout_s: float
     ) -> Self:
         """Waits until all `world_size` members are there; raises TransientError when they are not in time."""
+        timeout_s = min(timeout_s, _JOIN_S)
         limit = timedelta(seconds=timeout_s)
         try:
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
