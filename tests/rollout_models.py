@@ -100,7 +100,7 @@ def reference_logprobs(
     with torch.no_grad():
         logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
     logprobs = (logits / temperature).log_softmax(-1)
-    chosen = logprobs.gather(1, torch.from_numpy(completion).long()[:, None]).squeeze(1)
+    chosen = logprobs.gather(1, torch.tensor(completion, dtype=torch.int64)[:, None]).squeeze(1)
     return chosen.numpy(), logits.argmax(-1).numpy()
 
 

@@ -157,7 +157,7 @@ class EngineCore:
     def _join(self, group: Group) -> None:
         assert self._installed is not None, "nothing is submitted before the first weights"
         start, end = len(self._members), len(self._members) + group.size
-        prompt = torch.from_numpy(group.request.token_ids).long().to(self._device)
+        prompt = torch.tensor(group.request.token_ids, dtype=torch.int64, device=self._device)
         logits = self._model.prefill(start, prompt)
         self._model.cache.copy_prefix(start, range(start + 1, end), len(prompt))
         self._prompt += len(prompt)

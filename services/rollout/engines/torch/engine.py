@@ -129,7 +129,7 @@ class TorchEngine:
         """See Engine."""
         if not 2 <= len(token_ids) <= self._context_length or token_ids.max() >= self._arch.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
-        scores = await self._call(lambda: self._core().score(torch.from_numpy(token_ids).long()), timeout_s)
+        scores = await self._call(lambda: self._core().score(torch.tensor(token_ids, dtype=torch.int64)), timeout_s)
         return scores.numpy()
 
     async def resume(self, timeout_s: float) -> None:

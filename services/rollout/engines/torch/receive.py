@@ -28,10 +28,11 @@ def _from_group(
     plan: common_pb2.WeightPlan, source: rollout_pb2.CollectiveGroup, device: torch.device, timeout_s: float
 ) -> list[Tensor]:
     deadline = time.monotonic() + timeout_s
-    # gloo moves host memory; NCCL moves the device's.
-    buckets = allocate(plan, device if source.backend == "nccl" else "cpu")
+    # Both ends choose by their device when the coordinator names none. gloo moves host memory, NCCL the device's.
+    backend = source.backend or ("nccl" if device.type == "cuda" else "gloo")
+    buckets = allocate(plan, device if backend == "nccl" else "cpu")
     group = CollectiveGroup.join(
-        source.name, source.backend, source.store_host, source.store_port, source.rank, source.world_size, timeout_s
+        source.name, backend, source.store_host, source.store_port, source.rank, source.world_size, timeout_s
     )
     try:
         for bucket in buckets:

@@ -21,7 +21,7 @@ def recompute(model: Model, rows: Rows, members: list[Member], device: torch.dev
     for row, member in enumerate(members):
         by_group.setdefault(id(member.group), []).append(row)
     for places in by_group.values():
-        prompt = torch.from_numpy(members[places[0]].group.request.token_ids).long().to(device)
+        prompt = torch.tensor(members[places[0]].group.request.token_ids, dtype=torch.int64, device=device)
         model.prefill(places[0], prompt)
         model.cache.copy_prefix(places[0], places[1:], len(prompt))
         computed += len(prompt)
