@@ -85,7 +85,8 @@ def _take(history: History, event: dict[str, Any]) -> None:
         case "run_ended":
             history.ended_open.update(event.get("open_groups", ()))
         case "weights_committed":
-            replica = str(event.get("replica_id") or event["source"])
+            # The file is events/REPLICA-LIFE.jsonl.
+            replica = str(event.get("replica_id") or str(event["source"]).rpartition("-")[0])
             history.committed.add((replica, event["incarnation"], event["version"], event["digest"]))
         case "batch":
             history.batch_events.append(event)

@@ -14,6 +14,9 @@ def steps_are_whole(history: History) -> Iterator[str]:
     for step, count in sorted(counts.items()):
         if count > 1:
             yield f"step {step} has {count} batches in the journal"
+    for step, batch in batches_by_step(history):
+        if not batch.record.group_ids:
+            yield f"the batch of step {step} is empty"
     highest = max([*counts, *history.done], default=0)
     for step in range(1, highest + 1):
         if step not in counts:

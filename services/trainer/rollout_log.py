@@ -26,6 +26,8 @@ _SCHEMA = pa.schema(
         ("max_version", pa.int64()),
         ("finish_reason", pa.string()),
         ("tokens", pa.int32()),
+        ("replica_id", pa.string()),
+        ("spans", pa.string()),
     ]
 )
 
@@ -55,6 +57,10 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
                     "max_version": max(versions),
                     "finish_reason": str(rollout.finish_reason),
                     "tokens": len(rollout.token_ids),
+                    "replica_id": scored.group.replica_id,
+                    "spans": json.dumps(
+                        [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
+                    ),
                 }
             )
     folder.mkdir(parents=True, exist_ok=True)
