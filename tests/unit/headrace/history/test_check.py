@@ -46,7 +46,7 @@ class Forge:
         (self.run_dir / "config").mkdir(parents=True)
         (self.run_dir / "config" / "run.toml").write_text(f"[run]\nmax_staleness = {self.max_staleness}\n")
         self.orchestrator = EventLog(self.run_dir, "orchestrator", "boot")
-        self.rollout = EventLog(self.run_dir, "rollout", "boot")
+        self.rollout = EventLog(self.run_dir, "replica-0", "boot")
         self.trainer = EventLog(self.run_dir, "trainer", 1)
         self.journal = JournalWriter.open(
             self.run_dir / "journal", incarnation=1, version=0, weights_digest="d0", read_to={}
@@ -59,9 +59,7 @@ class Forge:
 
     def commit(self, *versions: int) -> None:
         for version in versions:
-            self.rollout.append(
-                "weights_committed", replica_id="replica-0", incarnation=1, version=version, digest=f"d{version}"
-            )
+            self.rollout.append("weights_committed", incarnation=1, version=version, digest=f"d{version}")
 
     def step(self, step: int, *indices: int, version: int | None = None, digest: str = "", done: bool = True) -> None:
         version = step - 1 if version is None else version
