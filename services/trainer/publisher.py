@@ -150,9 +150,7 @@ class Publisher:
         metrics.SEND_SECONDS.observe(time.monotonic() - begin)
         metrics.SENT_BYTES.inc(sum(bucket.size_bytes for bucket in held.snapshot.plan.buckets))
 
-    def _send(
-        self, held: Published, port: int, name: str, backend: str, world_size: int, deadline_s: float
-    ) -> None:
+    def _send(self, held: Published, port: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
         end = time.monotonic() + deadline_s
         buckets = held.snapshot.buckets
         group = CollectiveGroup.join(name, backend, self._host, port, 0, world_size, deadline_s)

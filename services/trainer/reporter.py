@@ -44,8 +44,9 @@ async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest,
     end = time.monotonic() + timeout_s
     delay = _FIRST_DELAY_S
     while True:
+        limit = min(_CALL_S, max(end - time.monotonic(), _FIRST_DELAY_S))
         try:
-            answer = await call(stub.RegisterTrainer, request, timeout_s=_CALL_S, what="the orchestrator to register")
+            answer = await call(stub.RegisterTrainer, request, timeout_s=limit, what="the orchestrator to register")
             return answer.incarnation
         except TransientError as error:
             if time.monotonic() + delay > end:

@@ -155,7 +155,9 @@ def one_life(values, stop_at, staleness, orchestrator):
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
     if absent:
-        threading.Timer(stop_at, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        timer = threading.Timer(stop_at, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.daemon = True
+        timer.start()
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
     configure_logging("trainer", settings.run.id)
 

@@ -84,7 +84,8 @@ async def test_two_receivers_get_every_bucket_over_grpc_and_gloo(served):
         group.abort()
         return [bucket_digest(bucket) for bucket in buckets]
 
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g-1", world_size=3, deadline_s=10)
+    assert opened.backend == "gloo"
+    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g-1", backend="gloo", world_size=3, deadline_s=10)
     sending = call(stub.SendWeights, request, timeout_s=15, what="send")
     _, *found = await asyncio.gather(sending, *(asyncio.to_thread(receive, rank) for rank in (1, 2)))
     assert len(held.snapshot.plan.buckets) > 1
@@ -95,7 +96,7 @@ async def test_a_receiver_that_never_comes_ends_by_the_deadline(served):
     sender, stub = served
     sender.hold(backend(), 5)
     await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", world_size=2, deadline_s=0.5)
+    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=0.5)
     with pytest.raises(TransientError, match="g"):
         await call(stub.SendWeights, request, timeout_s=15, what="send")
 
