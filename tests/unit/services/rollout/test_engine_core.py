@@ -283,3 +283,19 @@ def test_abandoned_and_cancelled_groups_free_their_rows() -> None:
     core.step()
     core.cancel(group)
     assert len(done) == 1 and len(run(core, [make_request(prompt, 4, max_tokens=5)])) == 1
+
+
+def test_the_deterministic_mode_keeps_the_shape_of_a_group_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = make_core(make_model(), deterministic=True)
+    shapes = []
+    decode = core._model.decode
+
+    def spy(tokens: torch.Tensor, positions: torch.Tensor, parts: Any) -> torch.Tensor:
+        shapes.append((len(tokens), [(part.start, part.end, part.length) for part in parts]))
+        return decode(tokens, positions, parts)
+
+    monkeypatch.setattr(core._model, "decode", spy)
+    (prompt,) = random_prompts(30)
+    run(core, [make_request(prompt, 3, max_tokens=50, stop_token_ids=(5,), forced_lengths=(2, 20, 41))])
+    assert [rows for rows, _ in shapes] == [3] * 40
+    assert sorted({length for _, ((_, _, length),) in shapes}) == [32, 64, 96]
