@@ -39,8 +39,11 @@ class Budget:
 
     ready_s: float = 180.0
     """From start to `/readyz`."""
-    early_deaths: int = 3
-    """Deaths in a row before it was ever ready: then its settings are wrong, and trying goes nowhere."""
+    early_deaths: int = 4
+    """Deaths in a row before it was ever ready: then its settings are wrong, and trying goes nowhere. One more than
+    the replays after which a trainer names the batch that kills it."""
+    early_deaths_later: int = 20
+    """The same for a process that has been ready in this run: something else kills it."""
     restarts: int = 1000
     backoff_s: float = 0.1
     """Before the first restart; doubles with each one until it has been ready for a minute."""
@@ -125,7 +128,8 @@ class Keeper:
     def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
         if refused:
             raise RunFailedError(self._with_log(f"{self.plan.name} refused its settings or data"))
-        if early >= self._budget.early_deaths:
+        limit = self._budget.early_deaths_later if self.first_ready.is_set() else self._budget.early_deaths
+        if early >= limit:
             raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
         if self.restarts >= self._budget.restarts:
             raise RunFailedError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))

@@ -89,6 +89,8 @@ class RunState:
     async def report(self, request: orchestrator_pb2.ReportProgressRequest) -> None:
         """Takes a trainer's report in; raises FencedError for a lower incarnation."""
         self.fence(request.incarnation)
+        if self.phase is RunPhase.STARTING:
+            self.phase = RunPhase.RUNNING  # This process was restarted; the trainer lives on.
         self.take_fates(request.fates)
         self._set_version(request.version)
         self.trainer.waiting_for = request.waiting_for

@@ -15,7 +15,7 @@ from headrace.demo.models import Shape, character_tokenizer, write_model
 from wire.lifecycle import die_with_parent
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 150
+DEADLINE_S = 40
 
 RUN_TOML = """
 [run]
@@ -76,13 +76,14 @@ class TinyRun:
     def start(self, *arguments: str) -> None:
         """Starts `headrace train` in the background."""
         command = [sys.executable, "-P", "-m", "headrace", "train", str(self.folder / "run.toml"), "--json"]
-        self.process = subprocess.Popen(
-            [*command, "--run-dir", str(self.run_dir), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=(self.folder / "stderr.log").open("a"),
-            text=True,
-            preexec_fn=die_with_parent,
-        )
+        with (self.folder / "stderr.log").open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, "--run-dir", str(self.run_dir), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,
+            )
 
     def steps(self) -> int:
         """Steps in `metrics.jsonl` so far."""

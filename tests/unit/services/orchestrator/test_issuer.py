@@ -13,7 +13,7 @@ from services.orchestrator.issuer import Issuer
 from services.orchestrator.peers import Peers
 from services.orchestrator.prompt_stream import PromptStream
 from services.orchestrator.prompts import PromptRow
-from services.orchestrator.run_state import RunState
+from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import EvalTable, OrchestratorSettings
 from services.orchestrator.store import Store
 from tests import builders
@@ -123,6 +123,9 @@ async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_st
         await it.issuer.issue()
         it.build()
         assert it.state.issue_version == 1
+        assert it.state.phase is RunPhase.STARTING
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
+        assert it.state.phase is RunPhase.RUNNING
         fresh = (await it.issued())[3:]
         assert {message.body.min_version for message in fresh if isinstance(message.body, PromptGroup)} == {1}
 
