@@ -45,10 +45,16 @@ class GroupGenerator:
         self._hold_s = hold_s
         self.dial = WaitingDial(time.monotonic())
         self.in_flight = 0
+        self.held = 0
+        """Of those in flight: prompts that wait for newer weights."""
 
     def capacity(self, in_flight: int) -> int:
-        """How many more groups may be taken now; 0 while the gate is closed."""
-        return max(self._limit - in_flight, 0) if self._gate.is_open else 0
+        """How many more groups may be taken now; 0 while the gate is closed.
+
+        Held prompts take no place: behind them in the stream may lie the evaluation that the publication of those very
+        weights waits for.
+        """
+        return max(self._limit - (in_flight - self.held), 0) if self._gate.is_open else 0
 
     async def handle(self, message: Message) -> list[Put]:
         """Generates one group; raises HandBack when this replica cannot serve it now."""
@@ -75,10 +81,17 @@ class GroupGenerator:
         def ready() -> bool:
             return self._gate.is_open and self._gate.version.version >= min_version
 
+        if ready():
+            return
+        self._count(0, 1)
         try:
             await self._gate.wait_until(ready, self._hold_s, f"weights of version {min_version}")
         except WaitTimeoutError as error:
             raise HandBack(str(error), _AWAY_S) from error
+        finally:
+            self._count(0, -1)
+        if self.in_flight - self.held > self._limit:
+            raise HandBack("this replica has its share already")
 
     async def _generate(self, message: Message, prompt: PromptGroup) -> tuple[Completion, ...]:
         header, sampling = message.header, prompt.sampling
@@ -121,7 +134,8 @@ class GroupGenerator:
         )
         return RolloutGroup(prompt=prompt, rollouts=rollouts, replica_id=self._replica_id, seconds=seconds)
 
-    def _count(self, change: int) -> None:
+    def _count(self, change: int, held: int = 0) -> None:
         self.in_flight += change
-        self.dial.observe(self.in_flight > 0, time.monotonic())
+        self.held += held
+        self.dial.observe(self.in_flight > self.held, time.monotonic())
         metrics.IN_FLIGHT_GROUPS.set(self.in_flight)

@@ -144,7 +144,7 @@ class Heartbeat:
                 return self._gate.reason
             case ReplicaState.QUARANTINED:
                 return f"a new publication: {self._gate.reason}"
-            case ReplicaState.SERVING if self._generator.in_flight == 0:
-                return "prompts"
+            case ReplicaState.SERVING if self._generator.in_flight == self._generator.held:
+                return "newer weights" if self._generator.held else "prompts"
             case _:
                 return ""

@@ -416,6 +416,20 @@ async def test_a_prompt_ahead_of_the_weights_is_held_then_handed_back(tmp_path: 
         assert group.min_version == 1
 
 
+async def test_held_prompts_do_not_keep_those_behind_them_from_being_taken(tmp_path: Path) -> None:
+    async with replica(tmp_path, hold_s=3.0) as world:
+        await world.publish(0)
+        for index in range(20):
+            await world.issue(index, min_version=1)
+        await world.issue(20)
+        ((header, _),) = await world.rollouts(1)
+        assert header.group_index == 20
+        await world.publish(1)
+        groups = await world.rollouts(21)
+        assert len({header.group_index for header, _ in groups}) == 21
+        await until(lambda: world.pending == 0)
+
+
 async def test_a_prompt_that_can_never_be_generated_is_buried(tmp_path: Path) -> None:
     async with replica(tmp_path, context_length=32) as world:
         await world.publish(0)

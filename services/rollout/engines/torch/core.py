@@ -142,10 +142,12 @@ class EngineCore:
     def _admit(self) -> None:
         admitted = False
         while self.admitting and self._waiting and self._fits(self._waiting[0]):
-            if not admitted and not self._deterministic:
+            group = self._waiting.popleft()
+            if len(self._members) + group.size > self._model.cache.rows:
+                # The rows are there, but finished rollouts still lie between the live ones.
                 self._compact()
+            self._join(group)
             admitted = True
-            self._join(self._waiting.popleft())
         if admitted:
             self._kinds = _kinds(self._members)
 

@@ -120,7 +120,8 @@ def _lowest_kept(ranked: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> tu
     kept = torch.where(whole, top_k.clamp(max=count)[:, None], kept)
     lowest = ranked.gather(1, kept - 1)
     off = (top_k >= vocab) & (top_p >= 1)
-    unsure = ~off & ~within & (whole[:, 0] | (sums[:, -1] < wanted[:, 0])) & (count < vocab)
+    # A top_k beyond the likeliest ones at hand: the mass it stands for is not known here.
+    unsure = ~off & ~within & (count < vocab) & ((top_k < vocab) | (sums[:, -1] < wanted[:, 0]))
     return torch.where(off[:, None], 0.0, lowest), unsure
 
 

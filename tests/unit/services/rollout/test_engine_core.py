@@ -149,6 +149,19 @@ def test_more_groups_than_rows_all_end() -> None:
     assert [len(each[0].token_ids) for each in outcomes] == [5 + index % 7 for index in range(30)]
 
 
+def test_rollouts_that_end_with_their_first_token_make_room_at_once() -> None:
+    stops = tuple(range(0, 97, 2))
+    requests = [
+        make_request(prompt, 4, seed=index * 4, max_tokens=1 + index % 4, stop_token_ids=stops)
+        for index, prompt in enumerate(random_prompts(*[5] * 40))
+    ]
+    core = make_core(make_model(), rows=8)
+    together = run(core, requests)
+    for request, completions in zip(requests, together, strict=True):
+        (alone,) = run(core, [request])
+        assert [each.token_ids.tolist() for each in alone] == [each.token_ids.tolist() for each in completions]
+
+
 def halfway(in_flight: InFlight, *, deterministic: bool = False) -> tuple[Any, Any, list[list[int]], list[Outcome]]:
     """Two groups of 3 with 30 tokens each, whose weights change after 12 steps."""
     old, new = make_model(seed=0), make_model(seed=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.rollout.engines.torch.sampling import RowKinds, RowSampling, inverse_cdf, sample, truncation_mask, uniform
@@ -82,7 +82,7 @@ def allowed_by_definition(probabilities: np.ndarray, top_k: int, top_p: float) -
     return kept
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(
     vocab=st.integers(2, 700),
     top_k=st.integers(0, 700),
@@ -90,6 +90,7 @@ def allowed_by_definition(probabilities: np.ndarray, top_k: int, top_p: float) -
     spread=st.floats(0.1, 4),
     seed=st.integers(0, 1000),
 )
+@example(vocab=289, top_k=257, top_p=0.5, spread=1.0, seed=0)
 def test_top_k_and_top_p_allow_exactly_the_nucleus(
     vocab: int, top_k: int, top_p: float, spread: float, seed: int
 ) -> None:
