@@ -29,6 +29,8 @@ def child_environment(inherited: dict[str, str], *, threads: int) -> dict[str, s
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # A lost peer is reported by our own log, not by a C++ stack of forty lines.
+        "TORCH_CPP_LOG_LEVEL": inherited.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
     }
     root = Path(headrace.__file__).resolve().parents[1]
     if root.name not in ("site-packages", "dist-packages"):

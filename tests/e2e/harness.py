@@ -15,7 +15,7 @@ from headrace.demo.models import Shape, character_tokenizer, write_model
 from wire.lifecycle import die_with_parent
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 40
+DEADLINE_S = 90
 
 RUN_TOML = """
 [run]
@@ -135,6 +135,12 @@ class TinyRun:
         assert self.process.returncode == 0, out + self.logs()
         line: dict[str, Any] = json.loads(out.splitlines()[-1])
         return line
+
+    def close(self) -> None:
+        """Ends what is still running: the supervisor's death is that of all its children."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate(timeout=10)
 
     def check(self) -> dict[str, Any]:
         """`headrace check --json`, which must find nothing."""

@@ -2,7 +2,9 @@
 
 import random
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,22 @@ from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 STEPS = 8
+Start = Callable[..., TinyRun]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
+    """Starts runs and leaves none behind, whatever the test does."""
+    runs: list[TinyRun] = []
+
+    def begin(*arguments: str, **shape: Any) -> TinyRun:
+        runs.append(TinyRun(tmp_path / f"run-{len(runs)}", **{"steps": STEPS, **shape}))
+        runs[-1].start(*arguments)
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.close()
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +35,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Weights hash of a run that nobody disturbs."""
     run = TinyRun(tmp_path_factory.mktemp("undisturbed") / "a", steps=STEPS)
     run.start()
-    line = run.finish()
+    try:
+        line = run.finish()
+    finally:
+        run.close()
     assert line["steps"] == STEPS
     assert line["rollouts"] == STEPS * 16
     assert all(step["logprob_gap_max"] <= 1e-4 for step in run.metrics())
@@ -28,23 +49,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(verdict["weights_sha256"])
 
 
-def test_two_runs_with_one_seed_end_with_the_same_weights(tmp_path: Path, undisturbed: str) -> None:
-    run = TinyRun(tmp_path / "b", steps=STEPS)
-    run.start()
+def test_two_runs_with_one_seed_end_with_the_same_weights(start: Start, undisturbed: str) -> None:
+    run = start()
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed
 
 
-def test_another_seed_ends_elsewhere(tmp_path: Path, undisturbed: str) -> None:
-    run = TinyRun(tmp_path / "c", steps=STEPS)
-    run.start("--run.seed", "6")
+def test_another_seed_ends_elsewhere(start: Start, undisturbed: str) -> None:
+    run = start("--run.seed", "6")
     run.finish()
     assert run.check()["weights_sha256"] != undisturbed
 
 
-def test_sigkill_of_every_service_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
-    run = TinyRun(tmp_path / "killed", steps=STEPS)
-    run.start()
+def test_sigkill_of_every_service_changes_no_bit(start: Start, undisturbed: str) -> None:
+    run = start()
     for step, service in enumerate(("trainer", "rollout-0", "reward", "orchestrator", "broker", "rollout-1"), start=1):
         run.wait_for_step(step)
         run.kill(service)
@@ -53,18 +71,16 @@ def test_sigkill_of_every_service_changes_no_bit(tmp_path: Path, undisturbed: st
     assert run.check()["weights_sha256"] == undisturbed
 
 
-def test_a_wiped_broker_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
-    run = TinyRun(tmp_path / "wiped", steps=STEPS)
-    run.start()
+def test_a_wiped_broker_changes_no_bit(start: Start, undisturbed: str) -> None:
+    run = start()
     run.wait_for_step(3)
     run.kill_and_wipe_broker()
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed
 
 
-def test_stop_and_resume_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
-    run = TinyRun(tmp_path / "stopped", steps=STEPS)
-    run.start()
+def test_stop_and_resume_changes_no_bit(start: Start, undisturbed: str) -> None:
+    run = start()
     run.wait_for_step(4)
     assert run.stop() != 0
     assert run.check()["steps"] < STEPS
@@ -73,9 +89,8 @@ def test_stop_and_resume_changes_no_bit(tmp_path: Path, undisturbed: str) -> Non
     assert run.check()["weights_sha256"] == undisturbed
 
 
-def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path / "stale", steps=20, staleness=2, deterministic=False)
-    run.start()
+def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(start: Start) -> None:
+    run = start(steps=20, staleness=2, deterministic=False)
     run.wait_for_step(1)
     draw = random.Random(0)
     while run.steps() < 14:
