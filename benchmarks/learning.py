@@ -2,9 +2,8 @@
 
     python -m benchmarks.learning --json
 
-For each seed the demo runs as a user runs it. Then the same supervised model is trained again on the same prompts, their
-answers permuted: as many rewards fall, but they say nothing about the sums. Held-out accuracy is always against the true
-answers.
+For each seed the demo runs as a user runs it. Then the same supervised model is trained again on the same prompts with
+their answers permuted, so that a reward says nothing about the sum. Held-out accuracy is always against true answers.
 """
 
 import argparse

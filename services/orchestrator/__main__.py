@@ -1,10 +1,9 @@
 """Starts the orchestrator: `python -P -m services.orchestrator --config RUN/config/orchestrator.json`."""
 
 import asyncio
-import sys
 
 from services.orchestrator.settings import OrchestratorSettings
-from wire.entry import run_service
+from wire.entry import end_process, run_service
 
 
 def main(settings: OrchestratorSettings) -> int:
@@ -15,4 +14,4 @@ def main(settings: OrchestratorSettings) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_service("orchestrator", OrchestratorSettings, main))
+    end_process(run_service("orchestrator", OrchestratorSettings, main))

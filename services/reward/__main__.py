@@ -1,10 +1,9 @@
 """Starts the reward service: `python -P -m services.reward --config RUN/config/reward.json`."""
 
 import asyncio
-import sys
 
 from services.reward.settings import RewardSettings
-from wire.entry import run_service
+from wire.entry import end_process, run_service
 
 
 def main(settings: RewardSettings) -> int:
@@ -15,4 +14,4 @@ def main(settings: RewardSettings) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_service("reward", RewardSettings, main))
+    end_process(run_service("reward", RewardSettings, main))

@@ -1,10 +1,9 @@
 """Starts one replica: `python -P -m services.rollout --config RUN/config/rollout-0.json`."""
 
 import asyncio
-import sys
 
 from services.rollout.settings import RolloutSettings
-from wire.entry import run_service
+from wire.entry import end_process, run_service
 
 
 def main(settings: RolloutSettings) -> int:
@@ -15,4 +14,4 @@ def main(settings: RolloutSettings) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_service("rollout", RolloutSettings, main))
+    end_process(run_service("rollout", RolloutSettings, main))

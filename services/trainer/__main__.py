@@ -1,10 +1,9 @@
 """Starts the trainer: `python -P -m services.trainer [--stage sft] --config RUN/config/trainer.json`."""
 
 import argparse
-import sys
 
 from services.trainer.settings import SftSettings, TrainerSettings
-from wire.entry import run_service
+from wire.entry import end_process, run_service
 
 
 def run_rl(settings: TrainerSettings) -> int:
@@ -36,4 +35,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())
