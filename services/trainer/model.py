@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from services.trainer.algorithms.products import speed_up
 from wire.errors import ConfigError
 
 _LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
@@ -69,6 +70,7 @@ def load_policy(
     model.train(trainable)
     if gradient_checkpointing and trainable:
         model.gradient_checkpointing_enable()
+    speed_up(model)
     return Policy(model, forward_dtype=forward_dtype)
 
 

@@ -11,6 +11,8 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
+from services.trainer.algorithms.products import product
+
 
 class TokenScores(NamedTuple):
     """What the policy says about each sampled token, in nats, at the sampling temperature."""
@@ -88,14 +90,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
             to_logits /= temperature[part, None]
             to_product = to_logits.to(hidden.dtype)
             if to_hidden is not None:
-                to_hidden[part] = to_product @ weight
+                to_hidden[part] = product(to_product, weight.T)
             if to_head is not None:
-                to_head += (to_product.T @ hidden[part]).to(to_head.dtype)
+                to_head += product(to_product.T, hidden[part].T).to(to_head.dtype)
         return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: Tensor) -> Tensor:
-    return (hidden @ weight.T).to(_wide(hidden)) / temperature[:, None]
+    return product(hidden, weight).to(_wide(hidden)) / temperature[:, None]
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
