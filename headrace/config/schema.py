@@ -1,11 +1,11 @@
 """The whole `run.toml`: every service's tables side by side."""
 
 from pydantic import Field
-from services.rollout.settings import RolloutTable
 
 from headrace.data.settings import DataTable
 from services.orchestrator.settings import EvalTable, OrchestratorTable
 from services.reward.settings import RewardTable
+from services.rollout.settings import RolloutTable
 from services.trainer.settings import AlgorithmTable, SftTable, TrainerTable
 from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table
 

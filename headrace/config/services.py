@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.rollout.settings import RolloutSettings
-
 from headrace.config.schema import Ports, RunFile
 from services.orchestrator.settings import OrchestratorSettings
 from services.reward.settings import RewardSettings
+from services.rollout.settings import RolloutSettings
 from services.trainer.settings import TrainerSettings
 from wire.settings import ServiceSettings
 
