@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.results import StepTail, evals_of
+from headrace.supervisor.keeper import KeeperState
 from headrace.supervisor.supervisor import View
 
 
@@ -126,7 +127,9 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
         table.add_column(title, no_wrap=title != "doing")
     by_id = {str(one.get("id")): one for one in replicas}
     for name, process in view.services.items():
-        if name == "trainer":
+        if process == KeeperState.ENDED:
+            row = ("", "", "")
+        elif name == "trainer":
             row = (str(trainer.get("state", "")), str(view.status.get("version", "")), _waiting(trainer))
         elif name.startswith("rollout"):
             one = by_id.get(name) or by_id.get(name.removeprefix("rollout-")) or {}
