@@ -122,7 +122,7 @@ def test_a_trainer_that_exits_with_zero_before_the_end_is_started_again(tmp_path
 
 def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=("--die-at-start", "1"))
-    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
+    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=Budget(early_deaths=3), patience=QUICK))
     assert outcome.state == "failed"
     assert "reward exited with status 1 3 times before it was ready" in outcome.reason
     assert "reward.log" in outcome.reason and "refused: the setting is wrong" in outcome.reason
