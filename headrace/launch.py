@@ -1,6 +1,7 @@
 """From a resolved config to a run directory and the plans of its processes; checked first, written then."""
 
 import asyncio
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +24,7 @@ from headrace.supervisor.process import ProcessPlan
 from wire.errors import ConfigError, DataError
 
 _PREPARE_TIMEOUT_S = 3600.0
+_CHECK_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
         plans = _write_configs(config, place, env)
+        _check_reward(resolved, run_dir, env)
     except BaseException:
         lock.release()
         folders.drop_stage(run_dir)
@@ -122,6 +125,24 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
     return out.strip().splitlines()[-1]
+
+
+def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+    """Asks the reward service whether it can load its scorers: a user's own module runs only there."""
+    argv = python("services.reward", "--check", "--config", str(run_dir / "config" / "reward.json"))
+    try:
+        run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+
+
+def _told(log: str) -> str:
+    """The message of a service that refused its settings, out of its log."""
+    try:
+        line: dict[str, str] = json.loads(log.splitlines()[-1])
+        return line.get("error", log)
+    except (json.JSONDecodeError, IndexError):
+        return log
 
 
 def _write_configs(config: RunFile, place: Place, env: dict[str, str]) -> tuple[ProcessPlan, ...]:

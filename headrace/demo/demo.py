@@ -14,8 +14,6 @@ from services.trainer.settings import SftSettings, SftTable
 from wire.settings import ModelTable
 
 HELD_OUT = 256
-_SEED = 2
-"""Of model, exercises and supervised stage: every demo begins where this one does, `run.seed` is RL's alone."""
 _SFT_TIMEOUT_S = 600.0
 
 RUN_TOML = """\
@@ -35,6 +33,10 @@ eval_path = "held_out.jsonl"
 [batch]
 groups = 128
 group_size = 4
+
+[algorithm]
+clip_high = 0.28
+aggregation = "token-mean"
 
 [rollout]
 replicas = 2
@@ -59,7 +61,8 @@ every = 25
 data = "sft.parquet"
 output = "model"
 # Stopped while the loss still falls: the model gets some sums right, and RL has something to build on.
-steps = 145
+steps = 400
+target_loss = 0.42
 batch_size = 256
 learning_rate = 2e-3
 warmup_steps = 20
@@ -82,7 +85,7 @@ def prepare_demo(
         config = folder / "run.toml"
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
-        _make_things(folder, seed=_SEED)
+        _make_things(folder, seed=resolved.config.run.seed)
         say(f"{HELD_OUT} held-out and {8100 - HELD_OUT} training sums, a model of 0.6 M parameters: {folder}")
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
@@ -120,7 +123,7 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str])
     """Runs `services.trainer --stage sft` to its end. Raises ChildFailedError naming its log."""
     config = resolved.config
     settings = SftSettings(
-        run=config.run.model_copy(update={"seed": _SEED}),
+        run=config.run,
         model=ModelTable(path=folder / "base", dtype="float32"),
         sft=SftTable.model_validate(config.sft.model_dump()),
         run_dir=folder,

@@ -19,13 +19,18 @@ from wire.telemetry import get_logger
 log = get_logger("reward")
 
 
+def load_rubric(settings: RewardSettings) -> Rubric:
+    """The scorers of the config; the user's folder comes last on the import path."""
+    if settings.reward.path is not None:
+        sys.path.append(str(settings.reward.path))
+    return Rubric(settings.reward.scorers)
+
+
 async def serve(settings: RewardSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    if settings.reward.path is not None:
-        sys.path.append(str(settings.reward.path))
-    scorer = GroupScorer(Rubric(settings.reward.scorers), settings.reward.timeout_s)
+    scorer = GroupScorer(load_rubric(settings), settings.reward.timeout_s)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     worker = Worker(

@@ -17,14 +17,14 @@ class AlgorithmTable(Table):
     """Of the registry in `services.trainer.algorithms.registry`."""
     clip_low: float = Field(0.2, gt=0, lt=1)
     """The ratio's floor is `1 - clip_low`."""
-    clip_high: float = Field(0.28, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; above `clip_low` it keeps exploration alive (DAPO)."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio's ceiling is `1 + clip_high`; above `clip_low` (DAPO: 0.28) it keeps exploration alive."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL to the frozen reference (the model the run began with) in the loss; 0 loads no reference."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     aggregation: Literal[
         "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
-    ] = "token-mean"
+    ] = "seq-mean-token-mean"
     """From per-token losses to one number; counts are those of the whole optimizer step."""
     norm_length: int = Field(0, ge=0)
     """Divisor of `seq-mean-token-sum-norm`; 0 = the sampling's max_tokens."""
@@ -94,6 +94,9 @@ class SftTable(Table):
     output: Path = Path("sft-model")
     """A Hugging Face folder is written here."""
     steps: int = Field(100, ge=1)
+    """At most so many optimizer steps."""
+    target_loss: float = Field(0.0, ge=0)
+    """Stop when the loss, averaged over some steps, is at most this; 0 = train all steps."""
     batch_size: int = Field(64, ge=1)
     """Examples an optimizer step; the data is shuffled anew each epoch."""
     learning_rate: float = Field(1e-4, gt=0)

@@ -150,3 +150,17 @@ def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
     assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
     told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
     assert "run.seed was 0" in told and "is now 1" in told
+
+
+@pytest.mark.parametrize(
+    ("scorer", "words"),
+    [
+        ('name = "exact_mach"', "did you mean 'exact_match'"),
+        ('name = "no_such_module:f"', "put the module's folder into reward.path"),
+        ('name = "format"', "missing a required argument: 'pattern'"),
+    ],
+)
+def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) -> None:
+    (place / "run.toml").write_text(f"{GOOD}\n[[reward.scorers]]\n{scorer}\n")
+    message = refused(place, "train", "run.toml", "--run-dir", "run")
+    assert words in message and "[reward] scorers" in message

@@ -24,13 +24,15 @@ from wire.errors import DataError
 from wire.telemetry import get_logger
 
 _LOG_EVERY = 20
+_SMOOTH = 8
+"""Steps over which the loss is averaged before it is held against `sft.target_loss`."""
 log = get_logger("trainer.sft")
 
 
 def train_supervised(settings: SftSettings) -> list[float]:
-    """Trains `sft.steps` optimizer steps, writes `sft.output` and returns the losses. A function of data and seed.
+    """Trains `sft.steps` steps, or to `sft.target_loss`; writes `sft.output` and returns the losses.
 
-    Raises DataError for bad data, ConfigError for a bad model folder.
+    A function of data and seed. Raises DataError for bad data, ConfigError for a bad model folder.
     """
     table = settings.sft
     torch.set_num_threads(settings.run.threads)
@@ -45,8 +47,11 @@ def train_supervised(settings: SftSettings) -> list[float]:
     for step in range(1, table.steps + 1):
         rows = [examples[next(order)] for _ in range(min(table.batch_size, len(examples)))]
         losses.append(supervised_step(backend, rows, table, step))
-        if step % _LOG_EVERY == 0 or step == table.steps:
+        reached = table.target_loss > 0 and float(np.mean(losses[-_SMOOTH:])) <= table.target_loss
+        if step % _LOG_EVERY == 0 or step == table.steps or reached:
             log.info("sft_step", step=step, loss=losses[-1], seconds=round(time.monotonic() - begin, 3))
+        if reached:
+            break
     digest = export_model(policy, settings.model.path, table.output, dtype=dtype)
     (table.output / "sft.json").write_text(json.dumps({"losses": losses, "weights_sha256": digest}))
     log.info("sft_done", path=str(table.output), weights_sha256=digest)

@@ -38,6 +38,12 @@ def test_it_lowers_the_loss_and_writes_a_model_that_loads(tmp_path):
     assert json.loads((chosen.sft.output / "sft.json").read_text())["losses"] == losses
 
 
+def test_it_stops_where_the_loss_is_low_enough(tmp_path):
+    all_steps = train_supervised(settings(tmp_path, steps=25))
+    target = sum(all_steps[8:16]) / 8
+    assert train_supervised(settings(tmp_path, steps=25, target_loss=target)) == all_steps[:16]
+
+
 def test_the_loss_is_that_of_completions_only(tmp_path):
     chosen = settings(tmp_path, steps=1, batch_size=12)
     (loss,) = train_supervised(chosen)
