@@ -51,6 +51,11 @@ def child_traceparent(parent: str) -> str:
     return f"00-{match.group(1)}-{secrets.token_hex(8)}-01" if match else new_traceparent()
 
 
+def bind_trace(group_id: str, traceparent: str) -> None:
+    """From here on every log line of this task names the group and its trace."""
+    structlog.contextvars.bind_contextvars(group_id=group_id, trace_id=trace_id(traceparent))
+
+
 def trace_id(traceparent: str) -> str:
     """The 32 hex digits that all spans of a trace share; empty for no trace."""
     match = _TRACEPARENT.fullmatch(traceparent)

@@ -87,8 +87,11 @@ class Store:
     def gaps(self) -> list[int]:
         """Indices below `next_index` that the table does not know: it was lost and rebuilt from fates."""
         top = self.next_index()
-        known = {index for (index,) in self._db.execute("SELECT group_index FROM groups")}
-        return [index for index in range(top) if index not in known] if len(known) < top else []
+        (known,) = self._db.execute("SELECT COUNT(*) FROM groups").fetchone()
+        if known == top:
+            return []
+        there = {index for (index,) in self._db.execute("SELECT group_index FROM groups")}
+        return [index for index in range(top) if index not in there]
 
     def counts(self) -> dict[str, int]:
         """Number of groups by fate: `trained`, `open`, or the drop reason."""

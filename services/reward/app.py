@@ -1,6 +1,7 @@
 """Wires the reward service up."""
 
 import asyncio
+import secrets
 import sys
 
 from services.reward import metrics
@@ -8,6 +9,7 @@ from services.reward.rubric import Rubric
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from services.reward.settings import RewardSettings
 from wire.contracts import DropReason
+from wire.events import EventLog
 from wire.http import admin_app, serve_http
 from wire.lifecycle import Shutdown
 from wire.rpc import serve as serve_rpc
@@ -30,7 +32,8 @@ async def serve(settings: RewardSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    scorer = GroupScorer(load_rubric(settings), settings.reward.timeout_s)
+    events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4))
+    scorer = GroupScorer(load_rubric(settings), settings.reward.timeout_s, events)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     worker = Worker(
@@ -54,4 +57,5 @@ async def serve(settings: RewardSettings) -> int:
         await rpc.stop()
         await http.stop()
         await broker.close()
+        events.close()
     return 0

@@ -11,8 +11,10 @@ from services.reward.rubric import Rubric
 from wire.contracts import Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
 from wire.contracts.codec import group_from_pb, score_to_pb
 from wire.errors import ContractError
+from wire.events import EventLog
 from wire.lifecycle import wait_for
 from wire.streams import Put, StreamName
+from wire.telemetry import trace_id
 from wire.v1 import reward_pb2 as pb
 from wire.v1 import reward_pb2_grpc
 
@@ -22,8 +24,9 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RewardService"].full_name
 class GroupScorer:
     """Runs the rubric off the event loop, with a deadline."""
 
-    def __init__(self, rubric: Rubric, timeout_s: float) -> None:
+    def __init__(self, rubric: Rubric, timeout_s: float, events: EventLog | None = None) -> None:
         self.rubric = rubric
+        self._events = events
         self._timeout_s = timeout_s
 
     async def score(self, group: RolloutGroup) -> tuple[Score, ...]:
@@ -42,6 +45,10 @@ class GroupScorer:
             raise ContractError("wrong_body", f"{message.header.group_id}: the rollouts stream carries rollout groups")
         scores = await self.score(message.body)
         body = ScoredGroup(group=message.body, scores=scores, scorer_version=self.rubric.version)
+        if self._events is not None:
+            header = message.header
+            trace = trace_id(header.traceparent)
+            self._events.append("group_scored", group_id=header.group_id, attempt=header.attempt, trace=trace)
         end = StreamName.SCORED if message.header.purpose is Purpose.TRAIN else StreamName.EVALUATED
         return [Put(stream=end, data=encode(Message(header=message.header, body=body)))]
 

@@ -13,6 +13,7 @@ from wire.errors import ContractError, WaitTimeoutError
 from wire.events import EventLog
 from wire.streams import Put, StreamName
 from wire.streams.worker import HandBack
+from wire.telemetry import trace_id
 
 _AWAY_S = 0.2
 """Pause before the next read after a prompt was handed back, so that another replica gets it."""
@@ -71,9 +72,11 @@ class GroupGenerator:
         finally:
             self._count(-1)
         group = self._group(message, prompt, completions, seconds)
-        self._events.append("group_generated", group_id=message.header.group_id, attempt=message.header.attempt)
+        header = message.header
+        trace = trace_id(header.traceparent)
+        self._events.append("group_generated", group_id=header.group_id, attempt=header.attempt, trace=trace)
         metrics.GROUP_SECONDS.observe(seconds)
-        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=message.header, body=group)))]
+        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=header, body=group)))]
 
     async def _hold(self, min_version: int) -> None:
         """Waits a while for the weights the prompt asks for: most likely they are on their way."""

@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from services.trainer.ledger import ReadyGroup
+from wire.contracts import decode_header
+from wire.telemetry import trace_id
 
 _SCHEMA = pa.schema(
     [
@@ -28,6 +30,7 @@ _SCHEMA = pa.schema(
         ("tokens", pa.int32()),
         ("replica_id", pa.string()),
         ("spans", pa.string()),
+        ("trace_id", pa.string()),
     ]
 )
 
@@ -38,6 +41,7 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
     values = iter(advantages)
     for group in batch:
         scored = group.scored
+        trace = trace_id(decode_header(group.data).traceparent)
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
             versions = [span.version.version for span in rollout.spans]
@@ -61,6 +65,7 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
                     "spans": json.dumps(
                         [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
                     ),
+                    "trace_id": trace,
                 }
             )
     folder.mkdir(parents=True, exist_ok=True)

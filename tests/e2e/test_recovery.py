@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e.harness import TinyRun
+from wire.events import read_events
+from wire.telemetry import trace_id
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 STEPS = 8
@@ -31,8 +34,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Weights hash of a run that nobody disturbs."""
+def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """A run that nobody disturbs, at its end."""
     run = TinyRun(tmp_path_factory.mktemp("undisturbed") / "a", steps=STEPS)
     run.start()
     try:
@@ -41,12 +44,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
         run.close()
     assert line["steps"] == STEPS
     assert line["rollouts"] == STEPS * 16
-    assert all(step["logprob_gap_max"] <= 1e-4 for step in run.metrics())
-    assert all(step["logprob_gap_tokens"] > 0 for step in run.metrics())
-    assert all(step["staleness_max"] == 0 for step in run.metrics())
-    verdict = run.check()
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(undisturbed_run: TinyRun) -> str:
+    """Its weights hash."""
+    return str(undisturbed_run.check()["weights_sha256"])
+
+
+def test_on_policy_trainer_and_engine_agree_and_every_group_is_trained(undisturbed_run: TinyRun) -> None:
+    steps = undisturbed_run.metrics()
+    assert all(step["logprob_gap_max"] <= 1e-4 for step in steps)
+    assert all(step["logprob_gap_tokens"] == step["completion_tokens"] for step in steps)
+    assert all(step["staleness_max"] == 0 for step in steps)
+    verdict = undisturbed_run.check()
     assert verdict["groups"] == {"issued": STEPS * 4, "trained": STEPS * 4, "dropped": {}, "open": 0}
-    return str(verdict["weights_sha256"])
+    assert verdict["unproven_steps"] == 0
 
 
 def test_two_runs_with_one_seed_end_with_the_same_weights(start: Start, undisturbed: str) -> None:
@@ -106,3 +120,17 @@ def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(sta
     assert groups["trained"] == 20 * 4
     assert groups["issued"] == groups["trained"] + sum(groups["dropped"].values()) + groups["open"]
     assert max(step["staleness_max"] for step in run.metrics()) <= 2
+
+
+def test_one_trace_follows_a_group_through_all_services(undisturbed_run: TinyRun) -> None:
+    events = list(read_events(undisturbed_run.run_dir))
+    issued = {e["group_id"]: trace_id(e["trace"]) for e in events if e["event"] == "issued"}
+    generated = {e["group_id"]: e["trace"] for e in events if e["event"] == "group_generated" and "/g" in e["group_id"]}
+    scored = {e["group_id"]: e["trace"] for e in events if e["event"] == "group_scored" and "/g" in e["group_id"]}
+    trained = {
+        row["group_id"]: row["trace_id"]
+        for path in (undisturbed_run.run_dir / "rollouts").glob("*.parquet")
+        for row in pq.read_table(path, columns=["group_id", "trace_id"]).to_pylist()
+    }
+    assert len(issued) == len(set(issued.values())) == STEPS * 4
+    assert issued == generated == scored == trained

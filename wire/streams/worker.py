@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
 from wire.errors import ContractError, TransientError
 from wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
-from wire.telemetry import get_logger
+from wire.telemetry import bind_trace, get_logger
 
 MAX_FAILURES = 3
 MAX_DELIVERIES = 20
@@ -141,7 +141,9 @@ class Worker:
             await self._bury(entry, DropReason.CRASH_LOOP, f"delivered {entry.deliveries} times")
             return
         try:
-            puts = await self._handle(decode(entry.data))
+            message = decode(entry.data)
+            bind_trace(message.header.group_id, message.header.traceparent)
+            puts = await self._handle(message)
         except HandBack as wish:
             self._at_work.discard(entry.id)
             await self._consumer.release([entry])
