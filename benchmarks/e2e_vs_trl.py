@@ -48,6 +48,7 @@ aggregation = "seq-mean-token-mean"
 replicas = 1
 [rollout.sampling]
 max_tokens = {max_tokens}
+forced_lengths_column = "forced_lengths"
 [reward]
 path = "{root}"
 [[reward.scorers]]

@@ -72,6 +72,14 @@ def check_input(resolved: Resolved, *, fresh: bool) -> None:
         check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    if config.batch.group_size < 2:
+        raise ConfigError(f"{resolved.place('batch', 'group_size')}: a group of one has no advantage; use 2 or more")
+    components = [scorer.component for scorer in config.reward.scorers]
+    if config.eval.component and config.eval.component not in components:
+        raise ConfigError(
+            f"{resolved.place('eval', 'component')}: no scorer {config.eval.component!r}; "
+            f"there are {', '.join(components)}"
+        )
     for key in ("path", "eval_path"):
         path = getattr(config.data, key)
         if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():

@@ -33,7 +33,7 @@ def check_model(path: Path, *, engine: str) -> ModelFacts:
     if engine == "torch" and family not in FAMILIES:
         raise ConfigError(
             f"{path / 'config.json'}: model_type {family!r} is not supported by the torch engine "
-            f"({', '.join(FAMILIES)}); choose another rollout.engine"
+            f"({', '.join(FAMILIES)}); choose a model of one of these"
         )
     text = config.get("text_config", config)
     context, vocabulary = text.get("max_position_embeddings"), text.get("vocab_size")

@@ -91,6 +91,8 @@ def eval_line(row: dict[str, Any]) -> str:
     """One evaluation in words and numbers."""
     missing = f", {row['missing']} missing" if row.get("missing") else ""
     prompts = f"{row.get('prompts', 0)} prompts{missing}"
+    if row["accuracy"] is None:
+        return f"no held-out prompt came back at version {row['version']} ({prompts})"
     return f"held-out accuracy {row['accuracy']:.1%} at version {row['version']} ({prompts})"
 
 

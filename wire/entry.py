@@ -16,6 +16,11 @@ from wire.telemetry import configure_logging, get_logger
 
 S = TypeVar("S", bound=ServiceSettings)
 
+REFUSED = 2
+"""Exit code: settings or data are wrong."""
+GIVEN_UP = 3
+"""Exit code: a deadline has passed, or what is on disk cannot be gone on from; the log's last line says why."""
+
 
 def read_settings(kind: type[S], path: Path | None = None) -> S:
     """Reads the JSON file behind `--config` (or `path`); raises ConfigError naming file and key."""
@@ -42,7 +47,7 @@ def end_process(code: int) -> NoReturn:
 
 
 def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
-    """Reads the settings and runs `main`; returns the exit code: 0, 1 for an error, 2 for wrong settings or data."""
+    """Reads the settings and runs `main`; returns the exit code: 0, or what `REFUSED` and `GIVEN_UP` say, or 1."""
     configure_logging(name, "")
     log = get_logger(name)
     try:
@@ -51,11 +56,10 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         return main(settings)
     except (ConfigError, ValueError) as error:
         log.error("refused", error=str(error))
-        sys.stderr.flush()
-        return 2
+        return REFUSED
     except HeadraceError as error:
         log.error("stopped", error=f"{type(error).__name__}: {error}")
-        return 1
+        return GIVEN_UP if error.final else 1
     except Exception:
         log.exception("crashed")
         return 1

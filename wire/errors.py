@@ -8,6 +8,9 @@ something that a later try may cure, `FencedError` the end of a zombie. `assert`
 class HeadraceError(Exception):
     """Root of all errors of this project."""
 
+    final = False
+    """The process that dies of it would die of it again: whoever supervises it must not start it anew."""
+
 
 class ConfigError(HeadraceError, ValueError):
     """A setting is wrong. The message names file, key and the way out."""
@@ -38,6 +41,8 @@ class TransientError(HeadraceError, ConnectionError):
 
 class WaitTimeoutError(HeadraceError, TimeoutError):
     """A named wait passed its deadline."""
+
+    final = True
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(f"waited {seconds:.1f} s for {what}")

@@ -29,7 +29,7 @@ class RunTable(Table):
     """The run ends after this many optimizer steps in total (also after `--resume`)."""
     max_staleness: int = Field(1, ge=0)
     """No trained token may be older than this many policy versions; 0 = strictly on-policy."""
-    device: str = "cpu"
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """`cpu`, `cuda` or `cuda:N`, of trainer and torch engine."""
     threads: int = Field(1, ge=1)
     """torch threads of each service."""
@@ -52,12 +52,15 @@ class SamplingTable(Table):
     """`[rollout.sampling]`: how training rollouts are sampled."""
 
     temperature: float = Field(1.0, gt=0)
+    """Divides the logits; logprobs are taken at this temperature by engine and trainer alike."""
     top_k: int = Field(0, ge=0)
     """0 = off."""
     top_p: float = Field(1.0, gt=0, le=1)
     """1 = off."""
     max_tokens: int = Field(128, ge=1)
     """Longest completion; longer ones end with finish reason `length`."""
+    forced_lengths_column: str = ""
+    """For benchmarks: a data column with one completion length a rollout, forced on the sampling."""
 
 
 class BrokerTable(Table):

@@ -45,12 +45,6 @@ def new_traceparent() -> str:
     return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
-def child_traceparent(parent: str) -> str:
-    """The same trace, a new span; begins a trace if `parent` is none."""
-    match = _TRACEPARENT.fullmatch(parent)
-    return f"00-{match.group(1)}-{secrets.token_hex(8)}-01" if match else new_traceparent()
-
-
 def bind_trace(group_id: str, traceparent: str) -> None:
     """From here on every log line of this task names the group and its trace."""
     structlog.contextvars.bind_contextvars(group_id=group_id, trace_id=trace_id(traceparent))

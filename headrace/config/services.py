@@ -10,8 +10,10 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.reward.settings import RewardSettings
 from services.rollout.settings import RolloutSettings
 from services.trainer.settings import TrainerSettings
+from wire.errors import ConfigError
 from wire.settings import ServiceSettings
 
+_LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "orchestrator": OrchestratorSettings,
     "reward": RewardSettings,
@@ -61,6 +63,12 @@ def wanted_ports(config: RunFile, seat: Seat) -> Ports:
     """The ports that the config fixes for the seat; 0 where it does not."""
     section: Ports = getattr(config, seat.service)
     step = int(seat.instance)
+    for name in Ports.model_fields:
+        if getattr(section, name) + step > _LAST_PORT:
+            raise ConfigError(
+                f"[{seat.service}] {name}: {seat.name} would get port {getattr(section, name) + step}, "
+                f"the last one is {_LAST_PORT}; choose a lower one"
+            )
     return Ports(
         grpc_port=section.grpc_port + step if section.grpc_port else 0,
         http_port=section.http_port + step if section.http_port else 0,

@@ -27,6 +27,11 @@ def main() -> int:
         facts = check_model(config.model.path, engine=config.rollout.engine)
         context = min(config.rollout.context_length or facts.context_length, facts.context_length)
         room = context - config.rollout.sampling.max_tokens
+        if room < 1:
+            raise ConfigError(
+                f"[rollout.sampling] max_tokens: {config.rollout.sampling.max_tokens} leave no room for a prompt in a "
+                f"context of {context} tokens"
+            )
         longest = min(config.data.max_prompt_tokens or room, room)
         limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
         found = prepare(config.data, config.model.path, limits, options.out)

@@ -8,16 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from headrace.supervisor.process import Child, ProcessPlan, log_tail
+from wire.entry import GIVEN_UP, REFUSED
 from wire.errors import HeadraceError, WaitTimeoutError
 
 Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
 IsOver = Callable[[], Awaitable[bool]]
 """Whether an exit with status 0 is the end, and not a death."""
-
-
-REFUSED = 2
-"""Exit status of a service for wrong settings or data: starting it again changes nothing."""
 
 
 class RunFailedError(HeadraceError):
@@ -87,6 +84,8 @@ class Keeper:
             early = 0 if was_ready else early + 1
             backoff = self._budget.backoff_s if calm else backoff
             how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+            if code == GIVEN_UP:
+                raise RunFailedError(self._with_log(f"{self.plan.name} has given up"))
             self._check_budget(early, how, refused=code == REFUSED and not was_ready)
             self.restarts += 1
             self._notice(f"{self.plan.name} {how}; it is started again ({self.restarts})")

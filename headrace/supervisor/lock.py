@@ -13,9 +13,12 @@ class RunLock:
 
     def __init__(self, run_dir: Path) -> None:
         folder = run_dir / "run"
-        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "supervisor.json"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another --run-dir") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

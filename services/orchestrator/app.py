@@ -38,7 +38,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     await broker.check(settings.broker.connect_timeout_s)
     store = Store(settings.run_dir / "state.sqlite")
     events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
-    state = RunState(store, max_steps=settings.run.max_steps)
+    state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
     peers = Peers()
     prompts = PromptStream(broker, store)

@@ -147,7 +147,8 @@ class Evaluation:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
-        metrics.EVAL_ACCURACY.set(result.accuracy)
+        if result.accuracy is not None:
+            metrics.EVAL_ACCURACY.set(result.accuracy)
         log.info("evaluated", **asdict(result))
 
 

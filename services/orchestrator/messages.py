@@ -12,7 +12,7 @@ def training_prompt(
     """A training group: `batch.group_size` rollouts of one prompt."""
     run = settings.run
     sampling = settings.sampling
-    lengths = row.columns.get("forced_lengths", ())
+    lengths = row.columns[sampling.forced_lengths_column] if sampling.forced_lengths_column else ()
     return Message(
         header=Header(
             run_id=run.id,

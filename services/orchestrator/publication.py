@@ -1,7 +1,7 @@
 """The publication coordinator: prepare, transfer, verify, commit; each phase with a deadline, a metric and a name.
 
 One publication runs at a time. Whoever misses a phase is left out and gets the version again, alone, from the joiners'
-loop; the others go on. See the design, section 6.
+loop; the others go on. See docs/architecture.md.
 """
 
 import asyncio

@@ -7,12 +7,16 @@ from typing import Any
 
 from services.orchestrator import metrics
 from services.orchestrator.store import Store
-from wire.contracts import PolicyVersion
+from wire.contracts import DropReason
 from wire.errors import FencedError
 from wire.telemetry import get_logger
 from wire.v1 import common_pb2, orchestrator_pb2
 
 log = get_logger("orchestrator.run")
+
+
+_FAILURES = frozenset({DropReason.SCORER_FAILED, DropReason.ROLLOUT_FAILED, DropReason.POISON, DropReason.CRASH_LOOP})
+"""Reasons that are nobody's choice; `stale` is one, and ends no run."""
 
 
 class RunPhase(StrEnum):
@@ -39,8 +43,10 @@ class TrainerView:
 class RunState:
     """Fences zombies, takes fates in, and wakes whoever waits for a change (`changed`)."""
 
-    def __init__(self, store: Store, *, max_steps: int) -> None:
+    def __init__(self, store: Store, *, max_steps: int, failures_in_row: int = 64) -> None:
         self._store = store
+        self._failures_limit = failures_in_row
+        self._failures = 0
         self.max_steps = max_steps
         self.phase = RunPhase.STARTING
         self.reason = ""
@@ -57,11 +63,6 @@ class RunState:
     def _stored_publication(self) -> orchestrator_pb2.PublishRequest | None:
         data = self._store.get("publication")
         return orchestrator_pb2.PublishRequest.FromString(data) if data else None
-
-    @property
-    def policy_version(self) -> PolicyVersion:
-        """Version of the trainer's weights on the wire."""
-        return PolicyVersion(incarnation=self.incarnation, version=self.version)
 
     @property
     def issue_version(self) -> int:
@@ -82,7 +83,8 @@ class RunState:
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)
         self._set_version(request.version)
         self.take_fates(request.fates)
-        self.phase = RunPhase.RUNNING
+        if self.phase is RunPhase.STARTING:
+            self.phase = RunPhase.RUNNING
         await self.notify()
         return self.incarnation
 
@@ -109,7 +111,20 @@ class RunState:
         rows = [(fate.group_index, fate.step, fate.reason) for fate in fates]
         if rows:
             self._store.end(rows)
+            for _, step, reason in rows:
+                self._count_failure(step, reason)
             self._trained_step = max(self._trained_step, *(step for _, step, _ in rows), 0)
+
+    def _count_failure(self, step: int, reason: str) -> None:
+        metrics.GROUPS_ENDED.labels("trained" if step else reason).inc()
+        if step:
+            self._failures = 0
+        elif reason in _FAILURES:
+            self._failures += 1
+            if self._failures >= self._failures_limit and self.phase is not RunPhase.FINISHED:
+                self.phase = RunPhase.FAILED
+                self.reason = f"the last {self._failures} groups were all dropped, the newest as {reason}"
+                log.error("run_failed", reason=self.reason)
 
     def _set_version(self, version: int) -> None:
         self.version = version

@@ -11,11 +11,11 @@ class EvalResult:
     """One evaluation of one version."""
 
     version: int
-    accuracy: float
-    """Share of rollouts that are correct, over the prompts that came back; 0 if none did."""
-    pass_at_k: float
+    accuracy: float | None
+    """Share of rollouts that are correct, over the prompts that came back; None if none did."""
+    pass_at_k: float | None
     """Share of prompts with at least one correct rollout among k."""
-    avg_at_k: float
+    avg_at_k: float | None
     """Mean over prompts of the share of correct rollouts."""
     k: int
     prompts: int
@@ -39,9 +39,9 @@ def summarize(version: int, results: Mapping[int, tuple[int, int]], *, wanted: i
     totals = sum(total for _, total in scored)
     return EvalResult(
         version=version,
-        accuracy=sum(correct for correct, _ in scored) / totals if totals else 0.0,
-        pass_at_k=sum(correct > 0 for correct, _ in scored) / len(scored) if scored else 0.0,
-        avg_at_k=sum(correct / total for correct, total in scored) / len(scored) if scored else 0.0,
+        accuracy=sum(correct for correct, _ in scored) / totals if totals else None,
+        pass_at_k=sum(correct > 0 for correct, _ in scored) / len(scored) if scored else None,
+        avg_at_k=sum(correct / total for correct, total in scored) / len(scored) if scored else None,
         k=k,
         prompts=len(scored),
         missing=wanted - len(scored),

@@ -9,9 +9,13 @@ class PublicationTable(Table):
     """`[orchestrator.publication]`: a deadline for each phase; who misses one is left out, the others go on."""
 
     prepare_s: float = Field(10.0, gt=0)
+    """Seconds for a replica to close its gate and open a session."""
     transfer_s: float = Field(120.0, gt=0)
+    """Seconds for one transfer of all buckets."""
     verify_s: float = Field(30.0, gt=0)
+    """Seconds to install the weights and answer the canary."""
     commit_s: float = Field(10.0, gt=0)
+    """Seconds to open the gate."""
     attempts: int = Field(3, ge=1)
     """Transfers of one publication: the last one sends to each replica alone."""
 
@@ -23,6 +27,8 @@ class OrchestratorTable(Table):
     """A replica whose last heartbeat is older is gone."""
     reconcile_s: float = Field(60.0, gt=0)
     """A group that is open for so long without news is looked for in the streams, and issued again if it is in none."""
+    failures_in_row: int = Field(64, ge=1)
+    """So many groups in a row that could not be generated or scored end the run: nothing would ever be trained."""
     trim_s: float = Field(5.0, gt=0)
     """Time between two trims of what is acked."""
     publication: PublicationTable = PublicationTable()

@@ -1,6 +1,6 @@
 """Starts the reward service: `python -P -m services.reward --config RUN/config/reward.json`.
 
-With `--check` it only loads the scorers: a dry run asks whether they are there and take their options.
+With `--check` it only looks at scorers and data: a dry run asks whether they fit.
 """
 
 import argparse
@@ -18,11 +18,10 @@ def main(settings: RewardSettings) -> int:
 
 
 def check(settings: RewardSettings) -> int:
-    """Loads the scorers; raises ConfigError for one that cannot be loaded."""
-    from services.reward.app import load_rubric
+    """Loads the scorers and holds the prepared rows against them."""
+    from services.reward.check import check as check_rows
 
-    load_rubric(settings)
-    return 0
+    return check_rows(settings)
 
 
 if __name__ == "__main__":

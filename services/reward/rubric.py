@@ -23,12 +23,12 @@ class Rubric:
 
     def __init__(self, tables: Sequence[ScorerTable]) -> None:
         if not tables:
-            raise ConfigError("reward.scorers: at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
-        names = [table.name for table in tables]
+            raise ConfigError("at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
+        names = [table.component for table in tables]
         if len(set(names)) < len(names):
-            raise ConfigError(f"reward.scorers: a scorer is named twice: {', '.join(names)}")
+            raise ConfigError(f"two scorers have one name: {', '.join(names)}; give them a label each")
         self._parts = [
-            _Part(name=table.name, weight=table.weight, scorer=load_scorer(table.name, table.options))
+            _Part(name=table.component, weight=table.weight, scorer=load_scorer(table.name, table.options))
             for table in tables
         ]
         text = json.dumps([table.model_dump(mode="json") for table in tables], sort_keys=True)

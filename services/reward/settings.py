@@ -13,10 +13,17 @@ class ScorerTable(Table):
 
     name: str
     """A built-in (`exact_match`, `numeric`, `format`, `length`) or the user's own function as `module:function`."""
+    label: str = ""
+    """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
     weight: float = 1.0
     """The score is the weighted sum of all scorers."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the scorer, e.g. `pattern` of `format`."""
+
+    @property
+    def component(self) -> str:
+        """What its part of the score is called."""
+        return self.label or self.name
 
 
 class RewardTable(Table):

@@ -1,4 +1,4 @@
-"""The update session: one publication as this replica lives it. See the design, section 6.
+"""The update session: one publication as this replica lives it. See docs/architecture.md.
 
 prepare closes the gate and opens the session; receive stages weights beside those in place, while the engine decodes
 on; verify installs them (the engine pauses) and asks the canary; commit sets the version and opens the gate. Until

@@ -32,6 +32,8 @@ log = get_logger("trainer.replay")
 class PoisonBatchError(HeadraceError):
     """A journaled batch has killed the trainer each time it was replayed."""
 
+    final = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:

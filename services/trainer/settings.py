@@ -22,6 +22,7 @@ class AlgorithmTable(Table):
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL to the frozen reference (the model the run began with) in the loss; 0 loads no reference."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Of the KL per token; k3 is low in variance and never negative."""
     aggregation: Literal[
         "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
     ] = "seq-mean-token-mean"
@@ -38,13 +39,17 @@ class TrainerTable(Table):
     """`[trainer]`: optimizer, batches, checkpoints, publication."""
 
     learning_rate: float = Field(1e-6, gt=0)
+    """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and the second moment."""
     eps: float = Field(1e-8, gt=0)
+    """AdamW's guard against a division by zero."""
     weight_decay: float = Field(0.0, ge=0)
     """Of matrices only: norms and biases are not decayed."""
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
+    """Steps in which the learning rate rises to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """After the warmup; linear and cosine reach 0 at `run.max_steps`."""
     micro_batch_tokens: int = Field(8192, ge=1)
@@ -56,10 +61,11 @@ class TrainerTable(Table):
     checkpoint_every: int = Field(10, ge=1)
     """Steps between two checkpoints; the journal covers the steps between."""
     keep_checkpoints: int = Field(2, ge=1)
+    """Older ones are removed; one valid one always remains."""
     resume: bool = True
     """Go on from the newest valid checkpoint and the journal; off: refuse a run directory that has them."""
-    publish: Literal["broadcast", "disk", "auto"] = "auto"
-    """How weights reach the engines; `auto` broadcasts."""
+    publish: Literal["broadcast", "disk"] = "broadcast"
+    """How weights reach the engines: over a collective group, or as safetensors in `RUN/weights`."""
     bucket_mib: int = Field(512, ge=1)
     """Size of one transfer."""
     batch_timeout_s: float = Field(1800.0, gt=0)
@@ -100,14 +106,23 @@ class SftTable(Table):
     batch_size: int = Field(64, ge=1)
     """Examples an optimizer step; the data is shuffled anew each epoch."""
     learning_rate: float = Field(1e-4, gt=0)
+    """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay rates of the first and the second moment."""
     eps: float = Field(1e-8, gt=0)
+    """AdamW's guard against a division by zero."""
     weight_decay: float = Field(0.0, ge=0)
+    """Of matrices only."""
     grad_clip: float = Field(1.0, ge=0)
+    """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
+    """Steps in which the learning rate rises to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """After the warmup."""
     micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens (padding included) of one forward pass."""
     logprob_chunk: int = Field(256, ge=1)
+    """Tokens whose logits over the vocabulary exist at a time."""
 
 
 class TrainerSettings(ServiceSettings):
@@ -115,7 +130,6 @@ class TrainerSettings(ServiceSettings):
 
     algorithm: AlgorithmTable = AlgorithmTable()
     trainer: TrainerTable = TrainerTable()
-    sft: SftTable = SftTable()
 
 
 class SftSettings(ServiceSettings):

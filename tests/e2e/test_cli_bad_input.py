@@ -164,3 +164,39 @@ def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) ->
     (place / "run.toml").write_text(f"{GOOD}\n[[reward.scorers]]\n{scorer}\n")
     message = refused(place, "train", "run.toml", "--run-dir", "run")
     assert words in message and "[reward] scorers" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--eval.component", "exact"], "[eval] component: no scorer 'exact'; there are exact_match"),
+        (["--batch.group-size", "1"], "[batch] group_size: a group of one has no advantage"),
+        (["--rollout.replicas=2", "--rollout.grpc-port=65535"], "rollout-1 would get port 65536"),
+        (["--run.device", "cudaa"], "[run] device"),
+        (["--rollout.sampling.max-tokens=99999"], "leave no room for a prompt"),
+        (["--run-dir", "p.jsonl/run"], "choose another --run-dir"),
+    ],
+)
+def test_settings_that_cannot_work(place: Path, arguments: list[str], words: str) -> None:
+    run_dir = [] if "--run-dir" in arguments else ["--run-dir", "run"]
+    assert words in refused(place, "train", "run.toml", *run_dir, *arguments)
+
+
+def test_rows_that_a_scorer_cannot_use(place: Path) -> None:
+    (place / "p.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "three"}\n')
+    (place / "run.toml").write_text(f'{GOOD}\n[[reward.scorers]]\nname = "numeric"\n')
+    message = refused(place, "train", "run.toml", "--run-dir", "run")
+    assert "the answer 'three' holds no number" in message and "sample " in message
+
+
+def test_data_without_the_column_that_a_scorer_reads(place: Path) -> None:
+    (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n')
+    assert "no column 'answer'; columns: label" in refused(place, "train", "run.toml", "--run-dir", "run")
+
+
+def test_a_reward_function_that_does_not_take_the_columns(place: Path) -> None:
+    (place / "rewards.py").write_text("def f(completion):\n    return 0.0\n")
+    toml = f'{GOOD}\n[reward]\npath = "."\n[[reward.scorers]]\nname = "rewards:f"\n'
+    (place / "run.toml").write_text(toml)
+    message = refused(place, "train", "run.toml", "--run-dir", "run", PYTHONDONTWRITEBYTECODE="1")
+    assert "let it take **columns" in message

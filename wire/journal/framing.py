@@ -20,6 +20,8 @@ _SECTOR = 512
 class JournalDamagedError(HeadraceError):
     """A segment has been altered where no crash alters it: whoever continues would train on something else."""
 
+    final = True
+
 
 def frame(kind: int, payload: bytes) -> bytes:
     """One record's bytes; `kind` is 0 to 255."""

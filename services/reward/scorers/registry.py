@@ -2,13 +2,16 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from services.reward.scorers import rules
-from wire.contracts import Rollout
-from wire.errors import ConfigError
+from wire.contracts import FinishReason, PolicyVersion, Rollout, VersionSpan
+from wire.errors import ConfigError, DataError
 
 Scorer = Callable[[Rollout, Mapping[str, Any]], float]
 
@@ -18,6 +21,14 @@ BUILT_IN: dict[str, Callable[..., float]] = {
     "format": rules.matches_format,
     "length": rules.length,
 }
+
+_PROBE = Rollout(
+    rollout_id="probe",
+    token_ids=np.zeros(1, np.int32),
+    logprobs=np.zeros(1, np.float32),
+    finish_reason=FinishReason.STOP,
+    spans=(VersionSpan(start=0, end=1, version=PolicyVersion(incarnation=0, version=0)),),
+)
 
 
 def load_scorer(name: str, options: Mapping[str, Any]) -> Scorer:
@@ -30,21 +41,45 @@ def load_scorer(name: str, options: Mapping[str, Any]) -> Scorer:
     if name not in BUILT_IN:
         near = get_close_matches(name, BUILT_IN, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(BUILT_IN)}, or module:function"
-        raise ConfigError(f"reward.scorers: no scorer {name!r}; {hint}")
+        raise ConfigError(f"no scorer {name!r}; {hint}")
     function = BUILT_IN[name]
     try:
         inspect.signature(function).bind(None, {}, **options)
-    except TypeError as error:
-        raise ConfigError(f"reward.scorers: {name}: {error}") from error
+        re.compile(options.get("pattern", ""))
+    except (TypeError, re.error) as error:
+        raise ConfigError(f"{name}: {error}") from error
     return lambda rollout, columns: function(rollout, columns, **options)
 
 
-def _user_scorer(name: str, options: dict[str, Any]) -> Scorer:
+def check_columns(name: str, options: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    """Raises what the scorer would raise for a row with these columns, whatever was said.
+
+    A user's function is not called: only whether it takes the columns is looked at.
+    """
+    if ":" not in name:
+        load_scorer(name, options)(_PROBE, columns)
+        return
+    try:
+        inspect.signature(_user_function(name)).bind("", **{**columns, **options})
+    except TypeError as error:
+        raise DataError(
+            f"{name} is called with the data's columns as keywords: {error}; let it take **columns"
+        ) from error
+
+
+def _user_function(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"reward.scorers: {name}: {error}; put the module's folder into reward.path") from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{name}: {error}; put the module's folder into reward.path") from error
+    except Exception as error:
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise ConfigError(f"reward.scorers: {name} is not a function")
+        raise ConfigError(f"{name} is not a function")
+    return cast(Callable[..., Any], function)
+
+
+def _user_scorer(name: str, options: dict[str, Any]) -> Scorer:
+    function = _user_function(name)
     return lambda rollout, columns: float(function(rollout.text, **{**columns, **options}))

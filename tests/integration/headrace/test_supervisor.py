@@ -137,6 +137,14 @@ def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) 
     assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward", "start")]) == 1
 
 
+def test_a_child_that_has_given_up_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    plans = orchestra(tmp_path, "--die-at-start", "3")
+    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
+    assert outcome.state == "failed"
+    assert "trainer has given up" in outcome.reason and "the setting is wrong" in outcome.reason
+    assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]) == 1
+
+
 def test_a_wait_for_readiness_has_a_deadline_and_a_name(tmp_path: Path) -> None:
     plans = orchestra(tmp_path)
     mute = ProcessPlan(name="reward", argv=("sleep", "60"), env=dict(os.environ), http_port=pick_ports(1)[0])

@@ -234,3 +234,22 @@ async def _turn() -> None:
     import asyncio
 
     await asyncio.sleep(0.01)
+
+
+async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        it.state = RunState(it.store, max_steps=5, failures_in_row=4)
+        await it.state.register_trainer(pb.RegisterTrainerRequest(address="a", boot_id="t9", journaled_incarnation=1))
+
+        def drop(*indices: int, reason: str = "scorer_failed") -> pb.ReportProgressRequest:
+            fates = [common_pb2.Fate(group_index=index, reason=reason) for index in indices]
+            return pb.ReportProgressRequest(incarnation=2, fates=fates)
+
+        await it.state.report(drop(0, 1, 2))
+        await it.state.report(pb.ReportProgressRequest(incarnation=2, fates=[common_pb2.Fate(group_index=3, step=1)]))
+        await it.state.report(drop(4, 5, 6))
+        await it.state.report(drop(7, 8, 9, 10, reason="stale"))
+        assert it.state.phase is RunPhase.RUNNING
+        await it.state.report(drop(11))
+        assert it.state.phase is RunPhase.FAILED
+        assert "the last 4 groups were all dropped, the newest as scorer_failed" in it.state.reason

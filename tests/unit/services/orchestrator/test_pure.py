@@ -94,7 +94,7 @@ def test_pass_at_k_and_avg_at_k_by_hand() -> None:
 
 def test_an_evaluation_without_results_says_so() -> None:
     result = summarize(0, {}, wanted=5, k=1)
-    assert (result.accuracy, result.prompts, result.missing) == (0.0, 0, 5)
+    assert (result.accuracy, result.pass_at_k, result.prompts, result.missing) == (None, None, 0, 5)
 
 
 def test_correct_is_above_the_bound_of_the_chosen_component() -> None:
