@@ -88,7 +88,7 @@ class Evaluation:
     async def _take(self, message: Message) -> list[Put]:
         version = int(message.header.group_id.rpartition("/e")[2].partition("-")[0])
         prompt = message.header.group_index
-        if isinstance(message.body, ScoredGroup):
+        if isinstance(message.body, ScoredGroup) and _sampled_by(message.body, version):
             table = self._settings.eval
             correct = count_correct(message.body.scores, component=table.component, above=table.correct_above)
             self._store.record_eval(version, prompt, correct, len(message.body.scores))
@@ -152,8 +152,20 @@ class Evaluation:
         log.info("evaluated", **asdict(result))
 
 
+def _sampled_by(scored: ScoredGroup, version: int) -> bool:
+    """An answer of another version (all replicas went on meanwhile) says nothing about this one."""
+    return all(span.version.version == version for rollout in scored.group.rollouts for span in rollout.spans)
+
+
 def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    """Whole lines; one torn by a crash is cut off, so that the next one stands by itself."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        path.write_text(text)
+    return text.splitlines()
 
 
 def _result(line: str) -> EvalResult:

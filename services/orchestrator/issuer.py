@@ -86,7 +86,7 @@ class Issuer:
         """Fills the credit with new groups."""
         async with self._lock:
             self.limit = credit_limit(
-                version=self._state.version,
+                version=self._state.issue_version,
                 max_steps=self._state.max_steps,
                 max_staleness=self._settings.run.max_staleness,
                 groups_per_batch=self._settings.batch.groups,

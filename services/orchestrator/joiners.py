@@ -18,6 +18,8 @@ log = get_logger("orchestrator.joiners")
 _LOOK_S = 0.2
 _FIRST_BACKOFF_S = 1.0
 _LAST_BACKOFF_S = 30.0
+_ORPHANED_S = 2.0
+_WANTED = (pb.REPLICA_STATE_PENDING_WEIGHTS, pb.REPLICA_STATE_SERVING, pb.REPLICA_STATE_QUARANTINED)
 
 
 class Joiners:
@@ -28,6 +30,8 @@ class Joiners:
         self._registry = registry
         self._publisher = publisher
         self._backoff: dict[str, tuple[float, float]] = {}
+        self._orphaned: dict[str, float] = {}
+        """Boot id -> since when a replica has been updating although nothing is being published."""
 
     async def run(self) -> None:
         """Never ends by itself."""
@@ -42,14 +46,20 @@ class Joiners:
 
     def _behind(self, current: PolicyVersion) -> list[Replica]:
         now = time.monotonic()
-        wanted = (pb.REPLICA_STATE_PENDING_WEIGHTS, pb.REPLICA_STATE_SERVING, pb.REPLICA_STATE_QUARANTINED)
         return [
             replica
             for replica in self._registry.alive(now)
-            if replica.state in wanted
+            if self._may_be_asked(replica, now)
             and (replica.version != current or replica.state != pb.REPLICA_STATE_SERVING)
             and self._backoff.get(replica.boot_id, (0.0, 0.0))[0] <= now
         ]
+
+    def _may_be_asked(self, replica: Replica, now: float) -> bool:
+        """An update session that outlived its publication (this process died in it) is ended by the next prepare."""
+        if replica.state != pb.REPLICA_STATE_UPDATING or self._publisher.busy:
+            self._orphaned.pop(replica.boot_id, None)
+            return replica.state in _WANTED
+        return now - self._orphaned.setdefault(replica.boot_id, now) > _ORPHANED_S
 
     async def _bring(self, request: pb.PublishRequest, replicas: list[Replica]) -> None:
         if self._publisher.busy:

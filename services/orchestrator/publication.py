@@ -5,6 +5,7 @@ loop; the others go on. See docs/architecture.md.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Publisher:
         self._settings = settings
         self._lock = asyncio.Lock()
         self._attempts = 0
+        self._life = secrets.token_hex(3)
         self._task: asyncio.Task[list[pb.ReplicaOutcome]] | None = None
         self._superseded = False
         self.progress: Progress | None = None
@@ -98,9 +100,10 @@ class Publisher:
             self._superseded = True
             self._task.cancel()
 
-    def _next_attempt(self) -> int:
+    def _next_attempt(self) -> str:
+        """Unique over all lives of this process."""
         self._attempts += 1
-        return self._attempts
+        return f"{self._life}.{self._attempts}"
 
 
 class _Session:

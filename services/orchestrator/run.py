@@ -13,7 +13,7 @@ from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from services.orchestrator.store import Store
-from wire.contracts import DropReason, group_id
+from wire.contracts import group_id
 from wire.errors import TransientError
 from wire.events import EventLog
 from wire.streams import Broker, StreamName
@@ -45,6 +45,8 @@ class Run:
         self.publisher = publisher
         self.evaluation = evaluation
         self._events = events
+        self._began = time.monotonic()
+        """Before a lease has passed, replicas may live that have not registered with this process yet."""
 
     async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
         """A new life of the trainer: whatever the last one was publishing is void."""
@@ -72,6 +74,9 @@ class Run:
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publishes a version, after the evaluation of the one before it."""
         self.state.fence(request.incarnation)
+        before = self.state.publication
+        if before is not None and before.incarnation == request.incarnation and before.version < request.version:
+            self._evaluate_if_due(before.version)  # This process was restarted while it was under way.
         await self._wait_for_evaluation(request.version)
         self.state.fence(request.incarnation)
         self.state.remember_publication(request)
@@ -84,8 +89,9 @@ class Run:
         """Lets the evaluation of an older version end, as long as there is a replica that can serve it."""
         evaluation = self.evaluation
         while evaluation is not None and evaluation.running and evaluation.version < version:
-            replicas = self.registry.alive(time.monotonic())
-            if not any(
+            now = time.monotonic()
+            replicas = self.registry.alive(now)
+            if now - self._began > self.registry.lease_s and not any(
                 replica.state == pb.REPLICA_STATE_SERVING and replica.version.version >= evaluation.version
                 for replica in replicas
             ):
@@ -100,9 +106,8 @@ class Run:
         """All steps are done: whatever is still open will never be trained."""
         if self.state.phase is RunPhase.FINISHED:
             return
-        left = self._store.open_groups()
-        self._store.end((group.group_index, 0, DropReason.RUN_ENDED) for group in left)
-        names = [group_id(self._settings.run.id, group.group_index) for group in left]
+        # They stay open in the store: a resume with more steps trains them.
+        names = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
         self._events.append("run_ended", version=self.state.version, open_groups=names)
         self.state.phase = RunPhase.FINISHED
         log.info("run_ended", version=self.state.version, open_groups=len(names))

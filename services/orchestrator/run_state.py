@@ -82,7 +82,11 @@ class RunState:
         self._store.set("trainer_boot_id", request.boot_id.encode())
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)
         self._set_version(request.version)
-        self.take_fates(request.fates)
+        opened = self._store.keep_only(fate.group_index for fate in request.fates)
+        if opened:
+            log.warning("fates_not_journaled", groups=opened, effect="these groups are open again")
+        self._store.end((fate.group_index, fate.step, fate.reason) for fate in request.fates)
+        self._trained_step = max((fate.step for fate in request.fates), default=0)
         if self.phase is RunPhase.STARTING:
             self.phase = RunPhase.RUNNING
         await self.notify()
@@ -110,8 +114,7 @@ class RunState:
         """Records how groups ended; repeats change nothing."""
         rows = [(fate.group_index, fate.step, fate.reason) for fate in fates]
         if rows:
-            self._store.end(rows)
-            for _, step, reason in rows:
+            for _, step, reason in self._store.end(rows):
                 self._count_failure(step, reason)
             self._trained_step = max(self._trained_step, *(step for _, step, _ in rows), 0)
 

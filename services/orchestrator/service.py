@@ -71,18 +71,18 @@ def rest_app(run: Run, status: Status) -> FastAPI:
     app = admin_app("orchestrator", ready)
 
     @app.get("/api/status")
-    def get_status() -> dict[str, Any]:
+    async def get_status() -> dict[str, Any]:
         """The run in one object."""
         return status.view()
 
     @app.get("/api/evals")
-    def get_evals() -> list[dict[str, Any]]:
+    async def get_evals() -> list[dict[str, Any]]:
         """All evaluations so far."""
         evals: list[dict[str, Any]] = status.view()["eval"]
         return evals
 
     @app.get("/api/replicas")
-    def get_replicas() -> list[dict[str, Any]]:
+    async def get_replicas() -> list[dict[str, Any]]:
         """Replicas with a live lease."""
         replicas: list[dict[str, Any]] = status.view()["replicas"]
         return replicas

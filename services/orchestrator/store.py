@@ -55,9 +55,9 @@ class Store:
                 rows,
             )
 
-    def end(self, fates: Iterable[tuple[int, int, str]]) -> int:
-        """Records fates (group index, step or 0, reason); the first one counts. Returns how many were new."""
-        new = 0
+    def end(self, fates: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+        """Records fates (group index, step or 0, reason); the first one counts. Returns those that were new."""
+        new = []
         with self._transaction():
             for group_index, step, reason in fates:
                 cursor = self._db.execute(
@@ -66,8 +66,21 @@ class Store:
                     "WHERE step IS NULL",
                     (group_index, step, reason),
                 )
-                new += cursor.rowcount
+                if cursor.rowcount:
+                    new.append((group_index, step, reason))
         return new
+
+    def keep_only(self, ended: Iterable[int]) -> int:
+        """Opens every group again whose end is not among `ended`: the journal wins. Returns how many."""
+        with self._transaction():
+            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS journaled (group_index INTEGER PRIMARY KEY)")
+            self._db.execute("DELETE FROM journaled")
+            self._db.executemany("INSERT OR IGNORE INTO journaled VALUES (?)", ((index,) for index in ended))
+            cursor = self._db.execute(
+                "UPDATE groups SET step = NULL, reason = NULL "
+                "WHERE step IS NOT NULL AND group_index NOT IN (SELECT group_index FROM journaled)"
+            )
+        return cursor.rowcount
 
     def open_groups(self) -> list[OpenGroup]:
         """All groups without a fate, by index."""

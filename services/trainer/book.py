@@ -113,6 +113,10 @@ class Book:
             awaited = ", ".join(map(str, self._ledger.awaited()[:8]))
             return f"{self._ledger.ready} groups are ready, the lowest that have not come are {awaited}"
 
+    def fence(self) -> None:
+        """Raises FencedError if a later life of the trainer has a journal segment."""
+        self._journal.fence()
+
     def close(self) -> None:
         """Closes journal and events."""
         with self._lock:

@@ -107,6 +107,10 @@ class Inbox:
             return  # Our own entry, delivered again because its lease ran out: still unacked, still ours.
         if self._book.take(group) is Arrival.KEEP:
             self._held[group.group_index] = entry
+        elif held is not None:
+            # Issued again while we hold it: the broker may have lost the older entry, so the newer one is kept pending.
+            self._held[group.group_index] = entry
+            await self._consumer.ack([held])
         else:
             await self._consumer.ack([entry])
 

@@ -43,6 +43,8 @@ class History:
     """By step, 1 to the journal's end."""
     digests: dict[int, str]
     """Weights digest after a step, where it was journaled."""
+    done: frozenset[int]
+    """Steps whose end was journaled as such."""
     fates: tuple[GroupFate, ...]
 
     @property
@@ -55,6 +57,7 @@ def read_history(records: Sequence[JournalRecord]) -> History:
     """Steps are 1 to N, each with one batch, and no group ends twice; else JournalDamagedError."""
     batches: dict[int, BatchRecord] = {}
     digests: dict[int, str] = {}
+    done: set[int] = set()
     fates: dict[int, GroupFate] = {}
     for item in records:
         match item.record:
@@ -64,6 +67,7 @@ def read_history(records: Sequence[JournalRecord]) -> History:
                 batches[batch.step] = batch
             case StepDoneRecord(step=step, weights_digest=digest):
                 digests[step] = digest
+                done.add(step)
             case IncarnationRecord(version=version, weights_digest=digest):
                 digests[version] = digest
             case DroppedRecord():
@@ -72,7 +76,7 @@ def read_history(records: Sequence[JournalRecord]) -> History:
             if fate.group_index in fates:
                 raise JournalDamagedError(f"{item.segment} before {item.end}: {fate.group_id} ends a second time")
             fates[fate.group_index] = fate
-    return History(batches=batches, digests=digests, fates=tuple(fates.values()))
+    return History(batches=batches, digests=digests, done=frozenset(done), fates=tuple(fates.values()))
 
 
 def _fates_of(item: JournalRecord) -> list[GroupFate]:

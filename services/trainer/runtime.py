@@ -173,6 +173,11 @@ class Runtime:
         """Ends everything that runs beside the step."""
         self._background.stop()
 
+    def close_book(self) -> None:
+        """Closes journal and events, if this life ever opened them."""
+        if self._servicer.book is not None:
+            self._servicer.book.close()
+
     def _orchestrator(self) -> Stub:
         assert self._stub is not None
         return self._stub

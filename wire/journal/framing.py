@@ -52,7 +52,7 @@ def unframe(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:
             return
         payload = data[end - length : end]
         if zlib.crc32(payload) != payload_crc:
-            if end == len(data) and not any(payload[-_SECTOR:]):
+            if length and end == len(data) and not any(payload[-_SECTOR:]):
                 return
             raise JournalDamagedError(f"{name} at offset {offset}: the record's payload does not match its checksum")
         yield kind, payload, end

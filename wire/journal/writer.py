@@ -18,6 +18,7 @@ class JournalWriter:
         self.folder = folder
         self.incarnation = incarnation
         self._file = descriptor
+        self._broken = False
 
     @classmethod
     def open(
@@ -68,6 +69,12 @@ class JournalWriter:
         if drops:
             self._write(b"".join(frame(*pack(record)) for record in drops))
 
+    def fence(self) -> None:
+        """Raises FencedError if a later incarnation has a segment: whatever is written here is void."""
+        highest = highest_incarnation(self.folder)
+        if highest > self.incarnation:
+            raise FencedError(f"incarnation {highest} has a segment in {self.folder}, {self.incarnation} is over")
+
     def close(self) -> None:
         """Closes the segment; it stays the newest until the next incarnation."""
         os.close(self._file)
@@ -76,10 +83,18 @@ class JournalWriter:
         self._write(frame(*pack(record)))
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fsync(self._file)
+        """Nothing may follow a record that is not whole: after a failed write (a full disk) there is no other."""
+        if self._broken:
+            raise OSError("an earlier write to the journal failed; the process must end and read it anew")
+        self.fence()
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError:
+            self._broken = True
+            raise
 
 
 def read_lengths(records: Sequence[JournalRecord]) -> dict[str, int]:

@@ -73,11 +73,12 @@ class RlStage:
                 log.info("stopped", version=self._version)
             else:
                 self._finish()
-            self._book.close()
         except StepInterruptedError:
             log.info("stopped", version=self._version, before="the first new step")
         finally:
             self._runtime.stop()
+        # Only now: the inbox, which writes drops, has ended.
+        self._runtime.close_book()
         return 0
 
     def _restore(self) -> Book:
@@ -104,7 +105,7 @@ class RlStage:
             ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
         )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
-        if self._version and self._version not in history.digests:
+        if self._version and self._version not in history.done:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
@@ -135,8 +136,7 @@ class RlStage:
             return  # The batch is in the journal: the next life trains it.
         self._fail.reach("after_step", step)
         trained = time.monotonic()
-        if not self._publish(step):
-            return
+        published = self._publish(step)
         now = time.monotonic()
         share = waited / max(now - self._step_ended, 1e-9)
         self._step_ended = now
@@ -149,7 +149,7 @@ class RlStage:
             "incarnation": self._book.incarnation,
         }
         self._record(step, batch, outcome, numbers)
-        if step % self._settings.trainer.checkpoint_every == 0:
+        if published and step % self._settings.trainer.checkpoint_every == 0:
             self._checkpoint()
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
@@ -252,9 +252,14 @@ class RlStage:
                 state,
                 weights=dict(self._backend.named_weights()),
                 optimizer=self._backend.optimizer_tensors(),
-                midway=lambda: self._fail.reach("mid_checkpoint", state.step),
+                midway=lambda: self._before_checkpoint_shows(state.step),
             )
         prune_payloads(self._journal, self._checkpoints.covered_step())
+
+    def _before_checkpoint_shows(self, step: int) -> None:
+        """A zombie must not put its checkpoint in the place of its successor's."""
+        self._fail.reach("mid_checkpoint", step)
+        self._book.fence()
 
     def _finish(self) -> None:
         """All steps are done: export, say so, and stay for the evaluations that still read this version."""

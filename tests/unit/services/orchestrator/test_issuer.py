@@ -17,7 +17,19 @@ from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import EvalTable, OrchestratorSettings
 from services.orchestrator.store import Store
 from tests import builders
-from wire.contracts import DropReason, Message, PromptGroup, Purpose, Score, ScoredGroup, Tombstone, decode, encode
+from wire.contracts import (
+    DropReason,
+    Header,
+    Message,
+    PromptGroup,
+    Purpose,
+    Score,
+    ScoredGroup,
+    Tombstone,
+    decode,
+    encode,
+    eval_group_id,
+)
 from wire.events import EventLog, read_events
 from wire.rpc import serve
 from wire.settings import BatchTable, RunTable
@@ -253,3 +265,32 @@ async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_pat
         await it.state.report(drop(11))
         assert it.state.phase is RunPhase.FAILED
         assert "the last 4 groups were all dropped, the newest as scorer_failed" in it.state.reason
+
+
+async def test_nothing_is_issued_behind_the_last_step(tmp_path: Path) -> None:
+    async with office(tmp_path, staleness=2) as it:
+        fates = [common_pb2.Fate(group_index=index, step=5) for index in (0, 1, 2)]
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=4, fates=fates))
+        await it.issuer.issue()
+        assert await it.issued() == []
+
+
+async def test_repeated_fates_count_once_and_a_resumed_run_is_not_failed_by_old_ones(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        it.state = RunState(it.store, max_steps=5, failures_in_row=4)
+        fates = [common_pb2.Fate(group_index=index, reason="poison") for index in range(3)]
+        for boot in ("t7", "t8"):
+            await it.state.register_trainer(
+                pb.RegisterTrainerRequest(boot_id=boot, journaled_incarnation=it.state.incarnation, fates=fates)
+            )
+            await it.state.report(pb.ReportProgressRequest(incarnation=it.state.incarnation, fates=fates))
+        assert it.state.phase is RunPhase.RUNNING
+
+
+async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
+        header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
+        body = builders.scored(0, size=1, version=5)
+        await evaluation._take(Message(header=header, body=body))
+        assert it.store.eval_results(4) == {0: (0, 0)}

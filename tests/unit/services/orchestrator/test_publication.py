@@ -256,3 +256,25 @@ async def test_the_trainer_is_numbered_and_a_repeated_call_keeps_its_number(tmp_
         reborn = RunState(Store(tmp_path / "state.sqlite"), max_steps=10)
         assert reborn.incarnation == 2
         assert await reborn.register_trainer(pb.RegisterTrainerRequest(boot_id="t3", journaled_incarnation=7)) == 8
+
+
+async def test_a_session_that_outlived_its_publication_is_ended_by_a_new_one(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        it.state.remember_publication(it.request())
+        orphan = ScriptedReplica("orphan")
+        await it.join(orphan, pb.REPLICA_STATE_UPDATING)
+        joiners = asyncio.create_task(Joiners(it.state, it.registry, it.publisher).run())
+        await asyncio.sleep(1.0)
+        assert orphan.calls == []
+        for _ in range(60):
+            if it.registry.alive(time.monotonic())[0].version.version == 3:
+                break
+            await asyncio.sleep(0.05)
+        joiners.cancel()
+        assert orphan.calls == ["prepare", "receive", "verify", "commit"]
+
+
+async def test_two_lives_of_the_coordinator_never_use_one_publication_id(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        again = Publisher(it.state, it.registry, it.peers, EventLog(tmp_path, "orchestrator", 2), TIMES)
+        assert it.publisher._next_attempt() != again._next_attempt()

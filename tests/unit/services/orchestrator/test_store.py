@@ -19,7 +19,7 @@ def issued(*indices: int, attempt: int = 0) -> list[OpenGroup]:
 def test_issued_groups_are_open_until_they_have_a_fate(path: Path) -> None:
     store = Store(path)
     store.issue(issued(0, 1, 2))
-    assert store.end([(1, 4, ""), (2, 0, "stale")]) == 2
+    assert len(store.end([(1, 4, ""), (2, 0, "stale")])) == 2
     assert store.open_groups() == issued(0)
     assert store.counts() == {"open": 1, "trained": 1, "stale": 1}
     assert store.next_index() == 3
@@ -28,8 +28,8 @@ def test_issued_groups_are_open_until_they_have_a_fate(path: Path) -> None:
 def test_the_first_fate_counts(path: Path) -> None:
     store = Store(path)
     store.issue(issued(0))
-    assert store.end([(0, 4, "")]) == 1
-    assert store.end([(0, 0, "stale")]) == 0
+    assert store.end([(0, 4, "")]) == [(0, 4, "")]
+    assert store.end([(0, 0, "stale")]) == []
     assert store.counts() == {"trained": 1}
 
 
@@ -38,6 +38,15 @@ def test_a_group_with_a_fate_is_not_opened_by_a_late_issue(path: Path) -> None:
     store.end([(0, 1, "")])
     store.issue(issued(0, attempt=1))
     assert store.open_groups() == []
+
+
+def test_a_fate_that_the_journal_does_not_have_is_taken_back(path: Path) -> None:
+    store = Store(path)
+    store.issue(issued(0, 1, 2))
+    store.end([(0, 1, ""), (1, 2, "")])
+    assert store.keep_only([0]) == 1
+    assert store.open_groups() == issued(1, 2)
+    assert store.last_step() == 1
 
 
 def test_everything_is_there_after_a_restart(path: Path) -> None:

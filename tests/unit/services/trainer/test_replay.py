@@ -134,6 +134,18 @@ def test_a_zombies_batch_of_the_same_step_is_void(journal):
     after = JournalWriter.open(
         journal.folder, incarnation=2, version=1, weights_digest="d1", read_to=read_lengths(read)
     )
+    journal.fence = lambda: None  # It looked just before its successor came.
     write(journal, 2, 5)
     write(after, 2, 6)
     assert history(journal).batches[2].group_indices == (6,)
+
+
+def test_a_step_is_done_only_where_that_was_journaled(tmp_path):
+    first = JournalWriter.open(tmp_path, incarnation=1, version=0, weights_digest="d0", read_to={})
+    write(first, 1, 0, 1)
+    first.close()
+    lengths = read_lengths(list(read_journal(tmp_path)))
+    JournalWriter.open(tmp_path, incarnation=2, version=1, weights_digest="d1", read_to=lengths).close()
+    found = read_history(list(read_journal(tmp_path)))
+    assert found.digests[1] == "d1"
+    assert found.done == frozenset()

@@ -17,7 +17,7 @@ GROUPS = [scored_group(index, temperature=0.5 + 0.25 * index) for index in range
 
 
 def recipe(**changes):
-    values = AlgorithmTable().model_dump()
+    values = AlgorithmTable(clip_high=0.28).model_dump()
     base = Recipe(
         algorithm=build_algorithm("grpo", values),
         aggregation="token-mean",

@@ -1,3 +1,4 @@
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -62,10 +63,17 @@ def test_an_empty_folder_reads_as_nothing(tmp_path):
     assert highest_incarnation(tmp_path) == 0
 
 
+def blind(*writers):
+    """Writers that looked for a successor just before it came: what they write after is for the seals to void."""
+    for writer in writers:
+        writer.fence = lambda: None
+
+
 def test_a_new_incarnation_makes_a_zombies_later_records_void(tmp_path):
     zombie = open_next(tmp_path)
     write(zombie, 1)
     successor = open_next(tmp_path, version=1)
+    blind(zombie, successor)
     write(zombie, 2)
     write(successor, 2)
     third = open_next(tmp_path, version=2)
@@ -223,3 +231,30 @@ def test_a_crash_before_the_head_is_whole_leaves_nothing_that_counts():
         assert highest_incarnation(folder) == 2
         write(open_next(folder), 2)
         assert steps(folder) == [1, 2]
+
+
+def test_nothing_follows_a_write_that_failed(tmp_path, monkeypatch):
+    journal = JournalWriter.open(tmp_path, incarnation=1, version=0, weights_digest="d", read_to={})
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:3]) if len(data) > 3 else _full(file))
+    with pytest.raises(OSError, match="No space"):
+        journal.step_done(1, "a")
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="earlier write"):
+        journal.step_done(1, "a")
+    journal.close()
+    assert [item.incarnation for item in read_journal(tmp_path)] == [1]
+
+
+def _full(_file):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_life_that_is_over_writes_no_more(tmp_path):
+    zombie = JournalWriter.open(tmp_path, incarnation=1, version=0, weights_digest="d", read_to={})
+    successor = JournalWriter.open(tmp_path, incarnation=2, version=0, weights_digest="d", read_to={})
+    with pytest.raises(FencedError, match="incarnation 2"):
+        zombie.step_done(1, "a")
+    successor.step_done(1, "a")
+    zombie.close()
+    successor.close()
