@@ -1,13 +1,19 @@
 """Which share of the time this replica had nothing to do: one of the two dials that say which side to scale."""
 
+import math
+
+MEMORY_S = 10.0
+"""Time after which a reading weighs a third."""
+
 
 class WaitingDial:
-    """Counts the time without work between two readings. The clock's value is passed in."""
+    """Counts the time without work. The clock's value is passed in."""
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._idle_since: float | None = now
         self._waited = 0.0
+        self._share: float | None = None
 
     def observe(self, busy: bool, now: float) -> None:
         """There is work from now on, or there is none."""
@@ -18,11 +24,17 @@ class WaitingDial:
             self._idle_since = now
 
     def read(self, now: float) -> float:
-        """Share of the time since the last reading spent without work, in [0, 1]."""
+        """Share of the last seconds spent without work, in [0, 1]: older time counts less and less.
+
+        Smoothed over `MEMORY_S`, because readings come with changes of state, and an update is a short idle time.
+        """
         if self._idle_since is not None:
             self._waited += now - self._idle_since
             self._idle_since = now
         seconds = now - self._since
-        share = self._waited / seconds if seconds > 0 else 0.0
+        if seconds > 0:
+            share = min(max(self._waited / seconds, 0.0), 1.0)
+            old = math.exp(-seconds / MEMORY_S) if self._share is not None else 0.0
+            self._share = old * (self._share or 0.0) + (1 - old) * share
         self._since, self._waited = now, 0.0
-        return min(max(share, 0.0), 1.0)
+        return self._share or 0.0

@@ -1,11 +1,13 @@
 """How much a replica takes, and how it counts its idle time."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.rollout.capacity import group_limit
-from services.rollout.dial import WaitingDial
+from services.rollout.dial import MEMORY_S, WaitingDial
 
 
 @pytest.mark.parametrize(
@@ -40,9 +42,15 @@ def test_the_dial_counts_the_time_without_work() -> None:
     dial.observe(False, 3.0)
     assert dial.read(4.0) == 0.5
     dial.observe(True, 4.0)
-    assert dial.read(8.0) == 0.0
-    dial.observe(False, 9.0)
-    assert dial.read(12.0) == 0.75
+    assert dial.read(4.0 + MEMORY_S) == pytest.approx(0.5 / math.e)
+
+
+def test_a_short_idle_time_moves_the_dial_only_a_little() -> None:
+    dial = WaitingDial(0.0)
+    dial.observe(True, 0.0)
+    assert dial.read(30.0) == 0.0
+    dial.observe(False, 30.0)
+    assert 0 < dial.read(30.1) < 0.02
 
 
 @given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))
