@@ -29,6 +29,8 @@ def child_environment(inherited: dict[str, str], *, threads: int) -> dict[str, s
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # Every new shape of a product is a compiled kernel of about half a megabyte; a thousand of them would be kept.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": inherited.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128"),
         # A lost peer is reported by our own log, not by a C++ stack of forty lines.
         "TORCH_CPP_LOG_LEVEL": inherited.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
     }
