@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, Qwen3Config
+from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
 
+from benchmarks import workload
 from services.rollout.engines.protocol import GenerateRequest
 from services.rollout.engines.torch.architecture import read_architecture
 from services.rollout.engines.torch.cache import KeyValueCache
@@ -65,21 +66,7 @@ class ForcedLengths(LogitsProcessor):  # type: ignore[misc]
 def make_model(vocab: int) -> Any:
     """A random Qwen3 of 3.2 (vocab 64) to 4.2 million (vocab 4096) parameters."""
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=vocab,
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        eos_token_id=EOS,
-        pad_token_id=EOS,
-        bos_token_id=None,
-    )
-    return AutoModelForCausalLM.from_config(config).eval()
+    return AutoModelForCausalLM.from_config(workload.model_config(vocab, pad=EOS, eos=EOS)).eval()
 
 
 def make_work(vocab: int, groups: int, group_size: int, prompt: int, seed: int) -> Work:

@@ -47,20 +47,12 @@ def score(completion: str, **_: Any) -> float:
     return sum(int(word[1:]) % 2 == 0 for word in words) / max(1, len(words))
 
 
-def make_model(folder: Path) -> int:
-    """Writes a random Qwen3 of 4.2 M parameters with a word-level tokenizer; returns its number of parameters."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+def model_config(vocabulary: int, *, pad: int, eos: int) -> Any:
+    """A Qwen3 of 3.2 (64 tokens) to 4.2 million parameters (4096 tokens)."""
+    from transformers import Qwen3Config
 
-    vocabulary = {PAD: 0, EOS: 1, **{f"w{i}": i + 2 for i in range(VOCABULARY - 2)}}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=PAD)
-    fast.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
+    return Qwen3Config(
+        vocab_size=vocabulary,
         hidden_size=256,
         intermediate_size=768,
         num_hidden_layers=4,
@@ -69,10 +61,25 @@ def make_model(folder: Path) -> int:
         head_dim=64,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
-        pad_token_id=0,
-        eos_token_id=1,
+        pad_token_id=pad,
+        eos_token_id=eos,
         bos_token_id=None,
     )
+
+
+def make_model(folder: Path) -> int:
+    """Writes a random Qwen3 of 4.2 M parameters with a word-level tokenizer; returns its number of parameters."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+    vocabulary = {PAD: 0, EOS: 1, **{f"w{i}": i + 2 for i in range(VOCABULARY - 2)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=PAD)
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = model_config(VOCABULARY, pad=0, eos=1)
     model = Qwen3ForCausalLM(config)
     model.save_pretrained(folder, safe_serialization=True)
     return sum(parameter.numel() for parameter in model.parameters())
