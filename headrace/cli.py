@@ -86,6 +86,8 @@ def train(
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        if not resume and any(keys[0] == "sft" for keys in resolved.layer):
+            output.say("note: [sft] is read by `headrace demo` only; this command trains from model.path as it is")
         start(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
 
 

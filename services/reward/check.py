@@ -33,7 +33,7 @@ def _problems(settings: RewardSettings, file: str, row: str, columns: dict[str, 
             check_columns(table.name, table.options, columns)
         except ConfigError:
             raise
-        except Exception as error:
+        except Exception as error:  # Whatever a scorer raises for this row, it would raise in the run.
             yield f"{file}, {row}: {table.name}: {error.args[0] if error.args else error!r}"
 
 

@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -285,12 +284,10 @@ def _scored_to_pb(value: ScoredGroup) -> pb.ScoredGroup:
 
 
 def _scored_from_pb(raw: pb.ScoredGroup) -> ScoredGroup:
-    scores = tuple(_score_from_pb(score.rollout_id, score.value, score.components) for score in raw.scores)
+    scores = tuple(
+        Score(rollout_id=score.rollout_id, value=score.value, components=dict(score.components)) for score in raw.scores
+    )
     return ScoredGroup(group=group_from_pb(raw.group), scores=scores, scorer_version=raw.scorer_version)
-
-
-def _score_from_pb(rollout_id: str, value: float, components: Mapping[str, float]) -> Score:
-    return Score(rollout_id=rollout_id, value=value, components=dict(components))
 
 
 def _tombstone_from_pb(raw: pb.Tombstone) -> Tombstone:

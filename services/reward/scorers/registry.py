@@ -73,7 +73,7 @@ def _user_function(name: str) -> Callable[..., Any]:
         function = getattr(importlib.import_module(module_name), function_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{name}: {error}; put the module's folder into reward.path") from error
-    except Exception as error:
+    except Exception as error:  # Importing runs the user's code: it may raise anything.
         raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise ConfigError(f"{name} is not a function")
