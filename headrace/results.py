@@ -12,7 +12,7 @@ class Summary:
     """The last line of `train --json` and `demo --json`."""
 
     eval_before: float | None
-    """Held-out accuracy where RL began; None without held-out prompts."""
+    """Held-out accuracy where RL began; None without held-out prompts, or if none of them came back."""
     eval_after: float | None
     steps: int
     rollouts: int
@@ -30,7 +30,7 @@ class Summary:
 def summarize(run_dir: Path, seconds: float) -> Summary:
     """The summary of everything that the run directory holds, earlier starts included."""
     steps = steps_of(run_dir)
-    evals = [row for row in evals_of(run_dir) if row["accuracy"] is not None]
+    evals = evals_of(run_dir)
     gaps = [row["logprob_gap_max"] for row in steps.values() if row.get("logprob_gap_max") is not None]
     return Summary(
         eval_before=evals[0]["accuracy"] if evals else None,

@@ -105,7 +105,7 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
     head.add_row(
         f"step {status.get('step', 0)}/{status.get('max_steps', '?')}",
         f"reward {_number(metrics.get('reward_mean'), '.3f')}",
-        "held-out " + (f"{evals[0]['accuracy']:.1%} -> {evals[-1]['accuracy']:.1%}" if evals else "-"),
+        "held-out " + (" -> ".join(_number(row["accuracy"], ".1%") for row in (evals[0], evals[-1])) if evals else "-"),
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
     replicas = [_dict(one) for one in _list(status.get("replicas"))]

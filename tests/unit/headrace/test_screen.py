@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.results import StepTail, summarize
-from headrace.screen import Lines, draw
+from headrace.screen import Lines, draw, eval_line
 from headrace.supervisor.supervisor import View
 
 STATUS = {
@@ -97,3 +97,16 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
         "logprob_gap_max": 2e-6, "run_dir": str(tmp_path),
     }  # fmt: skip
     assert summarize(tmp_path / "none", 0.0).eval_before is None
+
+
+def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -> None:
+    evals = [{"accuracy": 0.4}, {"accuracy": None}]
+    assert "40.0% -> -" in text_of(View(STATUS, SERVICES, ()), evals)  # type: ignore[arg-type]
+    rows = [
+        {"version": 0, "accuracy": 0.25, "prompts": 4},
+        {"version": 2, "accuracy": None, "prompts": 0, "missing": 4},
+    ]
+    (tmp_path / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = summarize(tmp_path, 1.0)
+    assert (summary.eval_before, summary.eval_after) == (0.25, None)
+    assert eval_line(rows[1]) == "no held-out prompt came back at version 2 (0 prompts, 4 missing)"
