@@ -103,10 +103,9 @@ class Run:
             self.evaluation.start(version)
 
     def end(self) -> None:
-        """All steps are done: whatever is still open will never be trained."""
+        """All steps are done: whatever is still open is trained only if a resume asks for more steps."""
         if self.state.phase is RunPhase.FINISHED:
             return
-        # They stay open in the store: a resume with more steps trains them.
         names = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
         self._events.append("run_ended", version=self.state.version, open_groups=names)
         self.state.phase = RunPhase.FINISHED
