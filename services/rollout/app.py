@@ -96,7 +96,7 @@ async def run_replica(
         failure=DropReason.ROLLOUT_FAILED,
         observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
     )
-    servicer = RolloutServicer(updates, gate, generator, replica_id=replica_id)
+    servicer = RolloutServicer(updates, engine, gate, generator, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
     app = admin_app("rollout", gate.why_not_ready)
     http = await serve_http(app, settings.host, settings.http_port)

@@ -14,6 +14,7 @@ from wire.errors import HeadraceError, WaitTimeoutError
 from wire.lifecycle import wait_for
 from wire.rpc import call, channel
 from wire.telemetry import get_logger
+from wire.v1 import common_pb2
 from wire.v1 import orchestrator_pb2 as pb
 from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 
@@ -94,7 +95,7 @@ class Heartbeat:
         await self._channel.close()
 
     async def _register(self) -> None:
-        who = self._identity
+        who, routes = self._identity, self._engine.routes
         request = pb.RegisterReplicaRequest(
             run_id=who.run_id,
             replica_id=who.replica_id,
@@ -103,6 +104,12 @@ class Heartbeat:
             engine=self._engine.name,
             dtype=self._engine.dtype,
             pid=who.pid,
+            routes=common_pb2.Routes(
+                backends=routes.backends,
+                ranks=routes.ranks,
+                nccl_version=routes.nccl_version,
+                devices=routes.devices,
+            ),
         )
         await call(self._stub.RegisterReplica, request, timeout_s=_CALL_S, what="the orchestrator to register us")
         self._registered = True

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.replica import ReplicaState
@@ -29,8 +30,12 @@ def version_to_pb(version: PolicyVersion) -> message_pb2.PolicyVersion:
 class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     """See `proto/wire/v1/rollout.proto`."""
 
-    def __init__(self, updates: Updates, gate: Gate, generator: GroupGenerator, *, replica_id: str) -> None:
+    def __init__(
+        self, updates: Updates, engine: Engine, gate: Gate, generator: GroupGenerator, *, replica_id: str
+    ) -> None:
         self._updates = updates
+        self._engine = engine
+        self._layout = f"{engine.name} {engine.dtype} {engine.routes.ranks}"
         self._gate = gate
         self._generator = generator
         self._replica_id = replica_id
@@ -47,7 +52,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         reason = await self._whole(
             self._updates.prepare(request.publication_id, version, request.plan, request.deadline_s)
         )
-        return pb.PrepareWeightsResponse(accepted=not reason, reason=reason)
+        return pb.PrepareWeightsResponse(
+            accepted=not reason, reason=reason, checksum_format=self._engine.checksum_format
+        )
 
     async def ReceiveWeights(  # noqa: D102
         self, request: pb.ReceiveWeightsRequest, context: Any
@@ -57,8 +64,12 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     async def VerifyWeights(  # noqa: D102
         self, request: pb.VerifyWeightsRequest, context: Any
     ) -> pb.VerifyWeightsResponse:
-        equal, gap = await self._whole(self._updates.verify(request.publication_id, request.canary, request.deadline_s))
-        return pb.VerifyWeightsResponse(equal=equal, gap=gap)
+        proof = await self._whole(
+            self._updates.verify(request.publication_id, request.canary, request.checksums, request.deadline_s)
+        )
+        return pb.VerifyWeightsResponse(
+            equal=proof.equal, gap=proof.gap, reason=proof.reason, checksum=proof.checksum, layout=self._layout
+        )
 
     async def CommitWeights(  # noqa: D102
         self, request: pb.CommitWeightsRequest, context: Any

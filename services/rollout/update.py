@@ -1,13 +1,16 @@
 """The update session: one publication as this replica lives it. See docs/architecture.md.
 
-prepare closes the gate and opens the session; receive stages weights beside those in place, while the engine decodes
-on; verify installs them (the engine pauses) and asks the canary; commit sets the version and opens the gate. Until
-verify the old weights are whole, so whatever fails leaves the replica as it was. After it they are gone: an abort ends
-in PENDING_WEIGHTS, a failed proof in QUARANTINED, and running groups are handed back.
+prepare closes the gate and opens the session; receive brings the weights in; verify makes them whole and proves them by
+digests or checksums and by the canary; commit sets the version and opens the gate. As long as the old weights are whole
+(until verify, or until receive for an engine that receives in place), whatever fails leaves the replica as it was.
+After that they are gone: an abort ends in PENDING_WEIGHTS, a failed proof in QUARANTINED, and running groups are handed
+back.
 """
 
 import asyncio
+import hashlib
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +21,7 @@ from services.rollout.gate import Gate, Serving
 from services.rollout.replica import PUBLISHABLE, ReplicaState
 from wire.contracts import PolicyVersion
 from wire.contracts.codec import floats_from_bytes, ids_from_bytes
-from wire.errors import ContractError, FencedError
+from wire.errors import ContractError, FencedError, HeadraceError
 from wire.events import EventLog
 from wire.telemetry import get_logger
 from wire.v1 import common_pb2, rollout_pb2
@@ -36,10 +39,25 @@ class Session:
     came_from: ReplicaState
     expiry: asyncio.TimerHandle
     digests: list[str] = field(default_factory=list)
+    received: bool = False
     installed: bool = False
+    """The weights in place are no longer those of before."""
     verified: bool = False
     swap: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while weights in place are touched: nobody ends the session meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What verification found."""
+
+    equal: bool
+    gap: float = float("inf")
+    """Largest absolute difference of the canary's logprobs, nats."""
+    reason: str = ""
+    """Why not equal."""
+    checksum: str = ""
+    """Hex, over all tensors as the engine keeps them; empty if it has none."""
 
 
 class Updates:
@@ -81,21 +99,38 @@ class Updates:
             expiry=loop.call_later(deadline_s, self._expire, publication_id),
         )
         self._gate.move(ReplicaState.UPDATING, f"publication {version}: prepared")
-        return ""
+        return await self._make_ready(self._session)
+
+    async def _make_ready(self, session: Session) -> str:
+        begin = time.perf_counter()
+        try:
+            await self._engine.prepare(session.version, session.plan, self._engine_timeout_s)
+        except HeadraceError as error:
+            await self._close(session, f"the engine did not get ready: {error}")
+            return f"the engine did not get ready: {error}"
+        metrics.PHASE_SECONDS.labels("prepare").observe(time.perf_counter() - begin)
+        return "" if self._session is session else "another publication began"
 
     async def receive(self, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
         """Stages the weights; returns the digests of what arrived. May be called again after a failure."""
         session = self._require(request.publication_id)
         begin = time.perf_counter()
-        session.digests = []
+        session.digests, session.received = [], False
+        session.installed = session.installed or self._engine.in_place
         digests = await self._engine.receive(session.plan, request, request.deadline_s)
         self._require(request.publication_id)
-        session.digests = digests
+        session.digests, session.received = digests, True
         metrics.PHASE_SECONDS.labels("receive").observe(time.perf_counter() - begin)
         return digests
 
-    async def verify(self, publication_id: str, canary: common_pb2.Canary, deadline_s: float) -> tuple[bool, float]:
-        """Installs what was received and proves it; returns (equal, largest difference in nats).
+    async def verify(
+        self,
+        publication_id: str,
+        canary: common_pb2.Canary,
+        checksums: Sequence[common_pb2.TensorChecksum],
+        deadline_s: float,
+    ) -> Proof:
+        """Installs what was received and proves it. `checksums` are what the engine's own must be, as far as known.
 
         What does not prove itself is quarantined, and running groups are handed back.
         """
@@ -103,9 +138,8 @@ class Updates:
         async with session.swap:
             self._require(publication_id)
             begin = time.perf_counter()
-            if session.digests != [bucket.digest for bucket in session.plan.buckets]:
-                await self._quarantine(session, "what arrived does not have the digests of the plan")
-                return False, float("inf")
+            if not session.received or not self._digests_hold(session):
+                return await self._quarantine(session, "what arrived does not have the digests of the plan")
             # Whatever interrupts the installation: which weights are in place is unknown from here on.
             session.installed = True
             try:
@@ -113,13 +147,23 @@ class Updates:
             except ContractError:
                 session.installed = False
                 raise
+            found = await self._engine.checksums(deadline_s)
+            wrong = [one.name for one in checksums if found.get(one.name) != one.value]
+            if wrong:
+                return await self._quarantine(session, f"{len(wrong)} tensors are not the trainer's: {wrong[0]}, ...")
             gap = await self._gap(canary, deadline_s)
             metrics.PHASE_SECONDS.labels("verify").observe(time.perf_counter() - begin)
             if not gap <= canary.tolerance:
-                await self._quarantine(session, f"the canary's logprobs differ by {gap:.2e} nats")
-                return False, gap
+                reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
+                return await self._quarantine(session, reason, gap)
             session.verified = True
-            return True, gap
+            return Proof(equal=True, gap=gap, checksum=_overall(found))
+
+    def _digests_hold(self, session: Session) -> bool:
+        """An engine that cannot tell what arrived is proved by its checksums in place."""
+        if not session.digests and self._engine.checksum_format:
+            return True
+        return session.digests == [bucket.digest for bucket in session.plan.buckets]
 
     async def commit(self, publication_id: str) -> None:
         """Serves with the verified weights. A repeated commit changes nothing."""
@@ -185,12 +229,13 @@ class Updates:
             else:
                 self._gate.move(ReplicaState.PENDING_WEIGHTS, f"publication {session.version} was given up: {reason}")
 
-    async def _quarantine(self, session: Session, reason: str) -> None:
+    async def _quarantine(self, session: Session, reason: str, gap: float = float("inf")) -> Proof:
         self._forget(session)
         await self._engine.discard()
         log.error("quarantined", version=str(session.version), reason=reason)
         metrics.UPDATES.labels("quarantined").inc()
         await self._disown(ReplicaState.QUARANTINED, reason)
+        return Proof(equal=False, gap=gap, reason=reason)
 
     async def _disown(self, target: ReplicaState, reason: str) -> None:
         """No weights serve any more; running groups are handed back."""
@@ -210,3 +255,12 @@ class Updates:
         task = asyncio.ensure_future(self._close(session, "its deadline passed"))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _overall(checksums: Mapping[str, str]) -> str:
+    if not checksums:
+        return ""
+    state = hashlib.sha256()
+    for name in sorted(checksums):
+        state.update(f"{name}={checksums[name]}\n".encode())
+    return state.hexdigest()

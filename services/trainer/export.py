@@ -9,7 +9,7 @@ import torch
 from services.trainer.model import Policy
 from wire.weights import weights_sha256
 
-_COPIED = (
+COPIED_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
     "merges.txt",
@@ -19,6 +19,7 @@ _COPIED = (
     "tokenizer_config.json",
     "vocab.json",
 )
+"""What belongs to a model beside config and weights."""
 
 
 def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dtype) -> str:
@@ -33,7 +34,7 @@ def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dty
     policy.model.save_pretrained(aside, state_dict=tensors)
     config = json.loads((aside / "config.json").read_text())
     (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
-    for name in _COPIED:
+    for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, aside / name)
     old = target.parent / f".aside-old-{target.name}"

@@ -10,7 +10,7 @@ from services.trainer.background import Background
 from services.trainer.book import Book
 from services.trainer.inbox import Inbox
 from services.trainer.ledger import Ledger
-from services.trainer.publisher import Publisher
+from services.trainer.publication.publisher import Publisher
 from services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
 from services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
 from services.trainer.settings import TrainerSettings
@@ -89,6 +89,7 @@ class Runtime:
             frontier=ledger.frontier,
             fates=wire_fates(ledger.fates()),
             boot_id=secrets.token_hex(8),
+            routes=self._publisher.routes,
         )
         self.doing = "waiting for the orchestrator to register the trainer"
         incarnation = self._register(registration, given_up)

@@ -7,12 +7,12 @@ import grpc
 from fastapi import FastAPI
 
 from services.trainer.book import Book
-from services.trainer.publisher import Publisher
+from services.trainer.publication.publisher import Publisher
 from services.trainer.reporter import wire_fates
 from wire.errors import TransientError
 from wire.http import admin_app
+from wire.v1 import common_pb2, trainer_pb2_grpc
 from wire.v1 import trainer_pb2 as pb
-from wire.v1 import trainer_pb2_grpc
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TrainerService"].full_name
 
@@ -40,14 +40,29 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         )
 
     async def OpenGroup(self, request: pb.OpenGroupRequest, context: Any) -> pb.OpenGroupResponse:  # noqa: D102
-        host, port, backend = await self._publisher.open_group(request.version, request.group_name)
-        return pb.OpenGroupResponse(store_host=host, store_port=port, backend=backend)
+        host, port = await self._publisher.open_group(request.version, request.group_name)
+        return pb.OpenGroupResponse(store_host=host, store_port=port)
 
     async def SendWeights(self, request: pb.SendWeightsRequest, context: Any) -> pb.SendWeightsResponse:  # noqa: D102
         await self._publisher.send(
             request.version, request.group_name, request.backend, request.world_size, request.deadline_s
         )
         return pb.SendWeightsResponse()
+
+    async def CloseGroup(self, request: pb.CloseGroupRequest, context: Any) -> pb.CloseGroupResponse:  # noqa: D102
+        await self._publisher.sender.close(request.group_name)
+        return pb.CloseGroupResponse()
+
+    async def SaveWeights(self, request: pb.SaveWeightsRequest, context: Any) -> pb.SaveWeightsResponse:  # noqa: D102
+        return pb.SaveWeightsResponse(disk_path=await self._publisher.save(request.version))
+
+    async def GetChecksums(  # noqa: D102
+        self, request: pb.GetChecksumsRequest, context: Any
+    ) -> pb.GetChecksumsResponse:
+        found = await self._publisher.checksums(request.version, request.format)
+        return pb.GetChecksumsResponse(
+            checksums=[common_pb2.TensorChecksum(name=name, value=value) for name, value in found.items()]
+        )
 
     async def GetTrainer(self, request: pb.GetTrainerRequest, context: Any) -> pb.GetTrainerResponse:  # noqa: D102
         book = self._book()

@@ -6,7 +6,8 @@ from services.trainer.assembly import assemble
 from services.trainer.backends.single import SingleDevice
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
 from services.trainer.model import load_policy
-from services.trainer.publisher import Publisher, make_canary
+from services.trainer.publication.canary import make_canary
+from services.trainer.publication.publisher import Publisher
 from services.trainer.settings import AlgorithmTable
 from services.trainer.step import Recipe, train_step
 from tests.unit.services.trainer.builders import scored_group, tiny_folder

@@ -137,6 +137,69 @@ class Canary(_message.Message):
 Global___Canary: _TypeAlias = Canary  # noqa: Y015
 
 @_typing.final
+class TensorChecksum(_message.Message):
+    """Hash of one tensor as an engine keeps it (fused, as its layers need it)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The engine's own name of the tensor."""
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TensorChecksum: _TypeAlias = TensorChecksum  # noqa: Y015
+
+@_typing.final
+class Routes(_message.Message):
+    """How weights can reach a process, or leave it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BACKENDS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    NCCL_VERSION_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    ranks: _builtins.int
+    """Ranks of the collective group that it takes (tensor parallel engines take several)."""
+    nccl_version: _builtins.str
+    """Version of its NCCL, such as 2.28.9; empty where it is unknown or there is none."""
+    @_builtins.property
+    def backends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Collective backends it can use, the best first: nccl, gloo. Empty: only the disk."""
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of its accelerators, unique over all machines. NCCL refuses two ranks on one."""
+
+    def __init__(
+        self,
+        *,
+        backends: _abc.Iterable[_builtins.str] | None = ...,
+        ranks: _builtins.int = ...,
+        nccl_version: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "nccl_version", b"nccl_version", "ranks", b"ranks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Routes: _TypeAlias = Routes  # noqa: Y015
+
+@_typing.final
 class Fate(_message.Message):
     """How one group ended."""
 

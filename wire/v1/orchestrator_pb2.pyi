@@ -59,6 +59,7 @@ class RegisterReplicaRequest(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    ROUTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     replica_id: _builtins.str
     boot_id: _builtins.str
@@ -68,6 +69,8 @@ class RegisterReplicaRequest(_message.Message):
     engine: _builtins.str
     dtype: _builtins.str
     pid: _builtins.int
+    @_builtins.property
+    def routes(self) -> _common_pb2.Routes: ...
     def __init__(
         self,
         *,
@@ -78,10 +81,11 @@ class RegisterReplicaRequest(_message.Message):
         engine: _builtins.str = ...,
         dtype: _builtins.str = ...,
         pid: _builtins.int = ...,
+        routes: _common_pb2.Routes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["routes", b"routes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "dtype", b"dtype", "engine", b"engine", "pid", b"pid", "replica_id", b"replica_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "dtype", b"dtype", "engine", b"engine", "pid", b"pid", "replica_id", b"replica_id", "routes", b"routes", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -182,6 +186,7 @@ class RegisterTrainerRequest(_message.Message):
     FRONTIER_FIELD_NUMBER: _builtins.int
     FATES_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
+    ROUTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     address: _builtins.str
     """host:port of its TrainerService."""
@@ -196,6 +201,8 @@ class RegisterTrainerRequest(_message.Message):
     def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
         """Fates at and above the frontier, and those the orchestrator may have lost (all that the journal holds)."""
 
+    @_builtins.property
+    def routes(self) -> _common_pb2.Routes: ...
     def __init__(
         self,
         *,
@@ -206,10 +213,11 @@ class RegisterTrainerRequest(_message.Message):
         frontier: _builtins.int = ...,
         fates: _abc.Iterable[_common_pb2.Fate] | None = ...,
         boot_id: _builtins.str = ...,
+        routes: _common_pb2.Routes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["routes", b"routes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "fates", b"fates", "frontier", b"frontier", "journaled_incarnation", b"journaled_incarnation", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "fates", b"fates", "frontier", b"frontier", "journaled_incarnation", b"journaled_incarnation", "routes", b"routes", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

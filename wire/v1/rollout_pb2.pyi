@@ -58,17 +58,23 @@ class PrepareWeightsResponse(_message.Message):
 
     ACCEPTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FORMAT_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     reason: _builtins.str
+    checksum_format: _builtins.str
+    """How the engine names and hashes its tensors, for TrainerService.GetChecksums; empty where the digests of the buckets
+    say it all.
+    """
     def __init__(
         self,
         *,
         accepted: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        checksum_format: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checksum_format", b"checksum_format", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,7 +122,9 @@ class CollectiveGroup(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Unique for each attempt: a group is never used twice after a failure."""
+    """Of the trainer's end and this replica's engine. Used for one publication after the other until the first failure,
+    then never again.
+    """
     backend: _builtins.str
     store_host: _builtins.str
     store_port: _builtins.int
@@ -147,7 +155,7 @@ class ReceiveWeightsResponse(_message.Message):
     DIGESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Hex xxh3-128 of each bucket as it arrived."""
+        """Hex xxh3-128 of each bucket as it arrived. Empty for an engine that cannot tell, and is asked for checksums."""
 
     def __init__(
         self,
@@ -169,20 +177,26 @@ class VerifyWeightsRequest(_message.Message):
     PUBLICATION_ID_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
     publication_id: _builtins.str
     deadline_s: _builtins.float
     @_builtins.property
     def canary(self) -> _common_pb2.Canary: ...
+    @_builtins.property
+    def checksums(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]:
+        """What the engine's own checksums must be, as far as the trainer can tell."""
+
     def __init__(
         self,
         *,
         publication_id: _builtins.str = ...,
         canary: _common_pb2.Canary | None = ...,
         deadline_s: _builtins.float = ...,
+        checksums: _abc.Iterable[_common_pb2.TensorChecksum] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "deadline_s", b"deadline_s", "publication_id", b"publication_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "checksums", b"checksums", "deadline_s", b"deadline_s", "publication_id", b"publication_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,18 +208,30 @@ class VerifyWeightsResponse(_message.Message):
 
     EQUAL_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
     gap: _builtins.float
     """Largest absolute difference, nats."""
+    reason: _builtins.str
+    """Why not equal, in words."""
+    checksum: _builtins.str
+    """Over all tensors of the engine as it keeps them; equal for replicas of one layout. Empty: it has none."""
+    layout: _builtins.str
+    """Replicas of one layout keep the same tensors: engine, dtype and ranks."""
     def __init__(
         self,
         *,
         equal: _builtins.bool = ...,
         gap: _builtins.float = ...,
+        reason: _builtins.str = ...,
+        checksum: _builtins.str = ...,
+        layout: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["equal", b"equal", "gap", b"gap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "equal", b"equal", "gap", b"gap", "layout", b"layout", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,7 +76,7 @@ class OpenGroupRequest(_message.Message):
     GROUP_NAME_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     group_name: _builtins.str
-    """Unique for each attempt."""
+    """Unique over all lives of the orchestrator."""
     def __init__(
         self,
         *,
@@ -102,7 +102,7 @@ class OpenGroupResponse(_message.Message):
     """Where the trainer's rendezvous store for this group listens."""
     store_port: _builtins.int
     backend: _builtins.str
-    """gloo or nccl: where the snapshot lies decides."""
+    """Not set any more: the orchestrator chooses."""
     def __init__(
         self,
         *,
@@ -164,6 +164,121 @@ class SendWeightsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SendWeightsResponse: _TypeAlias = SendWeightsResponse  # noqa: Y015
+
+@_typing.final
+class CloseGroupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_NAME_FIELD_NUMBER: _builtins.int
+    group_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        group_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_name", b"group_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseGroupRequest: _TypeAlias = CloseGroupRequest  # noqa: Y015
+
+@_typing.final
+class CloseGroupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseGroupResponse: _TypeAlias = CloseGroupResponse  # noqa: Y015
+
+@_typing.final
+class SaveWeightsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveWeightsRequest: _TypeAlias = SaveWeightsRequest  # noqa: Y015
+
+@_typing.final
+class SaveWeightsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISK_PATH_FIELD_NUMBER: _builtins.int
+    disk_path: _builtins.str
+    def __init__(
+        self,
+        *,
+        disk_path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_path", b"disk_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveWeightsResponse: _TypeAlias = SaveWeightsResponse  # noqa: Y015
+
+@_typing.final
+class GetChecksumsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    format: _builtins.str
+    """As in PrepareWeightsResponse."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        format: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetChecksumsRequest: _TypeAlias = GetChecksumsRequest  # noqa: Y015
+
+@_typing.final
+class GetChecksumsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def checksums(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]: ...
+    def __init__(
+        self,
+        *,
+        checksums: _abc.Iterable[_common_pb2.TensorChecksum] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksums", b"checksums"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetChecksumsResponse: _TypeAlias = GetChecksumsResponse  # noqa: Y015
 
 @_typing.final
 class GetTrainerRequest(_message.Message):

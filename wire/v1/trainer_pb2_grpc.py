@@ -49,6 +49,21 @@ class TrainerServiceStub:
                 request_serializer=wire_dot_v1_dot_trainer__pb2.SendWeightsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_trainer__pb2.SendWeightsResponse.FromString,
                 _registered_method=True)
+        self.CloseGroup = channel.unary_unary(
+                '/wire.v1.TrainerService/CloseGroup',
+                request_serializer=wire_dot_v1_dot_trainer__pb2.CloseGroupRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_trainer__pb2.CloseGroupResponse.FromString,
+                _registered_method=True)
+        self.SaveWeights = channel.unary_unary(
+                '/wire.v1.TrainerService/SaveWeights',
+                request_serializer=wire_dot_v1_dot_trainer__pb2.SaveWeightsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_trainer__pb2.SaveWeightsResponse.FromString,
+                _registered_method=True)
+        self.GetChecksums = channel.unary_unary(
+                '/wire.v1.TrainerService/GetChecksums',
+                request_serializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.FromString,
+                _registered_method=True)
         self.GetTrainer = channel.unary_unary(
                 '/wire.v1.TrainerService/GetTrainer',
                 request_serializer=wire_dot_v1_dot_trainer__pb2.GetTrainerRequest.SerializeToString,
@@ -67,7 +82,7 @@ class TrainerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenGroup(self, request, context):
-        """Opens the rendezvous store of a new collective group, before the receivers are asked to join it.
+        """Opens the rendezvous store of a new collective group, before the receiver is asked to join it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +90,28 @@ class TrainerServiceServicer:
 
     def SendWeights(self, request, context):
         """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline.
+        The group stays open for the next version; after a failure it is aborted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseGroup(self, request, context):
+        """Aborts a group: whoever waits in it fails at once. One that is not there is left alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveWeights(self, request, context):
+        """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetChecksums(self, request, context):
+        """What an engine's own checksums of a held version must be.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,6 +140,21 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.SendWeights,
                     request_deserializer=wire_dot_v1_dot_trainer__pb2.SendWeightsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_trainer__pb2.SendWeightsResponse.SerializeToString,
+            ),
+            'CloseGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseGroup,
+                    request_deserializer=wire_dot_v1_dot_trainer__pb2.CloseGroupRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_trainer__pb2.CloseGroupResponse.SerializeToString,
+            ),
+            'SaveWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveWeights,
+                    request_deserializer=wire_dot_v1_dot_trainer__pb2.SaveWeightsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_trainer__pb2.SaveWeightsResponse.SerializeToString,
+            ),
+            'GetChecksums': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetChecksums,
+                    request_deserializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.SerializeToString,
             ),
             'GetTrainer': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTrainer,
@@ -191,6 +243,87 @@ class TrainerService:
             '/wire.v1.TrainerService/SendWeights',
             wire_dot_v1_dot_trainer__pb2.SendWeightsRequest.SerializeToString,
             wire_dot_v1_dot_trainer__pb2.SendWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.TrainerService/CloseGroup',
+            wire_dot_v1_dot_trainer__pb2.CloseGroupRequest.SerializeToString,
+            wire_dot_v1_dot_trainer__pb2.CloseGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.TrainerService/SaveWeights',
+            wire_dot_v1_dot_trainer__pb2.SaveWeightsRequest.SerializeToString,
+            wire_dot_v1_dot_trainer__pb2.SaveWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetChecksums(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.TrainerService/GetChecksums',
+            wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.SerializeToString,
+            wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,9 +34,17 @@ class TrainerServiceStub:
     GetFates: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetFatesRequest, _trainer_pb2.GetFatesResponse]
     """What the journal knows: the truth about every group's end."""
     OpenGroup: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.OpenGroupRequest, _trainer_pb2.OpenGroupResponse]
-    """Opens the rendezvous store of a new collective group, before the receivers are asked to join it."""
+    """Opens the rendezvous store of a new collective group, before the receiver is asked to join it."""
     SendWeights: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.SendWeightsRequest, _trainer_pb2.SendWeightsResponse]
-    """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline."""
+    """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline.
+    The group stays open for the next version; after a failure it is aborted.
+    """
+    CloseGroup: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.CloseGroupRequest, _trainer_pb2.CloseGroupResponse]
+    """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+    SaveWeights: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.SaveWeightsRequest, _trainer_pb2.SaveWeightsResponse]
+    """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
+    GetChecksums: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]
+    """What an engine's own checksums of a held version must be."""
     GetTrainer: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetTrainerRequest, _trainer_pb2.GetTrainerResponse]
 
 @_typing.type_check_only
@@ -45,9 +53,17 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     GetFates: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetFatesRequest, _trainer_pb2.GetFatesResponse]  # type: ignore[assignment]
     """What the journal knows: the truth about every group's end."""
     OpenGroup: _aio.UnaryUnaryMultiCallable[_trainer_pb2.OpenGroupRequest, _trainer_pb2.OpenGroupResponse]  # type: ignore[assignment]
-    """Opens the rendezvous store of a new collective group, before the receivers are asked to join it."""
+    """Opens the rendezvous store of a new collective group, before the receiver is asked to join it."""
     SendWeights: _aio.UnaryUnaryMultiCallable[_trainer_pb2.SendWeightsRequest, _trainer_pb2.SendWeightsResponse]  # type: ignore[assignment]
-    """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline."""
+    """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline.
+    The group stays open for the next version; after a failure it is aborted.
+    """
+    CloseGroup: _aio.UnaryUnaryMultiCallable[_trainer_pb2.CloseGroupRequest, _trainer_pb2.CloseGroupResponse]  # type: ignore[assignment]
+    """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+    SaveWeights: _aio.UnaryUnaryMultiCallable[_trainer_pb2.SaveWeightsRequest, _trainer_pb2.SaveWeightsResponse]  # type: ignore[assignment]
+    """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
+    GetChecksums: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]  # type: ignore[assignment]
+    """What an engine's own checksums of a held version must be."""
     GetTrainer: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetTrainerRequest, _trainer_pb2.GetTrainerResponse]  # type: ignore[assignment]
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -65,7 +81,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.OpenGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.OpenGroupResponse, _abc.Awaitable[_trainer_pb2.OpenGroupResponse]]:
-        """Opens the rendezvous store of a new collective group, before the receivers are asked to join it."""
+        """Opens the rendezvous store of a new collective group, before the receiver is asked to join it."""
 
     @_abc_1.abstractmethod
     def SendWeights(
@@ -73,7 +89,33 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.SendWeightsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.SendWeightsResponse, _abc.Awaitable[_trainer_pb2.SendWeightsResponse]]:
-        """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline."""
+        """Sends the held snapshot of a version over that group; returns when all buckets are sent, or fails by the deadline.
+        The group stays open for the next version; after a failure it is aborted.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseGroup(
+        self,
+        request: _trainer_pb2.CloseGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_pb2.CloseGroupResponse, _abc.Awaitable[_trainer_pb2.CloseGroupResponse]]:
+        """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+
+    @_abc_1.abstractmethod
+    def SaveWeights(
+        self,
+        request: _trainer_pb2.SaveWeightsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_pb2.SaveWeightsResponse, _abc.Awaitable[_trainer_pb2.SaveWeightsResponse]]:
+        """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
+
+    @_abc_1.abstractmethod
+    def GetChecksums(
+        self,
+        request: _trainer_pb2.GetChecksumsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trainer_pb2.GetChecksumsResponse, _abc.Awaitable[_trainer_pb2.GetChecksumsResponse]]:
+        """What an engine's own checksums of a held version must be."""
 
     @_abc_1.abstractmethod
     def GetTrainer(

@@ -7,6 +7,7 @@ from wire.weights.collective import CollectiveGroup, open_store
 from wire.weights.digest import bucket_digest, plan_digest, weights_sha256
 from wire.weights.disk import load_weights, read_metadata, save_weights
 from wire.weights.plan import DEFAULT_BUCKET_BYTES, Snapshot, allocate, make_snapshot, tensors_of
+from wire.weights.routes import device_names, nccl_version
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
@@ -14,8 +15,10 @@ __all__ = [
     "Snapshot",
     "allocate",
     "bucket_digest",
+    "device_names",
     "load_weights",
     "make_snapshot",
+    "nccl_version",
     "open_store",
     "plan_digest",
     "read_metadata",

@@ -1,8 +1,9 @@
-"""A stand-alone collective group (gloo or NCCL) for one transfer: rank 0, the trainer, broadcasts; the others receive.
+"""A stand-alone collective group (gloo or NCCL): rank 0, the trainer, broadcasts; the others receive.
 
-No default process group is needed or touched, so a trainer's own groups and the engines stay apart. A group is used for
-one attempt and aborted, never destroyed: destroying is itself a collective that waits for the peer that just died. All
-calls block and belong in a worker thread.
+No default process group is needed or touched, so a trainer's own groups and the engines stay apart. A group is used
+until its first failure and then aborted, never destroyed: destroying is itself a collective that waits for the peer
+that just died. The rendezvous keys are those of torch's helper for groups outside the world, which SGLang joins with.
+All calls block and belong in a worker thread.
 """
 
 import socket
@@ -52,7 +53,7 @@ class CollectiveGroup:
         limit = timedelta(seconds=timeout_s)
         try:
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
-            store = PrefixStore(name, tcp)
+            store = _keys_of(name, backend, tcp)
             return cls(_open(backend, store, rank, world_size, store_host, limit), store, name)
         except (RuntimeError, OSError) as error:
             raise TransientError(
@@ -60,7 +61,10 @@ class CollectiveGroup:
             ) from error
 
     def broadcast(self, tensor: Tensor, timeout_s: float) -> None:
-        """Fills `tensor` with rank 0's; raises TransientError when a member is lost or the time is over."""
+        """Fills `tensor` with rank 0's; raises TransientError when a member is lost or the time is over.
+
+        After a failure the group is aborted.
+        """
         backend = self._backend
         if backend is None:
             raise TransientError(f"the group {self._name} was aborted")
@@ -74,7 +78,18 @@ class CollectiveGroup:
             if tensor.is_cuda:
                 torch.cuda.synchronize(tensor.device)
         except RuntimeError as error:
+            self.abort()
             raise TransientError(f"the broadcast in the group {self._name} failed: {error}") from error
+
+    @property
+    def name(self) -> str:
+        """Unique."""
+        return self._name
+
+    @property
+    def aborted(self) -> bool:
+        """It cannot be used any more."""
+        return self._backend is None
 
     def abort(self) -> None:
         """Ends the group at once, whatever the peers do; idempotent.
@@ -85,6 +100,11 @@ class CollectiveGroup:
         backend, self._backend = self._backend, None
         if backend is not None:
             backend.abort()
+
+
+def _keys_of(name: str, backend: str, store: Store) -> Store:
+    device = "cuda" if backend == "nccl" else "cpu"
+    return PrefixStore(f"{device}/", PrefixStore(f"{name}/", PrefixStore(name, store)))
 
 
 def _open(backend: str, store: Store, rank: int, world_size: int, store_host: str, limit: timedelta) -> _Backend:

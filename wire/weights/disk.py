@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError
@@ -15,22 +16,34 @@ from torch import Tensor
 
 from wire.errors import ContractError
 
-_WEIGHTS = "weights.safetensors"
+_WEIGHTS = "model.safetensors"
 _MANIFEST = "manifest.json"
 _SCHEMA = 1
 
 
-def save_weights(folder: Path, named: Iterable[tuple[str, Tensor]], metadata: Mapping[str, str]) -> None:
-    """Writes `named` aside, fsyncs files and folders, and renames: `folder` appears whole. An older one is replaced."""
+def save_weights(
+    folder: Path,
+    named: Iterable[tuple[str, Tensor]],
+    metadata: Mapping[str, str],
+    *,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Writes `named` aside, fsyncs files and folders, and renames: `folder` appears whole. An older one is replaced.
+
+    `files` are put beside the weights: with a model's config and tokenizer any engine loads the folder.
+    """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}"
     aside.mkdir()
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in named}, aside / _WEIGHTS)
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named}
+        save_file(tensors, aside / _WEIGHTS, metadata={"format": "pt"})
+        for name, content in files.items():
+            (aside / name).write_bytes(content)
         manifest = {"schema": _SCHEMA, "sha256": _file_sha256(aside / _WEIGHTS), "metadata": dict(metadata)}
         (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-        for path in (aside / _WEIGHTS, aside / _MANIFEST, aside):
+        for path in (*aside.iterdir(), aside):
             _fsync(path)
         old = _move_away(folder)
         aside.rename(folder)

@@ -1,19 +1,17 @@
 """The bucket plan: which tensor lies where in a few flat runs of bytes, and the immutable snapshot they hold."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from wire.errors import ContractError
 from wire.v1 import common_pb2
 from wire.weights.digest import bucket_digest, dtype_name, plan_digest
 
 DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
-
-_ALIGNMENT = 64
-"""Bytes: every tensor begins on a boundary that suits any dtype and vector width. Gaps are zero."""
 
 _DTYPES = {dtype_name(dtype): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)}
 
@@ -28,19 +26,29 @@ class Snapshot:
 
 
 def make_snapshot(
-    named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
+    named: Iterable[tuple[str, Tensor]],
+    *,
+    dtype: torch.dtype,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    into: Sequence[Tensor] = (),
 ) -> Snapshot:
     """Casts and copies `named` into buckets of at most `bucket_bytes` (a larger tensor gets a bucket of its own).
 
-    The order is kept; a parameter that appears under two names (tied) travels once, under the first. The buckets are on
-    the device of the first tensor of each.
+    Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them. The order is
+    kept; a parameter that appears under two names (tied) travels once, under the first. The buckets are on the device of
+    the first tensor of each. `into` are the buckets of a snapshot that is needed no more: where they fit they are
+    written over, since fresh memory costs many times the copy.
+
+    Sharded tensors (DTensor) are gathered one at a time: then every rank must make the snapshot, in the same order, and
+    each gets the whole.
     """
     if dtype_name(dtype) not in _DTYPES:
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {', '.join(_DTYPES)}")
     plan = common_pb2.WeightPlan()
-    buckets = []
+    buckets: list[Tensor] = []
     for part in _partition(_untied(named), dtype.itemsize, bucket_bytes):
-        bucket = _fill(plan.buckets.add(dtype=dtype_name(dtype)), part, dtype)
+        spare = into[len(buckets)] if len(buckets) < len(into) else None
+        bucket = _fill(plan.buckets.add(dtype=dtype_name(dtype)), part, dtype, spare)
         buckets.append(bucket)
     if not buckets:
         raise ContractError("empty", "there are no weights to take a snapshot of")
@@ -50,7 +58,7 @@ def make_snapshot(
 
 def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:
     """Empty buckets for a receiver of `plan`: uint8 [size_bytes] each."""
-    return [torch.zeros(bucket.size_bytes, dtype=torch.uint8, device=device) for bucket in plan.buckets]
+    return [torch.empty(bucket.size_bytes, dtype=torch.uint8, device=device) for bucket in plan.buckets]
 
 
 def tensors_of(plan: common_pb2.WeightPlan, buckets: list[Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -76,8 +84,9 @@ def _view(spec: common_pb2.TensorSpec, bucket: Tensor) -> Tensor:
 def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     seen: set[tuple[int, tuple[int, ...], torch.device]] = set()
     for name, tensor in named:
-        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.device)
-        if tensor.numel() and key in seen:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        key = (local.data_ptr(), tuple(tensor.shape), tensor.device)
+        if local.numel() and key in seen:
             continue
         seen.add(key)
         yield name, tensor
@@ -95,17 +104,32 @@ def _partition(
             yield part
             part, end = [], 0
         part.append((name, tensor, end))
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        end += size
     if part:
         yield part
 
 
-def _fill(spec: common_pb2.Bucket, part: list[tuple[str, Tensor, int]], dtype: torch.dtype) -> Tensor:
+def _fill(
+    spec: common_pb2.Bucket, part: list[tuple[str, Tensor, int]], dtype: torch.dtype, spare: Tensor | None
+) -> Tensor:
     _, last, offset = part[-1]
-    spec.size_bytes = offset + -(-last.numel() * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-    bucket = torch.zeros(spec.size_bytes, dtype=torch.uint8, device=part[0][1].device)
+    spec.size_bytes = offset + last.numel() * dtype.itemsize
+    device = part[0][1].device
+    if spare is not None and spare.shape == (spec.size_bytes,) and spare.device == device:
+        bucket = spare
+    else:
+        bucket = torch.empty(spec.size_bytes, dtype=torch.uint8, device=device)
     for name, tensor, start in part:
         spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=list(tensor.shape), offset=start)
-        _view(spec.tensors[-1], bucket).copy_(tensor.detach())
+        _view(spec.tensors[-1], bucket).copy_(_whole(tensor.detach(), dtype))
     spec.digest = bucket_digest(bucket)
     return bucket
+
+
+def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A shard's whole, cast before it travels between the ranks."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    cast = tensor.to(dtype)
+    assert isinstance(cast, DTensor)
+    return cast.full_tensor()

@@ -1,9 +1,12 @@
 """What the rollout service asks of an engine. Nothing here imports torch.
 
-An engine decodes groups with the weights it has installed. New weights arrive in three acts: `receive` stages them
-beside the running ones, `install` puts them in place between two decode steps, `discard` forgets staged ones.
+An engine decodes groups with the weights it has installed. New weights come in acts: `prepare` readies the engine,
+`receive` brings them, `install` makes them whole between two decode steps, `checksums` and `score` prove them, `resume`
+goes on; `discard` ends it at any point before. An engine that stages weights beside the running ones decodes on until
+`install`; one that receives in place (`in_place`) is paused from `prepare` to `resume`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -74,6 +77,19 @@ class EngineStats:
     busy_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """How weights can reach an engine; the disk always can. See `Routes` in proto/wire/v1/common.proto."""
+
+    backends: tuple[str, ...] = ()
+    """Collective backends, the best first."""
+    ranks: int = 1
+    """Of the collective group that it takes."""
+    nccl_version: str = ""
+    devices: tuple[str, ...] = ()
+    """Its accelerators, by names that are unique over all machines."""
+
+
 class Engine(Protocol):
     """One replica's engine, as the service's event loop sees it. Every wait has a deadline."""
 
@@ -87,6 +103,21 @@ class Engine(Protocol):
         """Of the weights: float32 or bfloat16."""
         ...
 
+    @property
+    def routes(self) -> Routes:
+        """How weights can reach it."""
+        ...
+
+    @property
+    def in_place(self) -> bool:
+        """From the beginning of `receive` on the old weights are gone, whatever becomes of the new ones."""
+        ...
+
+    @property
+    def checksum_format(self) -> str:
+        """How `checksums` names and hashes tensors; empty where the digests of the buckets say it all."""
+        ...
+
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         """Waits for free rows, then for the group's last token; AbandonedError if the engine gives the group up.
 
@@ -94,26 +125,40 @@ class Engine(Protocol):
         """
         ...
 
+    async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
+        """Gets ready to receive; an `in_place` engine pauses (and drains first, if so told)."""
+        ...
+
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
-        """Stages weights from `source` while the engine runs on; returns the digest of each bucket as it arrived."""
+        """Brings weights in from `source`; returns the digest of each bucket as it arrived.
+
+        Empty for an engine that cannot tell (it has a `checksum_format`). Raises by the deadline, come what may.
+        """
         ...
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """Puts the staged weights in place and stays paused until `resume`."""
+        """Makes the received weights the engine's own and drops keys and values of the old ones.
+
+        Nothing is decoded until `score` or `resume`.
+        """
+        ...
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """Hash of each tensor in place, in the engine's `checksum_format`; empty if it has none."""
         ...
 
     async def discard(self) -> None:
-        """Forgets staged weights; those in place stay."""
+        """Ends an update before `resume`: forgets staged weights and goes on decoding with those in place."""
         ...
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
-        """float32 [seq - 1]: logprob of token t+1 given tokens up to t, at temperature 1. Works while paused."""
+        """float32 [seq - 1]: logprob of token t+1 given tokens up to t, at temperature 1. Works after `install`."""
         ...
 
     async def resume(self, timeout_s: float) -> None:
-        """Goes on decoding."""
+        """Goes on decoding. Idempotent."""
         ...
 
     async def abandon(self, reason: str, timeout_s: float) -> None:

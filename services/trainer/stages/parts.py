@@ -9,7 +9,8 @@ import torch
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy, load_policy
-from services.trainer.publisher import Publisher, make_canary
+from services.trainer.publication.canary import make_canary
+from services.trainer.publication.publisher import Publisher
 from services.trainer.settings import TrainerSettings
 from services.trainer.step import Recipe
 
@@ -61,7 +62,9 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
         host=settings.host,
         dtype=getattr(torch, settings.model.dtype),
         bucket_bytes=table.bucket_mib * 1024 * 1024,
-        weights_folder=settings.run_dir / "weights" if table.publish == "disk" else None,
+        weights_folder=settings.run_dir / "weights",
+        model_path=settings.model.path,
+        disk_only=table.publish == "disk",
         canary=partial(
             make_canary,
             seed=settings.run.seed,

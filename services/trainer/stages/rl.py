@@ -17,7 +17,7 @@ from services.trainer.checkpoint import CheckpointState, CheckpointStore
 from services.trainer.export import export_model
 from services.trainer.failpoints import Failpoints
 from services.trainer.ledger import Ledger, ReadyGroup
-from services.trainer.publisher import Publisher
+from services.trainer.publication.publisher import Publisher
 from services.trainer.replay import load_into, read_history, replay
 from services.trainer.reporter import Reporter
 from services.trainer.rollout_log import MetricsLog, write_rollouts

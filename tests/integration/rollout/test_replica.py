@@ -93,7 +93,7 @@ class World:
         store, port = open_store("127.0.0.1")
         sending = asyncio.create_task(asyncio.to_thread(send, snapshot, name or publication, port))
         group = rollout_pb2.CollectiveGroup(
-            name=name or publication, store_host="127.0.0.1", store_port=port, rank=1, world_size=2
+            name=name or publication, backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
         )
         request = rollout_pb2.ReceiveWeightsRequest(publication_id=publication, collective=group, deadline_s=10)
         answer = await self.ask("ReceiveWeights", request)

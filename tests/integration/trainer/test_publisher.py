@@ -6,7 +6,8 @@ import torch
 
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
-from services.trainer.publisher import Publisher, make_canary
+from services.trainer.publication.canary import make_canary
+from services.trainer.publication.publisher import Publisher
 from services.trainer.service import SERVICE_NAME, TrainerServicer
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
 from wire.errors import ContractError, FencedError, TransientError

@@ -1,7 +1,7 @@
 """The embedded engine as the service sees it: async calls on top of the engine's thread."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from services.rollout.engines.protocol import AbandonedError, Completion, EngineStats, GenerateRequest, InFlight
+from services.rollout.engines.protocol import AbandonedError, Completion, EngineStats, GenerateRequest, InFlight, Routes
 from services.rollout.engines.torch.architecture import load_config, read_architecture
 from services.rollout.engines.torch.cache import KeyValueCache
 from services.rollout.engines.torch.core import EngineCore
 from services.rollout.engines.torch.groups import Group, Installed, Outcome
 from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.receive import receive
+from services.rollout.engines.torch.receive import Receiver
 from services.rollout.engines.torch.rope import rotation_table
 from services.rollout.engines.torch.thread import EngineThread
 from services.rollout.engines.torch.weights import ModelWeights, build_weights
@@ -24,7 +24,7 @@ from wire.contracts.messages import Logprobs, TokenIds
 from wire.errors import ConfigError, ContractError, TransientError
 from wire.lifecycle import wait_for
 from wire.v1 import common_pb2, rollout_pb2
-from wire.weights import bucket_digest, tensors_of
+from wire.weights import tensors_of
 
 T = TypeVar("T")
 
@@ -44,6 +44,8 @@ class TorchEngine:
     """Decodes a Llama or Qwen model folder's architecture; its weights come by `receive` and `install` only."""
 
     name = "torch"
+    in_place = False
+    checksum_format = ""
 
     def __init__(
         self,
@@ -79,7 +81,13 @@ class TorchEngine:
         self._in_flight = in_flight
         self._staged: tuple[common_pb2.WeightPlan, list[Tensor]] | None = None
         self._ticket = object()
+        self._receiver = Receiver(self._device)
         self._thread = EngineThread(threads=threads)
+
+    @property
+    def routes(self) -> Routes:
+        """See Engine."""
+        return self._receiver.routes
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         """See Engine."""
@@ -92,13 +100,16 @@ class TorchEngine:
             self._thread.call(lambda: self._forget(group))
             raise
 
+    async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
+        """See Engine. Weights are staged beside the running ones: there is nothing to do."""
+
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
         """See Engine."""
         self._staged = None
         ticket = self._ticket = object()
-        buckets, digests = await asyncio.to_thread(self._receive, plan, source, timeout_s)
+        buckets, digests = await asyncio.to_thread(self._receiver.receive, plan, source, timeout_s)
         if self._ticket is not ticket:
             raise TransientError("the transfer was given up")
         self._staged = (plan, buckets)
@@ -119,6 +130,10 @@ class TorchEngine:
             in_flight = InFlight.RETRACT
         installed = Installed(version, weights_digest)
         await self._call(lambda: self._install(weights, installed, in_flight), timeout_s)
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """See Engine."""
+        return {}
 
     async def discard(self) -> None:
         """See Engine. A transfer still under way is ignored when it ends."""
@@ -181,12 +196,6 @@ class TorchEngine:
     def _forget(self, group: Group) -> None:
         if self._thread.core is not None:
             self._thread.core.cancel(group)
-
-    def _receive(
-        self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
-    ) -> tuple[list[Tensor], list[str]]:
-        buckets = receive(plan, source, self._device, timeout_s)
-        return buckets, [bucket_digest(bucket) for bucket in buckets]
 
     async def _drained(self, timeout_s: float) -> bool:
         """Lets running rollouts end; returns whether they did in time."""

@@ -1,0 +1,1 @@
+"""Publication as the trainer sees it: snapshots, their transfer, their disk copies, and the Publish call."""

@@ -1,0 +1,54 @@
+"""Held versions as Hugging Face folders on disk, written when somebody asks for one."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+from services.trainer.export import COPIED_FILES
+from services.trainer.publication.held import Held
+from wire.telemetry import get_logger
+from wire.weights import save_weights, tensors_of
+
+log = get_logger("trainer.copies")
+_KEPT = 2
+
+
+class Copies:
+    """`RUN/weights/vNNNNNN`: there whole or not at all, one writer at a time."""
+
+    def __init__(self, folder: Path, model_path: Path) -> None:
+        self._folder = folder
+        self._model_path = model_path
+        self._lock = asyncio.Lock()
+
+    async def save(self, held: Held) -> Path:
+        """The folder of this version; written now if it is not there."""
+        path = (self._folder / f"v{held.version:06d}").absolute()
+        async with self._lock:
+            await asyncio.to_thread(self._write, path, held)
+        return path
+
+    def _write(self, path: Path, held: Held) -> None:
+        mark = path / "manifest.json"
+        if mark.is_file() and json.loads(mark.read_text())["metadata"].get("digest") == held.digest:
+            return
+        with held.read() as snapshot:
+            buckets = [held.host_bucket(index) for index in range(len(snapshot.buckets))]
+            plan = snapshot.plan
+            metadata = {"version": str(held.version), "digest": held.digest}
+            save_weights(path, tensors_of(plan, buckets), metadata, files=self._files(plan.buckets[0].dtype))
+        log.info("weights_saved", version=held.version, path=str(path))
+        self._keep_newest()
+
+    def _files(self, dtype: str) -> dict[str, bytes]:
+        """What makes it a model folder that any engine loads."""
+        files = {name: self._model_path / name for name in COPIED_FILES}
+        found = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
+        config = json.loads((self._model_path / "config.json").read_text())
+        return found | {"config.json": json.dumps(config | {"dtype": dtype}, indent=2).encode()}
+
+    def _keep_newest(self) -> None:
+        """Removes older versions: who reads one that goes is told by its manifest, and asks again."""
+        for path in sorted(self._folder.glob("v*"))[:-_KEPT]:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,101 @@
+"""The versions that can be sent: the newest, and the one before it, which replicas may still be asked to take."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from wire.errors import ContractError, FencedError, TransientError
+from wire.v1 import common_pb2
+from wire.weights import Snapshot, make_snapshot
+
+_KEPT = 2
+
+
+class Held:
+    """One version: its snapshot and its canary."""
+
+    def __init__(self, version: int, snapshot: Snapshot, canary: common_pb2.Canary) -> None:
+        self.version = version
+        self.snapshot = snapshot
+        self.canary = canary
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._over = False
+        self._host: dict[int, Tensor] = {}
+
+    @property
+    def digest(self) -> str:
+        """Of the weights as they travel."""
+        return self.snapshot.plan.weights_digest
+
+    @contextmanager
+    def read(self) -> Iterator[Snapshot]:
+        """While it is read, nobody writes other weights over it. Raises FencedError when that has begun."""
+        with self._lock:
+            if self._over:
+                raise FencedError(f"version {self.version} is over")
+            self._readers += 1
+        try:
+            yield self.snapshot
+        finally:
+            with self._lock:
+                self._readers -= 1
+
+    def host_bucket(self, index: int) -> Tensor:
+        """The bucket in host memory: itself, or a pinned copy that is made once for all receivers."""
+        bucket = self.snapshot.buckets[index]
+        if not bucket.is_cuda:
+            return bucket
+        with self._lock:
+            if index not in self._host:
+                self._host[index] = torch.empty(bucket.shape, dtype=bucket.dtype, pin_memory=True).copy_(bucket)
+            return self._host[index]
+
+    def take_buffers(self) -> list[Tensor]:
+        """The buckets, to be written over; none if somebody still reads them."""
+        with self._lock:
+            self._over = True
+            return [] if self._readers else self.snapshot.buckets
+
+
+class Shelf:
+    """Holds versions; written by the main thread, read by all."""
+
+    def __init__(self, *, dtype: torch.dtype, bucket_bytes: int) -> None:
+        self._dtype = dtype
+        self._bucket_bytes = bucket_bytes
+        self._held: dict[int, Held] = {}
+
+    def put(self, version: int, named: Iterable[tuple[str, Tensor]], canary: common_pb2.Canary) -> Held:
+        """Copies the weights as `version`, over the buffers of the oldest version that nobody reads any more."""
+        spare: list[Tensor] = []
+        held = dict(self._held)
+        held.pop(version, None)
+        while len(held) >= _KEPT:
+            spare = held.pop(min(held)).take_buffers()
+        # Gone for readers before it is written over.
+        self._held = held
+        snapshot = make_snapshot(named, dtype=self._dtype, bucket_bytes=self._bucket_bytes, into=spare)
+        made = Held(version, snapshot, canary)
+        self._held = held | {version: made}
+        return made
+
+    @property
+    def newest(self) -> Held:
+        """Raises TransientError before the first."""
+        if not self._held:
+            raise TransientError("the trainer holds no snapshot yet")
+        return self._held[max(self._held)]
+
+    def version(self, version: int) -> Held:
+        """Raises FencedError for a version that is over, ContractError for one that is not made yet."""
+        newest = self.newest
+        found = self._held.get(version)
+        if found is not None:
+            return found
+        if version < newest.version:
+            raise FencedError(f"version {version} is over, the trainer holds {newest.version}")
+        raise ContractError("unknown_version", f"version {version} is not made yet, {newest.version} is")

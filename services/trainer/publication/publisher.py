@@ -1,0 +1,127 @@
+"""The versions of this life on their way to the replicas: held, sent, saved, and asked to be published."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from services.trainer import metrics
+from services.trainer.backends.backend import Backend
+from services.trainer.model import Policy
+from services.trainer.publication.checksums import engine_checksums
+from services.trainer.publication.copies import Copies
+from services.trainer.publication.held import Held, Shelf
+from services.trainer.publication.sender import Sender
+from services.trainer.reporter import Stub
+from wire.errors import TransientError, WaitTimeoutError
+from wire.rpc import call
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, orchestrator_pb2
+from wire.weights import device_names, nccl_version, tensors_of
+
+_RETRY_S = 0.5
+log = get_logger("trainer.publisher")
+
+
+class Publisher:
+    """Holds the newest versions; sends or saves them as often as it is asked to."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        dtype: torch.dtype,
+        bucket_bytes: int,
+        weights_folder: Path,
+        model_path: Path,
+        disk_only: bool,
+        canary: Callable[[Policy], common_pb2.Canary],
+    ) -> None:
+        """`disk_only`: no collective group is ever used."""
+        self._shelf = Shelf(dtype=dtype, bucket_bytes=bucket_bytes)
+        self._copies = Copies(weights_folder, model_path)
+        self._disk_only = disk_only
+        self._canary = canary
+        self._checksums: dict[tuple[str, str], dict[str, str]] = {}
+        self._device = torch.device("cpu")
+        self.sender = Sender(host)
+
+    @property
+    def routes(self) -> common_pb2.Routes:
+        """How weights can leave this process."""
+        if self._disk_only:
+            return common_pb2.Routes(ranks=1)
+        on_gpu = self._device.type == "cuda"
+        return common_pb2.Routes(
+            backends=["nccl", "gloo"] if on_gpu else ["gloo"],
+            ranks=1,
+            nccl_version=nccl_version() if on_gpu else "",
+            devices=device_names(self._device),
+        )
+
+    def hold(self, backend: Backend, version: int) -> Held:
+        """Copies the weights as `version`; called by the main thread while nobody changes them."""
+        with metrics.SNAPSHOT_SECONDS.time():
+            self._device = backend.policy.device
+            return self._shelf.put(version, backend.named_weights(), self._canary(backend.policy))
+
+    async def publish(self, stub: Stub, incarnation: int, *, timeout_s: float) -> None:
+        """Asks the orchestrator to publish the newest version until it has; WaitTimeoutError at the deadline."""
+        held = self._shelf.newest
+        begin = time.monotonic()
+        request = orchestrator_pb2.PublishRequest(
+            incarnation=incarnation,
+            version=held.version,
+            plan=held.snapshot.plan,
+            canary=held.canary,
+            disk_path=await self.save(held.version) if self._disk_only else "",
+        )
+        answer = await self._ask(stub, request, begin + timeout_s, timeout_s)
+        missed = {outcome.replica_id: outcome.reason for outcome in answer.outcomes if not outcome.committed}
+        seconds = time.monotonic() - begin
+        metrics.PUBLICATION_SECONDS.observe(seconds)
+        replicas = len(answer.outcomes) - len(missed)
+        log.info("published", version=held.version, replicas=replicas, missed=missed, seconds=round(seconds, 3))
+
+    async def _ask(
+        self, stub: Stub, request: orchestrator_pb2.PublishRequest, end: float, timeout_s: float
+    ) -> orchestrator_pb2.PublishResponse:
+        while True:
+            left = end - time.monotonic()
+            try:
+                return await call(stub.Publish, request, timeout_s=max(left, 0.1), what="the orchestrator to publish")
+            except TransientError as error:
+                if left <= _RETRY_S:
+                    what = f"the publication of version {request.version} ({error})"
+                    raise WaitTimeoutError(what, timeout_s) from error
+                log.warning("publish_failed", version=request.version, reason=str(error))
+            await asyncio.sleep(_RETRY_S)
+
+    async def open_group(self, version: int, name: str) -> tuple[str, int]:
+        """Opens the rendezvous of a group for this version and later ones; returns its host and port."""
+        self._shelf.version(version)
+        return await self.sender.open(name)
+
+    async def send(self, version: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
+        """Broadcasts a held version over the group `name`; TransientError when it is not done in time."""
+        await self.sender.send(self._shelf.version(version), name, backend, world_size, deadline_s)
+
+    async def save(self, version: int) -> str:
+        """The folder of a held version, written if it is not there."""
+        return str(await self._copies.save(self._shelf.version(version)))
+
+    async def checksums(self, version: int, layout: str) -> dict[str, str]:
+        """What an engine's own checksums of a held version must be; empty if only the engine can tell."""
+        held = self._shelf.version(version)
+        key = (held.digest, layout)
+        if key not in self._checksums:
+            self._checksums = {key: await asyncio.to_thread(_checksums, held, layout)}
+        return self._checksums[key]
+
+
+def _checksums(held: Held, layout: str) -> dict[str, str]:
+    with held.read() as snapshot:
+        buckets = [held.host_bucket(index) for index in range(len(snapshot.buckets))]
+        return engine_checksums(tensors_of(snapshot.plan, buckets), layout)

@@ -1,0 +1,115 @@
+"""Sends held versions over collective groups, one group a replica, kept from version to version.
+
+A group of its own for each replica: one that freezes or dies is waited for by nobody but its own thread, and with NCCL
+the others need not be torn down with it. See docs/adr/0003.
+"""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
+
+from services.trainer import metrics
+from services.trainer.publication.held import Held
+from wire.errors import ContractError, TransientError
+from wire.telemetry import get_logger
+from wire.weights import CollectiveGroup, open_store
+
+log = get_logger("trainer.sender")
+_MOST_LINKS = 64
+
+
+class _Link:
+    """The trainer's end of one group; joined with the first version."""
+
+    def __init__(self, store: TCPStore) -> None:
+        self.store: TCPStore | None = store
+        self.port = store.port
+        self.group: CollectiveGroup | None = None
+        self.lock = threading.Lock()
+        self.closed = False
+
+    def close(self) -> None:
+        """Whoever waits in the group, or for members to come, fails soon."""
+        self.closed = True
+        self.store = None
+        if self.group is not None:
+            self.group.abort()
+
+
+class Sender:
+    """Links by group name."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._links: dict[str, _Link] = {}
+        self._threads = ThreadPoolExecutor(max_workers=_MOST_LINKS, thread_name_prefix="send-weights")
+        self._copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage-weights")
+
+    async def open(self, name: str) -> tuple[str, int]:
+        """Opens the rendezvous of a new group; returns its host and port."""
+        store, port = await asyncio.to_thread(open_store, self._host)
+        while len(self._links) >= _MOST_LINKS:
+            await self.close(next(iter(self._links)))
+        self._links[name] = _Link(store)
+        return self._host, port
+
+    async def send(self, held: Held, name: str, backend: str, world_size: int, deadline_s: float) -> None:
+        """Broadcasts a version; raises TransientError when it is not done in time: then the group is gone."""
+        link = self._links.get(name)
+        if link is None:
+            raise ContractError("unknown_group", f"no group {name!r} is open here")
+        begin = time.monotonic()
+        work = self._threads.submit(self._send, link, held, name, backend, world_size, begin + deadline_s)
+        try:
+            await asyncio.wrap_future(work)
+        except BaseException:
+            # Also a cancelled call lands here at once: nobody goes on waiting for a member that will not come.
+            await self.close(name)
+            raise
+        metrics.SEND_SECONDS.observe(time.monotonic() - begin)
+        metrics.SENT_BYTES.inc(sum(bucket.size_bytes for bucket in held.snapshot.plan.buckets))
+
+    async def close(self, name: str) -> None:
+        """Aborts a group; one that is not there is left alone."""
+        link = self._links.pop(name, None)
+        if link is not None:
+            await asyncio.to_thread(link.close)
+
+    def _send(self, link: _Link, held: Held, name: str, backend: str, world_size: int, end: float) -> None:
+        """Runs in a thread of its own."""
+        if not link.lock.acquire(timeout=_left(end)):
+            raise TransientError(f"the group {name} still sends another version")
+        try:
+            with held.read() as snapshot:
+                if link.group is None:
+                    link.group = CollectiveGroup.join(name, backend, self._host, link.port, 0, world_size, _left(end))
+                if link.closed:
+                    raise TransientError(f"the group {name} was closed")
+                staged = self._stage(held, 0, backend)
+                for index in range(len(snapshot.buckets)):
+                    bucket = staged.result()
+                    if index + 1 < len(snapshot.buckets):
+                        # The next bucket is fetched from the device while this one travels.
+                        staged = self._stage(held, index + 1, backend)
+                    link.group.broadcast(bucket, _left(end))
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            link.lock.release()
+
+    def _stage(self, held: Held, index: int, backend: str) -> "Future[Tensor]":
+        bucket = held.snapshot.buckets[index]
+        if backend == "nccl" or not bucket.is_cuda:
+            ready: Future[Tensor] = Future()
+            ready.set_result(bucket)
+            return ready
+        return self._copier.submit(held.host_bucket, index)
+
+
+def _left(end: float) -> float:
+    return max(end - time.monotonic(), 0.001)
