@@ -123,6 +123,7 @@ class HeartbeatRequest(_message.Message):
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
+    SPEED_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     boot_id: _builtins.str
     state: Global___ReplicaState.ValueType
@@ -133,6 +134,8 @@ class HeartbeatRequest(_message.Message):
     waiting_for: _builtins.str
     """What it waits for, in words; empty when it works."""
     generated_tokens: _builtins.int
+    speed: _builtins.float
+    """Tokens a second of one rollout, as its groups of late were decoded; 0 = nothing was generated yet."""
     @_builtins.property
     def version(self) -> _message_pb2.PolicyVersion: ...
     def __init__(
@@ -147,10 +150,11 @@ class HeartbeatRequest(_message.Message):
         waiting_share: _builtins.float = ...,
         waiting_for: _builtins.str = ...,
         generated_tokens: _builtins.int = ...,
+        speed: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "generated_tokens", b"generated_tokens", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "generated_tokens", b"generated_tokens", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "speed", b"speed", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,15 +165,19 @@ class HeartbeatResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REGISTERED_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
+    share: _builtins.float
+    """This replica's share, by its speed, of what may be issued, among those that live; 0 = nobody can tell."""
     def __init__(
         self,
         *,
         registered: _builtins.bool = ...,
+        share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registered", b"registered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registered", b"registered", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -319,22 +327,26 @@ class ReportProgressResponse(_message.Message):
     UNKNOWN_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     EVALUATING_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
     unknown: _builtins.bool
     """This orchestrator does not know the caller (it lost its state): register again, then repeat the report."""
     fenced: _builtins.bool
     """A higher incarnation exists: the caller must stop."""
     evaluating: _builtins.bool
     """Evaluations that are still under way: the trainer stays until they are read or their deadline has passed."""
+    replicas: _builtins.int
+    """Replicas with a live lease. With none, nothing can arrive: the trainer's deadline for a batch stands still."""
     def __init__(
         self,
         *,
         unknown: _builtins.bool = ...,
         fenced: _builtins.bool = ...,
         evaluating: _builtins.bool = ...,
+        replicas: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluating", b"evaluating", "fenced", b"fenced", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluating", b"evaluating", "fenced", b"fenced", "replicas", b"replicas", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
