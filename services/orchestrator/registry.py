@@ -17,6 +17,8 @@ PUBLISHABLE = frozenset(
     }
 )
 """States in which a replica takes part in a publication."""
+PRODUCING = PUBLISHABLE - {pb.REPLICA_STATE_QUARANTINED}
+"""States of a replica that generates, or will as soon as it has the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Replica:
     waiting_for: str = ""
     generated_tokens: int = 0
     tokens_per_second: float = 0.0
+    speed: float = 0.0
+    """Tokens a second of one rollout; 0 = not known yet."""
 
 
 class Registry:
@@ -75,6 +79,7 @@ class Registry:
             waiting_share=beat.waiting_share,
             waiting_for=beat.waiting_for,
             generated_tokens=beat.generated_tokens,
+            speed=beat.speed,
             tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,
         )
         return True
@@ -89,6 +94,17 @@ class Registry:
         gone = (pb.REPLICA_STATE_GONE, pb.REPLICA_STATE_DRAINING)
         living = [r for r in self._replicas.values() if now - r.seen <= self.lease_s and r.state not in gone]
         return sorted(living, key=lambda r: r.replica_id)
+
+    def share(self, replica_id: str, now: float) -> float:
+        """A replica's part, by speed, of what may be issued; 0 if it does not generate.
+
+        An even part for each makes everybody wait for the slowest. One that is not measured yet counts as average.
+        """
+        producing = [replica for replica in self.alive(now) if replica.state in PRODUCING]
+        known = [replica.speed for replica in producing if replica.speed > 0]
+        mean = sum(known) / len(known) if known else 1.0
+        speeds = {replica.replica_id: replica.speed or mean for replica in producing}
+        return speeds.get(replica_id, 0.0) / sum(speeds.values()) if speeds else 0.0
 
     def members(self, now: float) -> list[Replica]:
         """Replicas that a publication of the current version addresses."""

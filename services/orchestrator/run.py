@@ -69,7 +69,8 @@ class Run:
         )
         if request.finished and not evaluating:
             self.end()
-        return pb.ReportProgressResponse(evaluating=evaluating)
+        replicas = len(self.registry.alive(time.monotonic()))
+        return pb.ReportProgressResponse(evaluating=evaluating, replicas=replicas)
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publishes a version, after the evaluation of the one before it."""

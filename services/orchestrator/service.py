@@ -38,7 +38,9 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return pb.RegisterReplicaResponse(lease_s=self._run.registry.lease_s)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: D102
-        return pb.HeartbeatResponse(registered=self._run.registry.heartbeat(request, time.monotonic()))
+        now = time.monotonic()
+        registered = self._run.registry.heartbeat(request, now)
+        return pb.HeartbeatResponse(registered=registered, share=self._run.registry.share(request.replica_id, now))
 
     async def RegisterTrainer(  # noqa: D102
         self, request: pb.RegisterTrainerRequest, context: Any

@@ -1,9 +1,11 @@
 """Wires one replica up."""
 
 import asyncio
+import functools
 import os
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
@@ -73,16 +75,23 @@ async def run_replica(
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
     gate = Gate()
     events = EventLog(settings.run_dir, replica_id, boot_id)
-    limit = group_limit(
+    limit = functools.partial(
+        group_limit,
         max_rows=table.max_rows,
         group_size=settings.batch.group_size,
         batch_groups=settings.batch.groups,
         max_staleness=settings.run.max_staleness,
-        replicas=table.replicas,
         deterministic=table.deterministic,
     )
     generator = GroupGenerator(
-        engine, gate, events, decoder.decode, replica_id=replica_id, limit=limit, hold_s=table.hold_s
+        engine,
+        gate,
+        events,
+        decoder.decode,
+        replica_id=replica_id,
+        limit=limit,
+        share=1 / table.replicas,
+        hold_s=table.hold_s,
     )
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
     worker = Worker(
@@ -111,12 +120,15 @@ async def run_replica(
         settings.orchestrator_address, identity, engine, gate, generator, interval_s=table.heartbeat_s
     )
     gate.move(ReplicaState.PENDING_WEIGHTS)
-    log.info("serving", grpc_port=rpc.port, http_port=http.port, replica_id=replica_id, groups=limit)
-    try:
-        await _until_first_end(shutdown, worker.run(shutdown.event), heartbeat.run(), engine.failed())
-    finally:
+    log.info("serving", grpc_port=rpc.port, http_port=http.port, replica_id=replica_id)
+
+    def drain() -> None:
         updates.leave()
         gate.move(ReplicaState.DRAINING)
+
+    try:
+        await _until_first_end(shutdown, drain, worker.run(shutdown.event), heartbeat.run(), engine.failed())
+    finally:
         await heartbeat.farewell()
         await engine.close(_CLOSE_S)
         gate.move(ReplicaState.GONE)
@@ -125,12 +137,16 @@ async def run_replica(
         events.close()
 
 
-async def _until_first_end(shutdown: Shutdown, *parts: object) -> None:
-    """Runs all parts; when one ends, or the shutdown comes, the worker hands back and the others are cancelled."""
-    tasks = [asyncio.ensure_future(part) for part in parts]  # type: ignore[call-overload]
+async def _until_first_end(shutdown: Shutdown, drain: Callable[[], None], *parts: Awaitable[None]) -> None:
+    """Runs all parts; when one ends, or the shutdown comes, the worker hands back and the others are cancelled.
+
+    `drain` comes first: nothing new is taken, and the orchestrator is told, while the worker still hands back.
+    """
+    tasks = [asyncio.ensure_future(part) for part in (*parts, shutdown.event.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        drain()
         shutdown.event.set()
         await asyncio.wait(tasks[:1], timeout=_CLOSE_S)
         for task in tasks:

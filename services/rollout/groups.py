@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from services.rollout import metrics
+from services.rollout.capacity import Speed
 from services.rollout.dial import WaitingDial
 from services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
 from services.rollout.gate import Gate
@@ -33,21 +34,28 @@ class GroupGenerator:
         decode: Callable[[Completion], str],
         *,
         replica_id: str,
-        limit: int,
+        limit: Callable[[float], int],
+        share: float,
         hold_s: float,
     ) -> None:
-        """`decode` turns completions into text; `limit` is the number of groups taken at a time."""
+        """`decode` turns completions into text; `limit(share)` is the number of groups taken at a time."""
         self._engine = engine
         self._gate = gate
         self._events = events
         self._decode = decode
         self._replica_id = replica_id
-        self._limit = limit
+        self._limit_of = limit
+        self._limit = limit(share)
         self._hold_s = hold_s
         self.dial = WaitingDial(time.monotonic())
+        self.speed = Speed()
         self.in_flight = 0
         self.held = 0
         """Of those in flight: prompts that wait for newer weights."""
+
+    def take_share(self, share: float) -> None:
+        """Our part of what may be issued, in (0, 1]: it changes as others come, go, or prove faster."""
+        self._limit = self._limit_of(share)
 
     def capacity(self, in_flight: int) -> int:
         """How many more groups may be taken now; 0 while the gate is closed.
@@ -68,6 +76,7 @@ class GroupGenerator:
             begin = time.monotonic()
             completions = await self._generate(message, prompt)
             seconds = time.monotonic() - begin
+            self.speed.observe(max(len(one.token_ids) for one in completions), seconds)
             await self._pass_gate()
         finally:
             self._count(-1)

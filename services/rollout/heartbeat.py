@@ -85,11 +85,15 @@ class Heartbeat:
         self._registered = answer.registered
         if not answer.registered:
             await self._register()
+        elif answer.share > 0:
+            self._generator.take_share(answer.share)
 
     async def farewell(self) -> None:
-        """A last report on the way out, if the orchestrator is there."""
+        """A last report on the way out, if the orchestrator is there: nothing more comes from here."""
+        report = self._report()
+        report.state = pb.REPLICA_STATE_GONE
         try:
-            await call(self._stub.Heartbeat, self._report(), timeout_s=0.5, what="the orchestrator's farewell")
+            await call(self._stub.Heartbeat, report, timeout_s=0.5, what="the orchestrator's farewell")
         except HeadraceError:
             log.info("farewell_not_taken")
         await self._channel.close()
@@ -141,6 +145,7 @@ class Heartbeat:
             waiting_share=share,
             waiting_for=self._waiting_for(),
             generated_tokens=stats.generated_tokens,
+            speed=self._generator.speed.read(),
         )
 
     def _waiting_for(self) -> str:

@@ -78,6 +78,8 @@ class Reporter:
         self.waiting_for = ""
         self.waiting_share = 0.0
         self.finished = False
+        self.replicas = 1
+        """How many live, as the orchestrator last said."""
         self.evaluating = True
         """What the orchestrator last said; true until it has answered a finished trainer."""
 
@@ -138,6 +140,7 @@ class Reporter:
             await self._register_again()
             return
         self._book.reported(progress.fates)
+        self.replicas = answer.replicas
         if numbers:
             self._steps.popleft()
         if finished:

@@ -153,10 +153,12 @@ class RlStage:
             self._checkpoint()
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
-        """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis."""
-        limit = self._settings.trainer.batch_timeout_s
-        end = time.monotonic() + limit
-        self._doing(f"a batch for step {step}")
+        """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
+
+        While no replica lives (somebody scaled to 0) nothing can arrive: that time does not count.
+        """
+        limit = left = self._settings.trainer.batch_timeout_s
+        looked = time.monotonic()
         while not self._stop.asked():
             self._book.arrived.clear()
             batch, dropped = self._book.next_batch()
@@ -168,8 +170,12 @@ class RlStage:
                 self._doing("")
                 return batch
             self._runtime.check()
-            if time.monotonic() > end:
+            now, lives = time.monotonic(), self._reporter().replicas > 0
+            left -= now - looked if lives else 0.0
+            looked = now
+            if left < 0:
                 raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
+            self._doing(f"a batch for step {step}" + ("" if lives else ": no rollout replica lives"))
             self._book.arrived.wait(_LOOK_S)
         return None
 

@@ -25,13 +25,15 @@ DROPPED = (4, 9)
 class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Numbers lives, remembers fates, and notes what is published."""
 
-    def __init__(self, *, fence_at=None, forget_at=None):
+    def __init__(self, *, fence_at=None, forget_at=None, reports_alone=0):
         self.incarnation = 0
         self.fates = {}
         self.published = []
         self.pending_at_publication = []
         self.fence_at = fence_at
         self.forget_at = forget_at
+        self.reports_alone = reports_alone
+        """The first so many reports are answered with `no replica lives`."""
 
     def add_to(self, server):
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
@@ -52,10 +54,11 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         if request.incarnation > self.incarnation:
             return pb.ReportProgressResponse(unknown=True)
         self._take(request.fates)
+        self.reports_alone -= 1
         fenced = self.fence_at is not None and request.version >= self.fence_at
         trained = [index for index, (step, _) in self.fates.items() if step]
         complete = len(trained) == GROUPS * request.version
-        return pb.ReportProgressResponse(fenced=fenced, evaluating=not complete)
+        return pb.ReportProgressResponse(fenced=fenced, evaluating=not complete, replicas=self.reports_alone < 0)
 
     async def Publish(self, request, context):
         self.published.append(request)

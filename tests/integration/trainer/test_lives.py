@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from pyarrow import parquet
@@ -148,6 +149,16 @@ def test_without_a_batch_in_time_it_fails_with_a_diagnosis(tmp_path):
     assert live(starved) == 1
     text = (tmp_path / "trainer.log").read_text()
     assert "a batch for step 1: 3 groups are ready, the lowest that have not come are 3, 4" in text
+
+
+def test_time_without_a_replica_does_not_count_against_the_batch(tmp_path):
+    settings = settings_for(tmp_path, batch_timeout_s=0.5)
+    starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 40})})
+    began = time.monotonic()
+    assert live(starved, reports_alone=4) == 1
+    # Reports come at once and then every two seconds.
+    assert time.monotonic() - began > 4.0
+    assert "a batch for step 1: 3 groups are ready" in (tmp_path / "trainer.log").read_text()
 
 
 def test_without_resume_a_used_run_directory_is_refused(undisturbed):

@@ -114,3 +114,34 @@ def test_a_wrong_or_missing_digest_is_a_contract_error() -> None:
     for digests in (["aa", "xx"], ["aa"], ["aa", "bb", "cc"], []):
         with pytest.raises(ContractError, match="bad_digest"):
             check_digests(plan, digests, "r")
+
+
+def registry_of(**speeds: float) -> Registry:
+    """Serving replicas with a speed each."""
+    registry = Registry(lease_s=10)
+    for name, speed in speeds.items():
+        registry.register(pb.RegisterReplicaRequest(replica_id=name, boot_id=name), now=0)
+        report = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=pb.REPLICA_STATE_SERVING, speed=speed)
+        assert registry.heartbeat(report, now=1)
+    return registry
+
+
+def test_a_faster_replica_gets_more_and_all_shares_are_the_whole() -> None:
+    registry = registry_of(fast=30, slow=10)
+    assert [registry.share(name, 1) for name in ("fast", "slow")] == [0.75, 0.25]
+    assert registry_of(one=5).share("one", 1) == 1
+
+
+def test_an_unmeasured_replica_counts_as_average() -> None:
+    assert registry_of(a=0, b=0).share("a", 1) == 0.5
+    registry = registry_of(a=30, b=10, new=0)
+    assert registry.share("new", 1) == pytest.approx(1 / 3)
+
+
+def test_who_is_gone_or_quarantined_leaves_its_share_to_the_others() -> None:
+    registry = registry_of(a=10, b=10, c=10)
+    for name, state in (("b", pb.REPLICA_STATE_GONE), ("c", pb.REPLICA_STATE_QUARANTINED)):
+        registry.heartbeat(pb.HeartbeatRequest(replica_id=name, boot_id=name, state=state), now=2)
+    assert registry.share("a", 2) == 1
+    assert registry.share("b", 2) == registry.share("c", 2) == 0
+    assert [replica.replica_id for replica in registry.alive(2)] == ["a", "c"]

@@ -6,33 +6,61 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.rollout.capacity import group_limit
+from services.rollout.capacity import Speed, group_limit
 from services.rollout.dial import MEMORY_S, WaitingDial
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "groups", "staleness", "replicas", "deterministic", "wanted"),
+    ("rows", "size", "groups", "staleness", "share", "deterministic", "wanted"),
     [
         (64, 8, 32, 0, 1, False, 16),
-        (64, 8, 8, 0, 2, False, 4),
-        (64, 8, 8, 1, 2, False, 8),
-        (64, 8, 100, 4, 2, True, 2),
+        (64, 8, 8, 0, 1 / 2, False, 4),
+        (64, 8, 8, 0, 3 / 4, False, 6),
+        (64, 8, 8, 0, 1 / 3, False, 3),
+        (64, 8, 8, 1, 1 / 2, False, 8),
+        (64, 8, 100, 4, 1 / 2, True, 2),
         (4, 8, 16, 0, 1, False, 2),
-        (64, 8, 1, 0, 8, False, 1),
+        (64, 8, 1, 0, 1 / 8, False, 1),
     ],
 )
 def test_a_replica_takes_two_loads_of_rows_but_never_more_than_its_share(
-    rows: int, size: int, groups: int, staleness: int, replicas: int, deterministic: bool, wanted: int
+    rows: int, size: int, groups: int, staleness: int, share: float, deterministic: bool, wanted: int
 ) -> None:
     found = group_limit(
         max_rows=rows,
         group_size=size,
         batch_groups=groups,
         max_staleness=staleness,
-        replicas=replicas,
+        share=share,
         deterministic=deterministic,
     )
     assert found == wanted
+
+
+@given(shares=st.lists(st.floats(0.01, 1), min_size=1, max_size=9), groups=st.integers(1, 40))
+def test_together_the_replicas_may_take_all_that_is_issued(shares: list[float], groups: int) -> None:
+    limits = [
+        group_limit(
+            max_rows=10_000,
+            group_size=2,
+            batch_groups=groups,
+            max_staleness=0,
+            share=one / sum(shares),
+            deterministic=False,
+        )
+        for one in shares
+    ]
+    assert sum(limits) >= groups
+
+
+def test_speed_is_that_of_the_groups_of_late() -> None:
+    speed = Speed()
+    assert speed.read() == 0
+    speed.observe(100, 1.0)
+    assert speed.read() == 100
+    for _ in range(50):
+        speed.observe(10, 1.0)
+    assert speed.read() == pytest.approx(10, rel=0.1)
 
 
 def test_the_dial_counts_the_time_without_work() -> None:
