@@ -10,7 +10,7 @@ _ROUNDING = 1e-6
 
 
 def group_limit(
-    *, max_rows: int, group_size: int, batch_groups: int, max_staleness: int, share: float, deterministic: bool
+    share: float, *, max_rows: int, group_size: int, batch_groups: int, max_staleness: int, deterministic: bool
 ) -> int:
     """Groups taken and not yet settled at the same time, at least 1.
 
