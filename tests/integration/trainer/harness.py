@@ -58,7 +58,7 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         fenced = self.fence_at is not None and request.version >= self.fence_at
         trained = [index for index, (step, _) in self.fates.items() if step]
         complete = len(trained) == GROUPS * request.version
-        return pb.ReportProgressResponse(fenced=fenced, evaluating=not complete, replicas=self.reports_alone < 0)
+        return pb.ReportProgressResponse(fenced=fenced, evaluating=not complete, replicas=int(self.reports_alone < 0))
 
     async def Publish(self, request, context):
         self.published.append(request)
