@@ -1,6 +1,7 @@
 """Brings every live replica to the current version: newcomers, those left out, and the restarted ones.
 
-A replica that holds other weights never waits for a step: what is current is published to it at once.
+A replica that holds other weights never waits for a step: what is current is published to it at once, in a session of
+its own.
 """
 
 import asyncio
@@ -30,19 +31,22 @@ class Joiners:
         self._registry = registry
         self._publisher = publisher
         self._backoff: dict[str, tuple[float, float]] = {}
+        """Boot id -> (not before, last delay)."""
         self._orphaned: dict[str, float] = {}
-        """Boot id -> since when a replica has been updating although nothing is being published."""
+        """Boot id -> since when a replica has been updating although nothing is being published to it."""
 
     async def run(self) -> None:
         """Never ends by itself."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            request = self._state.publication
-            if request is None or request.incarnation < self._state.incarnation:
-                continue  # The trainer's next life publishes first.
-            behind = self._behind(PolicyVersion(incarnation=request.incarnation, version=request.version))
-            if behind:
-                await self._bring(request, behind)
+        async with asyncio.TaskGroup() as sessions:
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                request = self._state.publication
+                if request is None or request.incarnation < self._state.incarnation:
+                    continue  # The trainer's next life publishes first.
+                for replica in self._behind(PolicyVersion(incarnation=request.incarnation, version=request.version)):
+                    # Until its session has begun it is not looked at again.
+                    self._backoff[replica.boot_id] = (time.monotonic() + _FIRST_BACKOFF_S, self._delay(replica))
+                    sessions.create_task(self._bring(request, replica))
 
     def _behind(self, current: PolicyVersion) -> list[Replica]:
         now = time.monotonic()
@@ -56,24 +60,26 @@ class Joiners:
 
     def _may_be_asked(self, replica: Replica, now: float) -> bool:
         """An update session that outlived its publication (this process died in it) is ended by the next prepare."""
-        if replica.state != pb.REPLICA_STATE_UPDATING or self._publisher.busy:
+        if self._publisher.engaged(replica):
+            self._orphaned.pop(replica.boot_id, None)
+            return False
+        if replica.state != pb.REPLICA_STATE_UPDATING:
             self._orphaned.pop(replica.boot_id, None)
             return replica.state in _WANTED
         return now - self._orphaned.setdefault(replica.boot_id, now) > _ORPHANED_S
 
-    async def _bring(self, request: pb.PublishRequest, replicas: list[Replica]) -> None:
-        if self._publisher.busy:
-            return
+    def _delay(self, replica: Replica) -> float:
+        return self._backoff.get(replica.boot_id, (0.0, 0.0))[1]
+
+    async def _bring(self, request: pb.PublishRequest, replica: Replica) -> None:
         try:
-            response = await self._publisher.publish(request, replicas)
+            committed = await self._publisher.bring(request, replica)
         except HeadraceError as error:
-            log.warning("joiners_not_served", error=str(error))
+            log.warning("joiner_not_served", replica=replica.replica_id, error=str(error))
             return
-        for replica, outcome in zip(replicas, response.outcomes, strict=True):
-            if outcome.committed:
-                self._backoff.pop(replica.boot_id, None)
-                continue
-            _, delay = self._backoff.get(replica.boot_id, (0.0, _FIRST_BACKOFF_S / 2))
-            delay = min(delay * 2, _LAST_BACKOFF_S)
+        if committed:
+            self._backoff.pop(replica.boot_id, None)
+        else:
+            delay = min(max(self._delay(replica) * 2, _FIRST_BACKOFF_S), _LAST_BACKOFF_S)
             self._backoff[replica.boot_id] = (time.monotonic() + delay, delay)
         await self._state.notify()

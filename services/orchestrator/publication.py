@@ -1,17 +1,20 @@
 """The publication coordinator: prepare, transfer, verify, commit; each phase with a deadline, a metric and a name.
 
-One publication runs at a time. Whoever misses a phase is left out and gets the version again, alone, from the joiners'
-loop; the others go on. See docs/architecture.md.
+The trainer's own publication addresses every replica that can take the weights over a collective group. Whoever needs
+the disk (newcomers after a miss, stragglers, quarantined ones) is brought along beside it by the joiners' loop, one
+session each, so that a slow one holds nobody. See docs/architecture.md.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from services.orchestrator import metrics
+from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry, Replica
+from services.orchestrator.routes import DISK
 from services.orchestrator.run_state import RunState
 from services.orchestrator.session import Office, Progress, Session
 from services.orchestrator.settings import PublicationTable
@@ -24,62 +27,100 @@ log = get_logger("orchestrator.publication")
 
 
 class Publisher:
-    """Runs publications, one at a time."""
+    """Runs publications: the trainer's one at a time, those to single replicas beside it."""
 
     def __init__(
         self, state: RunState, registry: Registry, peers: Peers, events: EventLog, settings: PublicationTable
     ) -> None:
-        self._office = Office(state=state, registry=registry, peers=peers, events=events, times=settings)
+        self._office = Office(
+            state=state,
+            registry=registry,
+            peers=peers,
+            links=Links(peers),
+            events=events,
+            times=settings,
+            proved={},
+        )
         self._lock = asyncio.Lock()
         self._attempts = 0
         self._life = secrets.token_hex(3)
-        self._task: asyncio.Task[list[pb.ReplicaOutcome]] | None = None
-        self._superseded = False
+        self._running: dict[asyncio.Task[list[pb.ReplicaOutcome]], Session] = {}
+        self._superseded: set[asyncio.Task[list[pb.ReplicaOutcome]]] = set()
+        self._engaged: set[str] = set()
         self.progress: Progress | None = None
+        """Of the trainer's publication."""
 
-    async def publish(self, request: pb.PublishRequest, members: Sequence[Replica] | None = None) -> pb.PublishResponse:
-        """Publishes to `members` (default: every live replica) and tells how it ended for each.
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        """Publishes to every live replica with a collective route and tells how it ended for each.
 
         Raises FencedError if the request's incarnation is over.
         """
         async with self._lock:
             self._office.state.fence(request.incarnation)
-            if members is None:
-                members = self._office.registry.members(time.monotonic())
-            name = f"{request.incarnation}.{request.version}-{self._next_attempt()}"
-            session = Session(self._office, request, name, self._note)
-            self._task = asyncio.create_task(session.run(members))
+            members = [
+                replica
+                for replica in self._office.registry.members(time.monotonic())
+                if replica.boot_id not in self._engaged and self._in_time(request, replica)
+            ]
             try:
-                outcomes = await self._task
-            except asyncio.CancelledError:
-                if not self._superseded:
-                    raise
-                self._office.state.fence(request.incarnation)
-                raise TransientError("the publication was broken off: a trainer has registered; ask again") from None
+                return await self._run(request, members, main=True)
             finally:
-                self._task.cancel()
-                self._superseded = False
                 self.progress = None
-        for outcome in outcomes:
-            label = "committed" if outcome.committed else outcome.reason.partition(":")[0]
-            metrics.PUBLICATION_OUTCOMES.labels(label).inc()
+
+    async def bring(self, request: pb.PublishRequest, replica: Replica) -> bool:
+        """Publishes to one replica, beside whatever else is being published; returns whether it committed."""
+        response = await self._run(request, [replica], main=False)
+        return response.outcomes[0].committed
+
+    def _in_time(self, request: pb.PublishRequest, replica: Replica) -> bool:
+        """The disk is slower than a collective: who needs it is brought along by itself."""
+        return bool(request.disk_path) or self._office.route(replica).backend != DISK
+
+    async def _run(self, request: pb.PublishRequest, members: Sequence[Replica], *, main: bool) -> pb.PublishResponse:
+        session = Session(self._office, request, f"{request.incarnation}.{request.version}-{self._next_attempt()}")
+        boots = {replica.boot_id for replica in members}
+        self._engaged |= boots
+        if main:
+            self.progress = session.progress
+        task = asyncio.create_task(session.run(members))
+        self._running[task] = session
+        try:
+            outcomes = await task
+        except asyncio.CancelledError:
+            if task not in self._superseded:
+                raise
+            self._office.state.fence(request.incarnation)
+            raise TransientError("the publication was broken off: a trainer has registered; ask again") from None
+        finally:
+            task.cancel()
+            self._superseded.discard(task)
+            del self._running[task]
+            self._engaged -= boots
+        _count(outcomes)
         return pb.PublishResponse(outcomes=outcomes)
 
+    def engaged(self, replica: Replica) -> bool:
+        """It is in a publication now."""
+        return replica.boot_id in self._engaged
+
     @property
-    def busy(self) -> bool:
-        """A publication is under way."""
-        return self._lock.locked()
+    def sessions(self) -> list[Progress]:
+        """All publications under way."""
+        return [session.progress for session in self._running.values()]
 
     def supersede(self) -> None:
-        """Ends the publication of a trainer that is gone; replicas leave its session by the next prepare."""
-        if self._task is not None and not self._task.done():
-            self._superseded = True
-            self._task.cancel()
-
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
+        """Ends the publications of a trainer that is gone; replicas leave their sessions by the next prepare."""
+        for task in self._running:
+            self._superseded.add(task)
+            task.cancel()
 
     def _next_attempt(self) -> str:
         """Unique over all lives of this process."""
         self._attempts += 1
         return f"{self._life}.{self._attempts}"
+
+
+def _count(outcomes: Iterable[pb.ReplicaOutcome]) -> None:
+    for outcome in outcomes:
+        label = "committed" if outcome.committed else outcome.reason.partition(":")[0]
+        metrics.PUBLICATION_OUTCOMES.labels(label).inc()

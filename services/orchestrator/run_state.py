@@ -38,6 +38,7 @@ class TrainerView:
     waiting_share: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = False
+    routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
 
 
 class RunState:
@@ -56,6 +57,7 @@ class RunState:
         self.version = store.get_int("version")
         self.trainer.address = (store.get("trainer_address") or b"").decode()
         self.trainer.boot_id = (store.get("trainer_boot_id") or b"").decode()
+        self.trainer.routes = common_pb2.Routes.FromString(store.get("trainer_routes") or b"")
         self._trained_step = store.last_step()
         self.publication = self._stored_publication()
         """The newest version that was asked to be published; joiners get it."""
@@ -77,7 +79,8 @@ class RunState:
         if request.boot_id != self.trainer.boot_id or self.incarnation <= request.journaled_incarnation:
             self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
         self._store.set_int("incarnation", self.incarnation)
-        self.trainer = TrainerView(address=request.address, boot_id=request.boot_id)
+        self.trainer = TrainerView(address=request.address, boot_id=request.boot_id, routes=request.routes)
+        self._store.set("trainer_routes", request.routes.SerializeToString())
         self._store.set("trainer_address", request.address.encode())
         self._store.set("trainer_boot_id", request.boot_id.encode())
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)

@@ -3,36 +3,41 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.orchestrator import metrics
+from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry, Replica
+from services.orchestrator.routes import DISK, Proved, Route, choose_route, disagreeing
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
+from services.orchestrator.transfer import Transfer
 from wire.contracts import PolicyVersion
-from wire.errors import ContractError, HeadraceError
+from wire.errors import HeadraceError
 from wire.events import EventLog
 from wire.rpc import call
 from wire.telemetry import get_logger
 from wire.v1 import orchestrator_pb2 as pb
-from wire.v1 import rollout_pb2, trainer_pb2
-from wire.v1.common_pb2 import Canary, WeightPlan
+from wire.v1 import rollout_pb2
 from wire.v1.message_pb2 import PolicyVersion as WireVersion
 
 log = get_logger("orchestrator.publication")
+_ABORT_S = 2.0
 _MARGIN_S = 2.0
-_BREAK_OFF_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Progress:
     """Where a publication is, for `status`: the phase and whom it waits for."""
 
     version: PolicyVersion
-    phase: str
-    waiting_for: str
-    since: float
+    phase: str = ""
+    waiting_for: list[str] = field(default_factory=list)
+    since: float = 0.0
+    deadline_s: float = 0.0
+    routes: dict[str, str] = field(default_factory=dict)
+    """Replica -> how the weights come to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +47,15 @@ class Office:
     state: RunState
     registry: Registry
     peers: Peers
+    links: Links
     events: EventLog
     times: PublicationTable
+    proved: dict[tuple[PolicyVersion, str], str]
+    """(version, layout) -> checksum of the replicas that serve it."""
+
+    def route(self, replica: Replica) -> Route:
+        """By which way this replica gets the weights."""
+        return choose_route(self.state.trainer.routes, replica.routes, distrust=replica.distrust)
 
 
 class Miss(Exception):
@@ -53,26 +65,29 @@ class Miss(Exception):
 class Session:
     """One publication of one version to a snapshot of members."""
 
-    def __init__(
-        self, office: Office, request: pb.PublishRequest, publication_id: str, note: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, office: Office, request: pb.PublishRequest, publication_id: str) -> None:
         self._office = office
-        self._note_progress = note
         self._request = request
         self._id = publication_id
         self._times = office.times
         self._version = PolicyVersion(incarnation=request.incarnation, version=request.version)
+        self._transfer = Transfer(office.state, office.peers, office.links, request, publication_id, office.times)
         self._missed: dict[str, str] = {}
+        self._formats: dict[str, str] = {}
+        self._proofs: dict[str, Proved] = {}
+        self.progress = Progress(version=self._version)
 
     async def run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
         """All phases; returns one outcome a member."""
         holders = [replica for replica in members if self._holds(replica)]
         left = [replica for replica in members if replica not in holders]
         if left:
-            left = await self._phase("prepare", left, self._prepare)
-            left = await self._timed_transfer(left)
-            left = await self._phase("verify", left, self._verify)
-            left = await self._phase("commit", left, self._commit)
+            times = self._times
+            left = await self._phase("prepare", times.prepare_s, left, self._prepare)
+            left = await self._phase("transfer", times.transfer_s, left, self._receive)
+            left = await self._phase("verify", times.verify_s, left, self._verify)
+            left = await self._agree(left)
+            left = await self._phase("commit", times.commit_s, left, self._commit)
         left += holders
         committed = {replica.replica_id for replica in left}
         log.info("published", version=str(self._version), committed=sorted(committed), missed=self._missed)
@@ -90,157 +105,84 @@ class Session:
         return replica.version == self._version and replica.state == pb.REPLICA_STATE_SERVING
 
     async def _phase(
-        self, name: str, members: Sequence[Replica], act: Callable[[Replica], Awaitable[None]]
+        self, name: str, deadline_s: float, members: Sequence[Replica], act: Callable[[Replica], Awaitable[None]]
     ) -> list[Replica]:
         """Runs `act` on all members at once; returns those who made it. The others are aborted."""
         begin = time.monotonic()
-        self._note(name, members)
-        results = await asyncio.gather(*(act(replica) for replica in members), return_exceptions=True)
+        progress = self.progress
+        progress.phase, progress.since, progress.deadline_s = name, begin, deadline_s
+        progress.waiting_for = [replica.replica_id for replica in members]
+
+        async def one(replica: Replica) -> str:
+            try:
+                await act(replica)
+            except (HeadraceError, Miss, RuntimeError) as error:
+                return f"{name}: {error}"
+            finally:
+                progress.waiting_for.remove(replica.replica_id)
+            return ""
+
+        reasons = await asyncio.gather(*(one(replica) for replica in members))
         metrics.PUBLICATION_SECONDS.labels(name).observe(time.monotonic() - begin)
-        left = []
-        for replica, result in zip(members, results, strict=True):
-            if result is None:
-                left.append(replica)
-            elif isinstance(result, HeadraceError | Miss | RuntimeError):
-                await self._leave_out(replica, f"{name}: {result}")
-            else:
-                raise result
-        return left
+        late = [(replica, reason) for replica, reason in zip(members, reasons, strict=True) if reason]
+        await asyncio.gather(*(self._leave_out(replica, reason) for replica, reason in late))
+        return [replica for replica, reason in zip(members, reasons, strict=True) if not reason]
 
-    def _note(self, phase: str, members: Sequence[Replica], also: str = "") -> None:
-        names = ", ".join([*([also] if also else []), *(replica.replica_id for replica in members)])
-        progress = Progress(version=self._version, phase=phase, waiting_for=names, since=time.monotonic())
-        self._note_progress(progress)
-
-    async def _leave_out(self, replica: Replica, reason: str) -> None:
+    async def _leave_out(self, replica: Replica, reason: str, quarantine: str = "") -> None:
         log.warning("replica_missed_publication", replica=replica.replica_id, version=str(self._version), reason=reason)
         self._missed[replica.replica_id] = reason
-        request = rollout_pb2.AbortWeightsRequest(publication_id=self._id)
+        self._office.registry.missed(replica)
+        request = rollout_pb2.AbortWeightsRequest(publication_id=self._id, quarantine=quarantine)
         try:
             stub = self._office.peers.rollout(replica.address)
-            await call(stub.AbortWeights, request, timeout_s=_MARGIN_S, what=f"{replica.replica_id} to abort")
+            await call(stub.AbortWeights, request, timeout_s=_ABORT_S, what=f"{replica.replica_id} to abort")
         except (HeadraceError, RuntimeError):
             return  # It is gone or will abort by its own deadline.
 
     async def _prepare(self, replica: Replica) -> None:
-        seconds = self._times.prepare_s
+        times = self._times
         request = rollout_pb2.PrepareWeightsRequest(
             publication_id=self._id,
             version=WireVersion(incarnation=self._version.incarnation, version=self._version.version),
             plan=self._request.plan,
-            deadline_s=self._total_s(),
+            deadline_s=times.prepare_s + times.transfer_s + times.verify_s + times.commit_s + 2 * _MARGIN_S,
         )
         stub = self._office.peers.rollout(replica.address)
-        answer = await call(stub.PrepareWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to prepare")
+        what = f"{replica.replica_id} to prepare"
+        answer = await call(stub.PrepareWeights, request, timeout_s=times.prepare_s, what=what)
         if not answer.accepted:
             raise Miss(answer.reason)
+        self._formats[replica.replica_id] = answer.checksum_format
 
-    def _total_s(self) -> float:
-        times = self._times
-        return times.prepare_s + times.transfer_s * times.attempts + times.verify_s + times.commit_s
-
-    async def _timed_transfer(self, members: list[Replica]) -> list[Replica]:
-        begin = time.monotonic()
-        left = await self._transfer(members)
-        metrics.PUBLICATION_SECONDS.labels("transfer").observe(time.monotonic() - begin)
-        return left
-
-    async def _transfer(self, members: list[Replica]) -> list[Replica]:
-        """From disk if there is a copy, else over one collective group, rebuilt without whoever broke it."""
-        if self._request.disk_path:
-            return await self._phase("transfer", members, self._receive_from_disk)
-        done: list[Replica] = []
-        waiting = members
-        for attempt in range(1, self._times.attempts + 1):
-            last = attempt == self._times.attempts
-            batches = [[replica] for replica in waiting] if last else [waiting]
-            failed: list[Replica] = []
-            for index, batch in enumerate(batches):
-                if batch:
-                    good = await self._broadcast(batch, f"{self._id}-{attempt}.{index}")
-                    done += good
-                    failed += [replica for replica in batch if replica not in good]
-            waiting = await self._phase("ping", failed, self._ping) if not last else failed
-            if not waiting:
-                return done
-        for replica in waiting:
-            await self._leave_out(replica, "transfer: the collective failed on every attempt")
-        return done
-
-    async def _broadcast(self, members: Sequence[Replica], group_name: str) -> list[Replica]:
-        """One collective transfer; returns the members whose digests are those of the plan."""
-        self._note("transfer", members, also="trainer")
-        trainer = self._office.peers.trainer(self._office.state.trainer.address)
-        request = self._request
-        try:
-            store = await call(
-                trainer.OpenGroup,
-                trainer_pb2.OpenGroupRequest(version=request.version, group_name=group_name),
-                timeout_s=10.0,
-                what="the trainer to open a group",
-            )
-        except (HeadraceError, RuntimeError) as error:
-            log.warning("transfer_failed", group=group_name, error=str(error))
-            return []
-        group = rollout_pb2.CollectiveGroup(
-            name=group_name,
-            backend=store.backend,
-            store_host=store.store_host,
-            store_port=store.store_port,
-            world_size=len(members) + 1,
-        )
-        acts = [self._send(group)]
-        acts += [self._receive(replica, group, rank) for rank, replica in enumerate(members, start=1)]
-        sent, *results = await _all_or_break_off([asyncio.create_task(act) for act in acts])
-        for who, result in zip(("trainer", *(r.replica_id for r in members)), (sent, *results), strict=True):
-            if isinstance(result, BaseException):
-                log.warning("transfer_failed", group=group_name, who=who, error=str(result))
-        return [replica for replica, result in zip(members, results, strict=True) if result is None]
-
-    async def _send(self, group: rollout_pb2.CollectiveGroup) -> None:
-        stub = self._office.peers.trainer(self._office.state.trainer.address)
-        request = trainer_pb2.SendWeightsRequest(
-            version=self._request.version,
-            group_name=group.name,
-            backend=group.backend,
-            world_size=group.world_size,
-            deadline_s=self._times.transfer_s,
-        )
-        timeout = self._times.transfer_s + _MARGIN_S
-        await call(stub.SendWeights, request, timeout_s=timeout, what="the trainer to send")
-
-    async def _receive(self, replica: Replica, group: rollout_pb2.CollectiveGroup, rank: int) -> None:
-        own = rollout_pb2.CollectiveGroup()
-        own.CopyFrom(group)
-        own.rank = rank
-        await self._receive_and_check(replica, rollout_pb2.ReceiveWeightsRequest(collective=own))
-
-    async def _receive_from_disk(self, replica: Replica) -> None:
-        await self._receive_and_check(replica, rollout_pb2.ReceiveWeightsRequest(disk_path=self._request.disk_path))
-
-    async def _receive_and_check(self, replica: Replica, request: rollout_pb2.ReceiveWeightsRequest) -> None:
-        request.publication_id = self._id
-        request.deadline_s = self._times.transfer_s
-        stub = self._office.peers.rollout(replica.address)
-        timeout = self._times.transfer_s + _MARGIN_S
-        answer = await call(stub.ReceiveWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to receive")
-        check_digests(self._request.plan, list(answer.digests), replica.replica_id)
-
-    async def _ping(self, replica: Replica) -> None:
-        stub = self._office.peers.rollout(replica.address)
-        request = rollout_pb2.GetReplicaRequest()
-        await call(stub.GetReplica, request, timeout_s=_MARGIN_S, what=f"{replica.replica_id} to answer")
+    async def _receive(self, replica: Replica) -> None:
+        route = Route(DISK) if self._request.disk_path else self._office.route(replica)
+        self.progress.routes[replica.replica_id] = route.backend
+        if route.reason:
+            log.info("route", replica=replica.replica_id, way=route.backend, reason=route.reason)
+        await self._transfer.to(replica, route, checked_later=bool(self._formats[replica.replica_id]))
 
     async def _verify(self, replica: Replica) -> None:
-        canary: Canary = self._request.canary
+        checksums = await self._transfer.checksums(replica, self._formats[replica.replica_id])
         request = rollout_pb2.VerifyWeightsRequest(
-            publication_id=self._id, canary=canary, deadline_s=self._times.verify_s
+            publication_id=self._id, canary=self._request.canary, deadline_s=self._times.verify_s, checksums=checksums
         )
         stub = self._office.peers.rollout(replica.address)
         timeout = self._times.verify_s + _MARGIN_S
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
-            raise Miss(f"the canary's logprobs differ by {answer.gap:.2e}, {canary.tolerance:.1e} is allowed")
+            raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
+        self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum)
+
+    async def _agree(self, members: list[Replica]) -> list[Replica]:
+        """Nobody serves what differs from the others of its layout."""
+        proofs = [self._proofs[replica.replica_id] for replica in members]
+        known = {layout: value for (version, layout), value in self._office.proved.items() if version == self._version}
+        wrong = disagreeing(proofs, known)
+        for replica in members:
+            if replica.replica_id in wrong:
+                reason = wrong[replica.replica_id]
+                await self._leave_out(replica, f"verify: {reason}", quarantine=reason)
+        return [replica for replica in members if replica.replica_id not in wrong]
 
     async def _commit(self, replica: Replica) -> None:
         request = rollout_pb2.CommitWeightsRequest(publication_id=self._id)
@@ -248,32 +190,19 @@ class Session:
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
         self._office.registry.committed(replica.replica_id, self._version)
+        self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
             "publication_committed",
             incarnation=self._version.incarnation,
             version=self._version.version,
             replica_id=replica.replica_id,
             digest=self._request.plan.weights_digest,
+            route=self.progress.routes.get(replica.replica_id, ""),
         )
 
-
-async def _all_or_break_off(tasks: Sequence[asyncio.Task[None]]) -> list[BaseException | None]:
-    """Waits for all; when one fails the sender (the first) is cancelled, which breaks the group up for the others."""
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        if not all(task.done() for task in tasks):
-            tasks[0].cancel()
-            await asyncio.wait(tasks, timeout=_BREAK_OFF_S)
-    finally:
-        for task in tasks:
-            task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    return list(results)
-
-
-def check_digests(plan: WeightPlan, digests: Sequence[str], who: str) -> None:
-    """Raises ContractError (`bad_digest`) unless the digests of what arrived are those of the plan."""
-    wanted = [bucket.digest for bucket in plan.buckets]
-    if list(digests) != wanted:
-        wrong = sum(1 for a, b in zip(digests, wanted, strict=False) if a != b) + abs(len(digests) - len(wanted))
-        raise ContractError("bad_digest", f"{who}: {wrong} of {len(wanted)} buckets arrived damaged")
+    def _remember(self, proof: Proved) -> None:
+        proved = self._office.proved
+        for old in [key for key in proved if key[0] != self._version]:
+            del proved[old]
+        if proof.checksum:
+            proved[self._version, proof.layout] = proof.checksum

@@ -16,8 +16,6 @@ class PublicationTable(Table):
     """Seconds to install the weights and answer the canary."""
     commit_s: float = Field(10.0, gt=0)
     """Seconds to open the gate."""
-    attempts: int = Field(3, ge=1)
-    """Transfers of one publication: the last one sends to each replica alone."""
 
 
 class OrchestratorTable(Table):

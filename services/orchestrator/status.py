@@ -75,6 +75,8 @@ class Status:
                 "waiting_share": replica.waiting_share,
                 "waiting_for": replica.waiting_for,
                 "tokens_per_second": round(replica.tokens_per_second, 1),
+                "publication": self._phase_of(replica.replica_id),
+                "engine": replica.engine,
             }
             for replica in self._registry.alive(time.monotonic())
         ]
@@ -86,6 +88,16 @@ class Status:
         return {
             "version": str(progress.version),
             "phase": progress.phase,
-            "waiting_for": progress.waiting_for,
+            "waiting_for": ", ".join(progress.waiting_for),
             "seconds": round(time.monotonic() - progress.since, 1),
+            "deadline_s": progress.deadline_s,
+            "routes": progress.routes,
         }
+
+    def _phase_of(self, replica_id: str) -> str:
+        """Such as `transfer of 1.7 over gloo`; empty outside of a publication."""
+        for progress in self._publisher.sessions:
+            if replica_id in progress.waiting_for:
+                way = progress.routes.get(replica_id)
+                return f"{progress.phase} of {progress.version}" + (f" over {way}" if way else "")
+        return ""

@@ -80,7 +80,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     async def AbortWeights(  # noqa: D102
         self, request: pb.AbortWeightsRequest, context: Any
     ) -> pb.AbortWeightsResponse:
-        await self._whole(self._updates.abort(request.publication_id))
+        await self._whole(self._updates.abort(request.publication_id, request.quarantine))
         return pb.AbortWeightsResponse()
 
     async def GetReplica(self, request: pb.GetReplicaRequest, context: Any) -> pb.GetReplicaResponse:  # noqa: D102

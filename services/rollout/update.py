@@ -188,10 +188,16 @@ class Updates:
             metrics.UPDATES.labels("committed").inc()
             log.info("weights_committed", version=str(session.version), digest=digest)
 
-    async def abort(self, publication_id: str) -> None:
-        """Gives the session up; one that is over already is left alone."""
+    async def abort(self, publication_id: str, quarantine: str = "") -> None:
+        """Gives the session up; one that is over already is left alone. `quarantine`: why its weights are bad."""
         session = self._session
-        if session is not None and session.publication_id == publication_id:
+        if session is None or session.publication_id != publication_id:
+            return
+        if quarantine and session.installed:
+            async with session.swap:
+                if self._session is session:
+                    await self._quarantine(session, quarantine)
+        else:
             await self._close(session, "aborted by the orchestrator")
 
     def leave(self) -> None:

@@ -276,15 +276,19 @@ class AbortWeightsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PUBLICATION_ID_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
     publication_id: _builtins.str
+    quarantine: _builtins.str
+    """Why nobody may use the weights in place; empty: the publication was given up for another reason."""
     def __init__(
         self,
         *,
         publication_id: _builtins.str = ...,
+        quarantine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["publication_id", b"publication_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["publication_id", b"publication_id", "quarantine", b"quarantine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

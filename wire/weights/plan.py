@@ -35,9 +35,9 @@ def make_snapshot(
     """Casts and copies `named` into buckets of at most `bucket_bytes` (a larger tensor gets a bucket of its own).
 
     Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them. The order is
-    kept; a parameter that appears under two names (tied) travels once, under the first. The buckets are on the device of
-    the first tensor of each. `into` are the buckets of a snapshot that is needed no more: where they fit they are
-    written over, since fresh memory costs many times the copy.
+    kept; a parameter that appears under two names (tied) travels once, under the first. Each bucket is on the device of
+    its first tensor. `into` are the buckets of a snapshot that is needed no more: where they fit they are written over,
+    since fresh memory costs many times the copy.
 
     Sharded tensors (DTensor) are gathered one at a time: then every rank must make the snapshot, in the same order, and
     each gets the whole.

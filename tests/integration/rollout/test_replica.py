@@ -91,9 +91,11 @@ class World:
     async def receive(self, publication: str, snapshot: Snapshot, name: str = "") -> list[str]:
         """Over gloo, from a sender thread that plays the trainer."""
         store, port = open_store("127.0.0.1")
-        sending = asyncio.create_task(asyncio.to_thread(send, snapshot, name or publication, port))
+        # The sender leaves its group after each transfer: the next one has another name.
+        name = name or f"{publication}-{port}"
+        sending = asyncio.create_task(asyncio.to_thread(send, snapshot, name, port))
         group = rollout_pb2.CollectiveGroup(
-            name=name or publication, backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
+            name=name, backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
         )
         request = rollout_pb2.ReceiveWeightsRequest(publication_id=publication, collective=group, deadline_s=10)
         answer = await self.ask("ReceiveWeights", request)
@@ -232,7 +234,7 @@ async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_p
     events = list(read_events(tmp_path))
     assert [event["event"] for event in events] == ["weights_committed", *["group_generated"] * 5]
     assert events[0]["digest"] == snapshot.plan.weights_digest
-    assert world.listener.states[-1] == pb.REPLICA_STATE_DRAINING
+    assert world.listener.states[-1] == pb.REPLICA_STATE_GONE
 
 
 async def test_the_gate_lets_nothing_in_or_out_during_a_publication(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ async def test_a_sender_that_dies_in_the_transfer_leaves_the_old_weights_serving
             assert sender.stdout is not None
             port = int(await asyncio.to_thread(sender.stdout.readline))
             group = rollout_pb2.CollectiveGroup(
-                name="dying", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
+                name="dying", backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
             )
             request = rollout_pb2.ReceiveWeightsRequest(publication_id="p1", collective=group, deadline_s=3)
             began = time.monotonic()

@@ -1,8 +1,11 @@
 import asyncio
+import hashlib
+import time
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
@@ -25,8 +28,18 @@ def backend(dtype=torch.float32):
     return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
 
 
-def publisher(folder=None, dtype=torch.float32, bucket_bytes=2048):
-    return Publisher(host="127.0.0.1", dtype=dtype, bucket_bytes=bucket_bytes, weights_folder=folder, canary=canary)
+def publisher(folder, dtype=torch.float32, bucket_bytes=2048):
+    model = folder / "model"
+    tiny_model().save_pretrained(model)
+    return Publisher(
+        host="127.0.0.1",
+        dtype=dtype,
+        bucket_bytes=bucket_bytes,
+        weights_folder=folder / "weights",
+        model_path=model,
+        disk_only=False,
+        canary=canary,
+    )
 
 
 def test_the_canary_is_what_transformers_says_of_its_prompt():
@@ -37,8 +50,8 @@ def test_the_canary_is_what_transformers_says_of_its_prompt():
     np.testing.assert_allclose(np.frombuffer(made.logprobs, "<f4"), expected.detach().numpy(), atol=1e-6)
 
 
-def test_a_snapshot_does_not_follow_the_weights():
-    used, sender = backend(), publisher()
+def test_a_snapshot_does_not_follow_the_weights(tmp_path):
+    used, sender = backend(), publisher(tmp_path)
     held = sender.hold(used, 3)
     before = {name: tensor.clone() for name, tensor in tensors_of(held.snapshot.plan, held.snapshot.buckets)}
     with torch.no_grad():
@@ -49,19 +62,58 @@ def test_a_snapshot_does_not_follow_the_weights():
     assert sender.hold(used, 4).digest != held.digest
 
 
-def test_a_disk_copy_is_what_travels(tmp_path):
-    used = backend()
-    held = publisher(tmp_path, dtype=torch.bfloat16).hold(used, 3)
-    loaded = load_weights(tmp_path / "v000003")
+def test_the_newest_two_versions_are_kept_and_the_third_is_written_over_only_when_nobody_reads_it(tmp_path):
+    used, sender = backend(), publisher(tmp_path)
+    first = sender.hold(used, 1)
+    reading = first.read()
+    with reading as snapshot:
+        buckets = snapshot.buckets
+        before = [bucket.clone() for bucket in buckets]
+        with torch.no_grad():
+            used.policy.head.add_(1)
+        second = sender.hold(used, 2)
+        third = sender.hold(used, 3)
+        assert all(torch.equal(a, b) for a, b in zip(before, buckets, strict=True))
+    with pytest.raises(FencedError, match="version 1 is over"), first.read():
+        pass
+    assert {bucket.data_ptr() for bucket in third.snapshot.buckets}.isdisjoint(b.data_ptr() for b in buckets)
+    fourth = sender.hold(used, 4)
+    assert [b.data_ptr() for b in fourth.snapshot.buckets] == [b.data_ptr() for b in second.snapshot.buckets]
+    assert fourth.digest == third.digest
+
+
+async def test_a_disk_copy_is_a_model_folder_that_holds_what_travels(tmp_path):
+    used, sender = backend(), publisher(tmp_path, dtype=torch.bfloat16)
+    held = sender.hold(used, 3)
+    path = await sender.save(3)
+    assert path == str(tmp_path / "weights" / "v000003")
+    written = (tmp_path / "weights" / "v000003" / "model.safetensors").stat().st_mtime_ns
+    loaded = load_weights(tmp_path / "weights" / "v000003")
     sent = dict(tensors_of(held.snapshot.plan, held.snapshot.buckets))
-    assert held.disk_path == str(tmp_path / "v000003")
     assert loaded.keys() == sent.keys()
     assert all(torch.equal(loaded[name], sent[name]) for name in sent)
+    model = AutoModelForCausalLM.from_pretrained(path)
+    assert model.dtype == torch.bfloat16
+    assert await sender.save(3) == path
+    assert (tmp_path / "weights" / "v000003" / "model.safetensors").stat().st_mtime_ns == written
+
+
+async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
+    used, sender = backend(), publisher(tmp_path)
+    sender.hold(used, 3)
+    found = await sender.checksums(3, "sglang-sha256")
+    weights = dict(used.policy.named_weights())
+    layer = "model.layers.0.self_attn"
+    fused = torch.cat([weights[f"{layer}.{part}_proj.weight"].detach() for part in "qkv"])
+    assert found[f"{layer}.qkv_proj.weight"] == hashlib.sha256(fused.numpy().tobytes()).hexdigest()[:16]
+    assert f"{layer}.q_proj.weight" not in found
+    assert "model.norm.weight" in found
+    assert await sender.checksums(3, "sglang-device") == {}
 
 
 @pytest.fixture
-async def served():
-    sender = publisher()
+async def served(tmp_path):
+    sender = publisher(tmp_path)
     servicer = TrainerServicer(sender, lambda: "a batch")
     server = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
@@ -85,7 +137,6 @@ async def test_two_receivers_get_every_bucket_over_grpc_and_gloo(served):
         group.abort()
         return [bucket_digest(bucket) for bucket in buckets]
 
-    assert opened.backend == "gloo"
     request = trainer_pb2.SendWeightsRequest(version=5, group_name="g-1", backend="gloo", world_size=3, deadline_s=10)
     sending = call(stub.SendWeights, request, timeout_s=15, what="send")
     _, *found = await asyncio.gather(sending, *(asyncio.to_thread(receive, rank) for rank in (1, 2)))
@@ -116,3 +167,50 @@ async def test_other_versions_and_unknown_groups_are_refused(served):
         await call(stub.SendWeights, request, timeout_s=5, what="send")
     with pytest.raises(TransientError, match="replaying"):
         await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=5, what="fates")
+
+
+async def test_a_group_stays_open_for_the_next_version_and_the_version_before_can_still_be_sent(served):
+    sender, stub = served
+    used = backend()
+    versions = {version: sender.hold(used, version) for version in (5, 6)}
+    opened = await call(
+        stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="kept"), timeout_s=5, what="open"
+    )
+
+    def receive():
+        group = CollectiveGroup.join("kept", "gloo", opened.store_host, opened.store_port, 1, 2, 10.0)
+        found = []
+        for _ in range(2):
+            buckets = allocate(versions[5].snapshot.plan, "cpu")
+            for bucket in buckets:
+                group.broadcast(bucket, 10.0)
+            found.append([bucket_digest(bucket) for bucket in buckets])
+        group.abort()
+        return found
+
+    receiving = asyncio.create_task(asyncio.to_thread(receive))
+    for version in (5, 6):
+        request = trainer_pb2.SendWeightsRequest(
+            version=version, group_name="kept", backend="gloo", world_size=2, deadline_s=10
+        )
+        await call(stub.SendWeights, request, timeout_s=15, what="send")
+    assert await receiving == [[b.digest for b in versions[v].snapshot.plan.buckets] for v in (5, 6)]
+    request.version = 6
+    with pytest.raises(TransientError):  # the receiver has left
+        await call(stub.SendWeights, request, timeout_s=15, what="send")
+    with pytest.raises(ContractError, match="unknown_group"):
+        await call(stub.SendWeights, request, timeout_s=15, what="send")
+
+
+async def test_a_closed_group_lets_go_of_whoever_waits_for_it(served):
+    sender, stub = served
+    sender.hold(backend(), 5)
+    await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
+    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=20)
+    sending = asyncio.create_task(call(stub.SendWeights, request, timeout_s=25, what="send"))
+    await asyncio.sleep(0.3)
+    begin = time.monotonic()
+    await call(stub.CloseGroup, trainer_pb2.CloseGroupRequest(group_name="g"), timeout_s=5, what="close")
+    with pytest.raises(TransientError):
+        await sending
+    assert time.monotonic() - begin < 5

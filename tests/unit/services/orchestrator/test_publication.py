@@ -12,7 +12,7 @@ import pytest
 from services.orchestrator.joiners import Joiners
 from services.orchestrator.peers import Peers
 from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry
+from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
 from services.orchestrator.store import Store
@@ -22,7 +22,8 @@ from wire.rpc import RpcServer, serve
 from wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
 from wire.v1 import orchestrator_pb2 as pb
 
-PLAN = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa")], weights_digest="ww")
+PLAN = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa", dtype="float32")], weights_digest="ww")
+GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
 TIMES = PublicationTable(prepare_s=1, transfer_s=1, verify_s=1, commit_s=1)
 
 
@@ -34,6 +35,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.script = script
         self.calls: list[str] = []
         self.groups: list[rollout_pb2.CollectiveGroup] = []
+        self.disk_paths: list[str] = []
+        self.checksums: dict[str, str] = {}
         self.server: RpcServer | None = None
 
     async def _do(self, phase: str) -> None:
@@ -53,23 +56,29 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
 
     async def PrepareWeights(self, request: Any, context: Any) -> Any:
         await self._do("prepare")
-        return rollout_pb2.PrepareWeightsResponse(accepted=self.script.get("accept", True), reason="busy")
+        return rollout_pb2.PrepareWeightsResponse(
+            accepted=self.script.get("accept", True), reason="busy", checksum_format=self.script.get("format", "")
+        )
 
     async def ReceiveWeights(self, request: Any, context: Any) -> Any:
         self.groups.append(request.collective)
+        self.disk_paths.append(request.disk_path)
         await self._do("receive")
         return rollout_pb2.ReceiveWeightsResponse(digests=self.script.get("digests", ["aa"]))
 
     async def VerifyWeights(self, request: Any, context: Any) -> Any:
         await self._do("verify")
-        return rollout_pb2.VerifyWeightsResponse(equal=self.script.get("equal", True), gap=0.5)
+        self.checksums = {one.name: one.value for one in request.checksums}
+        return rollout_pb2.VerifyWeightsResponse(
+            equal=self.script.get("equal", True), gap=0.5, checksum=self.script.get("checksum", ""), layout="L"
+        )
 
     async def CommitWeights(self, request: Any, context: Any) -> Any:
         await self._do("commit")
         return rollout_pb2.CommitWeightsResponse()
 
     async def AbortWeights(self, request: Any, context: Any) -> Any:
-        self.calls.append("abort")
+        self.calls.append("quarantine" if request.quarantine else "abort")
         return rollout_pb2.AbortWeightsResponse()
 
     async def GetReplica(self, request: Any, context: Any) -> Any:
@@ -79,8 +88,25 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
 class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.saved: list[int] = []
+
+    async def CloseGroup(self, request: Any, context: Any) -> Any:
+        self.closed.append(request.group_name)
+        return trainer_pb2.CloseGroupResponse()
+
+    async def SaveWeights(self, request: Any, context: Any) -> Any:
+        self.saved.append(request.version)
+        return trainer_pb2.SaveWeightsResponse(disk_path=f"/weights/{request.version}")
+
+    async def GetChecksums(self, request: Any, context: Any) -> Any:
+        return trainer_pb2.GetChecksumsResponse(
+            checksums=[common_pb2.TensorChecksum(name="w", value=f"{request.format} {request.version}")]
+        )
 
     async def OpenGroup(self, request: Any, context: Any) -> Any:
+        self.opened.append(request.group_name)
         return trainer_pb2.OpenGroupResponse(store_host="127.0.0.1", store_port=1)
 
     async def SendWeights(self, request: Any, context: Any) -> Any:
@@ -107,7 +133,7 @@ class World:
         trainer = await serve({"wire.v1.TrainerService": add_trainer}, "127.0.0.1", 0)
         self.servers.append(trainer)
         await self.state.register_trainer(
-            pb.RegisterTrainerRequest(address=f"127.0.0.1:{trainer.port}", boot_id="t1", version=3)
+            pb.RegisterTrainerRequest(address=f"127.0.0.1:{trainer.port}", boot_id="t1", version=3, routes=GLOO)
         )
         for replica in replicas:
             await self.join(replica)
@@ -121,10 +147,20 @@ class World:
         address = f"127.0.0.1:{replica.server.port}"
         now = time.monotonic()
         self.registry.register(
-            pb.RegisterReplicaRequest(replica_id=replica.replica_id, boot_id=replica.replica_id, address=address), now
+            pb.RegisterReplicaRequest(
+                replica_id=replica.replica_id,
+                boot_id=replica.replica_id,
+                address=address,
+                dtype="float32",
+                routes=common_pb2.Routes(backends=["gloo"], ranks=replica.script.get("ranks", 1)),
+            ),
+            now,
         )
         beat = pb.HeartbeatRequest(replica_id=replica.replica_id, boot_id=replica.replica_id, state=state)  # type: ignore[arg-type]
         self.registry.heartbeat(beat, now)
+
+    def replica(self, replica_id: str) -> Replica:
+        return next(one for one in self.registry.alive(time.monotonic()) if one.replica_id == replica_id)
 
     def request(self, version: int = 3, incarnation: int = 1, disk: str = "") -> pb.PublishRequest:
         return pb.PublishRequest(incarnation=incarnation, version=version, plan=PLAN, disk_path=disk)
@@ -153,8 +189,9 @@ async def test_all_phases_in_order_and_the_commit_is_an_event(tmp_path: Path) ->
         response = await it.publisher.publish(it.request())
         assert committed(response) == {"a": True, "b": True}
         assert one.calls == two.calls == ["prepare", "receive", "verify", "commit"]
-        assert it.trainer.sizes == [3]
-        assert sorted(r.groups[0].rank for r in (one, two)) == [1, 2]
+        assert it.trainer.sizes == [2, 2]
+        assert [r.groups[0].rank for r in (one, two)] == [1, 1]
+        assert one.groups[0].name != two.groups[0].name
         assert it.registry.alive(time.monotonic())[0].version.version == 3
         events = [event for event in read_events(tmp_path) if event["event"] == "publication_committed"]
         assert {event["replica_id"]: event["digest"] for event in events} == {"a": "ww", "b": "ww"}
@@ -187,14 +224,87 @@ async def test_who_misses_a_phase_is_left_out_and_the_other_goes_on(
         assert time.monotonic() - begin < 12
 
 
-async def test_a_broken_group_is_made_anew_and_never_used_twice(tmp_path: Path) -> None:
-    steady, flaky = ScriptedReplica("steady"), ScriptedReplica("flaky", receive="fail_once")
+async def test_a_group_is_kept_until_its_first_failure_and_never_used_after_it(tmp_path: Path) -> None:
+    steady, flaky = ScriptedReplica("steady"), ScriptedReplica("flaky")
     async with world(tmp_path, steady, flaky) as it:
-        response = await it.publisher.publish(it.request())
-        assert committed(response) == {"steady": True, "flaky": True}
-        names = [group.name for replica in (steady, flaky) for group in replica.groups]
-        assert flaky.groups[0].name != flaky.groups[1].name
-        assert len(set(names)) == 2
+        for version in (3, 4):
+            assert committed(await it.publisher.publish(it.request(version))) == {"steady": True, "flaky": True}
+        assert len(it.trainer.opened) == 2
+        flaky.script["receive"] = "fail_once"
+        assert committed(await it.publisher.publish(it.request(5))) == {"steady": True, "flaky": False}
+        assert it.trainer.closed == [flaky.groups[0].name]
+        # It is no longer waited for; the joiners' session brings it, from the disk.
+        assert committed(await it.publisher.publish(it.request(6))) == {"steady": True}
+        assert await it.publisher.bring(it.request(6), it.replica("flaky"))
+        assert flaky.disk_paths[-1] == "/weights/6" and it.trainer.saved == [6]
+        assert committed(await it.publisher.publish(it.request(7))) == {"steady": True, "flaky": True}
+        assert len({group.name for group in steady.groups}) == 1
+        assert flaky.groups[-1].name != flaky.groups[0].name
+
+
+async def test_a_new_life_of_the_trainer_opens_new_groups(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        await it.publisher.publish(it.request(3))
+        address = it.state.trainer.address
+        await it.state.register_trainer(
+            pb.RegisterTrainerRequest(address=address, boot_id="t2", version=3, routes=GLOO, journaled_incarnation=1)
+        )
+        await it.publisher.publish(it.request(3, incarnation=2))
+        assert len({group.name for group in one.groups}) == 2
+
+
+async def test_a_tensor_parallel_engine_takes_a_run_of_ranks(tmp_path: Path) -> None:
+    wide = ScriptedReplica("wide", ranks=4)
+    async with world(tmp_path, wide) as it:
+        assert committed(await it.publisher.publish(it.request())) == {"wide": True}
+        assert (wide.groups[0].rank, wide.groups[0].world_size) == (1, 5)
+        assert it.trainer.sizes == [5]
+
+
+async def test_a_replica_that_froze_in_the_transfer_holds_nobody_beyond_one_deadline(tmp_path: Path) -> None:
+    good, frozen = ScriptedReplica("good"), ScriptedReplica("frozen", receive="stall")
+    async with world(tmp_path, good, frozen) as it:
+        begin = time.monotonic()
+        assert committed(await it.publisher.publish(it.request())) == {"good": True, "frozen": False}
+        assert time.monotonic() - begin < TIMES.transfer_s + 4
+        assert good.calls.count("receive") == 1
+
+
+async def test_an_engine_with_checksums_is_told_what_they_must_be(tmp_path: Path) -> None:
+    one = ScriptedReplica("a", format="sglang-sha256", digests=[])
+    async with world(tmp_path, one) as it:
+        assert committed(await it.publisher.publish(it.request())) == {"a": True}
+        assert one.checksums == {"w": "sglang-sha256 3"}
+
+
+async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: Path) -> None:
+    good = [ScriptedReplica(name, checksum="right") for name in "ab"]
+    liar = ScriptedReplica("c", checksum="wrong")
+    async with world(tmp_path, *good, liar) as it:
+        assert committed(await it.publisher.publish(it.request())) == {"a": True, "b": True, "c": False}
+        assert liar.calls[-1] == "quarantine" and "commit" not in liar.calls
+        # Alone it is compared with those that serve already.
+        assert not await it.publisher.bring(it.request(), it.replica("c"))
+        liar.script["checksum"] = "right"
+        assert await it.publisher.bring(it.request(), it.replica("c"))
+
+
+async def test_of_two_that_differ_neither_is_believed(tmp_path: Path) -> None:
+    pair = ScriptedReplica("a", checksum="one"), ScriptedReplica("b", checksum="other")
+    async with world(tmp_path, *pair) as it:
+        assert committed(await it.publisher.publish(it.request())) == {"a": False, "b": False}
+
+
+async def test_a_slow_joiner_does_not_hold_the_trainers_publication(tmp_path: Path) -> None:
+    quick, slow = ScriptedReplica("quick"), ScriptedReplica("slow", receive="stall")
+    async with world(tmp_path, quick, slow) as it:
+        joining = asyncio.create_task(it.publisher.bring(it.request(3), it.replica("slow")))
+        await asyncio.sleep(0.2)
+        begin = time.monotonic()
+        assert committed(await it.publisher.publish(it.request(4))) == {"quick": True}
+        assert time.monotonic() - begin < 0.5
+        assert not await joining
 
 
 async def test_from_disk_no_group_is_opened(tmp_path: Path) -> None:
@@ -225,7 +335,7 @@ async def test_a_new_trainer_ends_the_publication_of_the_dead_one(tmp_path: Path
         running = asyncio.create_task(it.publisher.publish(it.request()))
         await asyncio.sleep(0.2)
         assert it.publisher.progress is not None
-        assert "trainer" in it.publisher.progress.waiting_for
+        assert (it.publisher.progress.phase, it.publisher.progress.waiting_for) == ("transfer", ["a"])
         await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t2", journaled_incarnation=1))
         it.publisher.supersede()
         with pytest.raises(FencedError, match="incarnation 1 is over"):

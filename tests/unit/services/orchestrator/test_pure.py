@@ -8,7 +8,7 @@ from services.orchestrator.credit import credit_limit, room
 from services.orchestrator.prompts import PromptOrder
 from services.orchestrator.registry import Registry
 from services.orchestrator.scoring import count_correct, summarize
-from services.orchestrator.session import check_digests
+from services.orchestrator.transfer import check_digests
 from wire.contracts import PolicyVersion, Score
 from wire.errors import ContractError, DataError
 from wire.v1 import common_pb2

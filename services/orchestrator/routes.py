@@ -1,0 +1,67 @@
+"""By which way a replica gets the weights. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from wire.v1.common_pb2 import Routes
+
+DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A collective backend, or the disk."""
+
+    backend: str
+    reason: str = ""
+    """Why not the best one."""
+
+
+def choose_route(trainer: Routes, replica: Routes, *, distrust: str = "") -> Route:
+    """The best way from the trainer to a replica; `distrust` says why no collective is to be tried now."""
+    if distrust:
+        return Route(DISK, distrust)
+    common = [backend for backend in trainer.backends if backend in replica.backends]
+    if not common:
+        return Route(DISK, "trainer and replica have no collective backend in common")
+    if common[0] != "nccl":
+        return Route(common[0])
+    others = [backend for backend in common if backend != "nccl"]
+    shared = sorted(set(trainer.devices) & set(replica.devices))
+    if shared:
+        return Route(others[0] if others else DISK, f"NCCL refuses two ranks on one device ({shared[0]})")
+    if not trainer.nccl_version or trainer.nccl_version != replica.nccl_version:
+        versions = f"trainer {trainer.nccl_version or 'unknown'}, replica {replica.nccl_version or 'unknown'}"
+        return Route(DISK, f"unequal NCCL versions hang ({versions})")
+    return Route("nccl")
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The checksum of one replica's weights, as its engine keeps them."""
+
+    replica_id: str
+    layout: str
+    """Only replicas of one layout can be compared."""
+    checksum: str
+    """Empty: it was proved by digests."""
+
+
+def disagreeing(found: Iterable[Proved], known: Mapping[str, str]) -> dict[str, str]:
+    """Who does not hold what the others of its layout hold: replica -> why.
+
+    `known` are checksums of replicas that serve this version already. Without them the majority is right; where there
+    is none, nobody can be believed.
+    """
+    by_layout: dict[str, list[Proved]] = {}
+    for one in found:
+        if one.checksum:
+            by_layout.setdefault(one.layout, []).append(one)
+    wrong: dict[str, str] = {}
+    for layout, replicas in by_layout.items():
+        sums = [one.checksum for one in replicas]
+        right = known.get(layout) or next((each for each in sums if 2 * sums.count(each) > len(sums)), "")
+        for one in replicas:
+            if one.checksum != right:
+                wrong[one.replica_id] = f"its weights are not those of the other replicas (layout {layout})"
+    return wrong

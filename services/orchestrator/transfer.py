@@ -1,0 +1,132 @@
+"""The transfer of one version to one replica: over its collective group, or from the disk."""
+
+import asyncio
+from collections.abc import Sequence
+
+from services.orchestrator.links import Links
+from services.orchestrator.peers import Peers
+from services.orchestrator.registry import Replica
+from services.orchestrator.routes import DISK, Route
+from services.orchestrator.run_state import RunState
+from services.orchestrator.settings import PublicationTable
+from wire.errors import ContractError
+from wire.rpc import call
+from wire.v1 import orchestrator_pb2 as pb
+from wire.v1 import rollout_pb2, trainer_pb2
+from wire.v1.common_pb2 import TensorChecksum, WeightPlan
+
+_MARGIN_S = 2.0
+_BREAK_OFF_S = 1.0
+"""How long the other end may take to notice that a transfer is broken off."""
+
+
+class Transfer:
+    """Of one publication."""
+
+    def __init__(
+        self,
+        state: RunState,
+        peers: Peers,
+        links: Links,
+        request: pb.PublishRequest,
+        publication_id: str,
+        times: PublicationTable,
+    ) -> None:
+        self._state = state
+        self._peers = peers
+        self._links = links
+        self._request = request
+        self._id = publication_id
+        self._times = times
+
+    async def to(self, replica: Replica, route: Route, *, checked_later: bool) -> None:
+        """Returns when all buckets are there; raises a HeadraceError by the deadline.
+
+        `checked_later`: its engine cannot tell what arrived and is proved by its checksums.
+        """
+        digests = await (self._from_disk(replica) if route.backend == DISK else self._over_group(replica, route))
+        if digests or not checked_later:
+            check_digests(self._request.plan, digests, replica.replica_id)
+
+    async def _over_group(self, replica: Replica, route: Route) -> list[str]:
+        trainer = self._state.trainer.address
+        request = self._request
+        group = await self._links.take(
+            replica,
+            trainer=trainer,
+            incarnation=request.incarnation,
+            version=request.version,
+            backend=route.backend,
+        )
+        sending = asyncio.create_task(self._send(group))
+        receiving = asyncio.create_task(self._receive(replica, rollout_pb2.ReceiveWeightsRequest(collective=group)))
+        try:
+            await _both(sending, receiving)
+            return receiving.result()
+        except BaseException:
+            await self._links.drop(replica, trainer)
+            raise
+
+    async def checksums(self, replica: Replica, layout: str) -> Sequence[TensorChecksum]:
+        """What the engine's own checksums must be, as far as the trainer can tell."""
+        if not layout or replica.dtype != self._request.plan.buckets[0].dtype:
+            return ()
+        request = trainer_pb2.GetChecksumsRequest(version=self._request.version, format=layout)
+        stub = self._peers.trainer(self._state.trainer.address)
+        timeout = self._times.verify_s
+        answer = await call(stub.GetChecksums, request, timeout_s=timeout, what="the trainer to hash its weights")
+        return answer.checksums
+
+    async def _from_disk(self, replica: Replica) -> list[str]:
+        path = self._request.disk_path
+        if not path:
+            request = trainer_pb2.SaveWeightsRequest(version=self._request.version)
+            stub = self._peers.trainer(self._state.trainer.address)
+            seconds = self._times.transfer_s
+            path = (await call(stub.SaveWeights, request, timeout_s=seconds, what="the trainer to save")).disk_path
+        return await self._receive(replica, rollout_pb2.ReceiveWeightsRequest(disk_path=path))
+
+    async def _send(self, group: rollout_pb2.CollectiveGroup) -> None:
+        request = trainer_pb2.SendWeightsRequest(
+            version=self._request.version,
+            group_name=group.name,
+            backend=group.backend,
+            world_size=group.world_size,
+            deadline_s=self._times.transfer_s,
+        )
+        stub = self._peers.trainer(self._state.trainer.address)
+        timeout = self._times.transfer_s + _MARGIN_S
+        await call(stub.SendWeights, request, timeout_s=timeout, what="the trainer to send")
+
+    async def _receive(self, replica: Replica, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
+        request.publication_id = self._id
+        request.deadline_s = self._times.transfer_s
+        stub = self._peers.rollout(replica.address)
+        timeout = self._times.transfer_s + _MARGIN_S
+        answer = await call(stub.ReceiveWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to receive")
+        return list(answer.digests)
+
+
+async def _both(sending: asyncio.Task[None], receiving: asyncio.Task[list[str]]) -> None:
+    """Waits for both ends; when one fails, the other is broken off. Raises the first failure."""
+    tasks: tuple[asyncio.Task[None] | asyncio.Task[list[str]], ...] = (sending, receiving)
+    try:
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        if pending:
+            # The sender first: its end of the group is closed by that, and the receiver's call returns.
+            sending.cancel()
+            await asyncio.wait(pending, timeout=_BREAK_OFF_S)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def check_digests(plan: WeightPlan, digests: Sequence[str], who: str) -> None:
+    """Raises ContractError (`bad_digest`) unless the digests of what arrived are those of the plan."""
+    wanted = [bucket.digest for bucket in plan.buckets]
+    if list(digests) != wanted:
+        wrong = sum(1 for a, b in zip(digests, wanted, strict=False) if a != b) + abs(len(digests) - len(wanted))
+        raise ContractError("bad_digest", f"{who}: {wrong} of {len(wanted)} buckets arrived damaged")
