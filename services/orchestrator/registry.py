@@ -1,8 +1,9 @@
 """Who is alive: replicas with leases on a monotonic clock. Pure but for the clock value passed in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wire.contracts import PolicyVersion
+from wire.v1 import common_pb2
 from wire.v1 import orchestrator_pb2 as pb
 
 STATE_NAMES: dict[int, str] = {
@@ -40,6 +41,17 @@ class Replica:
     tokens_per_second: float = 0.0
     speed: float = 0.0
     """Tokens a second of one rollout; 0 = not known yet."""
+    dtype: str = ""
+    routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
+    missed: int = 0
+    """Publications missed since the last commit."""
+
+    @property
+    def distrust(self) -> str:
+        """Why the next weights come from the disk; after a miss over the disk a collective is tried again."""
+        if self.state == pb.REPLICA_STATE_QUARANTINED:
+            return "it is quarantined"
+        return "it missed the publication before" if self.missed % 2 else ""
 
 
 class Registry:
@@ -59,6 +71,8 @@ class Registry:
             state=pb.REPLICA_STATE_STARTING,
             version=PolicyVersion(incarnation=0, version=0),
             seen=now,
+            dtype=request.dtype,
+            routes=request.routes,
         )
 
     def heartbeat(self, beat: pb.HeartbeatRequest, now: float) -> bool:
@@ -87,7 +101,13 @@ class Registry:
     def committed(self, replica_id: str, version: PolicyVersion) -> None:
         """Notes a commit at once, not with the next heartbeat."""
         known = self._replicas[replica_id]
-        self._replicas[replica_id] = replace(known, version=version, state=pb.REPLICA_STATE_SERVING)
+        self._replicas[replica_id] = replace(known, version=version, state=pb.REPLICA_STATE_SERVING, missed=0)
+
+    def missed(self, replica: Replica) -> None:
+        """Notes that this boot of a replica did not get through a publication."""
+        known = self._replicas.get(replica.replica_id)
+        if known is not None and known.boot_id == replica.boot_id:
+            self._replicas[replica.replica_id] = replace(known, missed=known.missed + 1)
 
     def alive(self, now: float) -> list[Replica]:
         """Replicas with a live lease that are not on their way out, by id."""

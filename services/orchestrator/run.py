@@ -62,7 +62,7 @@ class Run:
             return pb.ReportProgressResponse(fenced=True)
         await self.state.report(request)
         published = self.state.publication
-        if published and not self.publisher.busy and published.version == request.version:
+        if published and self.publisher.progress is None and published.version == request.version:
             self._evaluate_if_due(request.version)  # This process was restarted before it was done.
         evaluating = self.evaluation is not None and (
             self.evaluation.running or self.evaluation.due(self.state.version, self.state.max_steps)
