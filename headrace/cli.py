@@ -20,6 +20,7 @@ from headrace.execute import BAD_INPUT, FAILED, FINISHED, STOPPED, Output, execu
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
 from headrace.look import look, show_status
+from headrace.scale import scale as scale_run
 from wire.errors import ConfigError, DataError, HeadraceError
 
 app = typer.Typer(
@@ -152,6 +153,25 @@ def check(
         if output.json:
             output.result(verdict.as_json())
         raise typer.Exit(FINISHED if verdict.ok else FAILED)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def scale(
+    service: Annotated[str, typer.Argument(help="rollout", show_default=False)],
+    count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.")
+    ] = None,
+    run_dir: RunDir = None,
+) -> None:
+    """Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits.
+
+    Those that go hand their prompts back at once. A later --resume starts with the number in the config again.
+    """
+    output = Output.choose(json=False)
+    with told(output):
+        for line in scale_run(service, count, folder or run_dir):
+            output.say(line)
 
 
 @app.command()

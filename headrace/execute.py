@@ -11,6 +11,8 @@ from rich.console import Console
 from headrace.launch import PreparedRun
 from headrace.results import summarize
 from headrace.screen import Lines, LiveTable, Screen
+from headrace.supervisor.control import Control
+from headrace.supervisor.keeper import Budget
 from headrace.supervisor.supervisor import Outcome, Supervisor
 
 FINISHED, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
@@ -51,11 +53,25 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
         else Lines(prepared.run_dir, output.say)
     )
     try:
-        outcome = asyncio.run(Supervisor(prepared.run_dir, prepared.plans, broker=prepared.broker).run(screen.show))
+        outcome = asyncio.run(_supervise(prepared, screen))
     finally:
         screen.close()
         prepared.lock.release()
     return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
+
+
+async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
+    control, table = Control(prepared.run_dir), prepared.config.supervisor
+    prepared.lock.tell(control=str(control.path))
+    supervisor = Supervisor(
+        prepared.run_dir,
+        prepared.plans,
+        broker=prepared.broker,
+        plan_replica=prepared.planner.replica,
+        control=control,
+        budget=Budget(ready_s=table.ready_s, liveness_s=table.liveness_s),
+    )
+    return await supervisor.run(screen.show)
 
 
 def report(run_dir: Path, outcome: Outcome, output: Output, *, seconds: float) -> int:

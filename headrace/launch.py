@@ -4,22 +4,21 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace import run_dir as folders
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
-from headrace.config.schema import Ports, RunFile
-from headrace.config.services import Place, Seat, seats, settings_of, wanted_ports
+from headrace.config.schema import RunFile
+from headrace.config.services import Place
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model_check import check_model
+from headrace.plans import Planner, choose_ports
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, find_server
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
 from wire.errors import ConfigError, DataError
 
@@ -35,6 +34,8 @@ class PreparedRun:
     run_dir: Path
     data: PreparedData
     plans: tuple[ProcessPlan, ...]
+    planner: Planner
+    """Plans further replicas."""
     broker: EmbeddedBroker | None
     lock: RunLock
 
@@ -48,21 +49,22 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     env = child_environment(dict(environment), threads=config.run.threads)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
     check_input(resolved, fresh=not resume)
-    ports = _ports(resolved)
+    ports = choose_ports(resolved)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:
         data = _prepare_data(config, run_dir, env, keep=resume)
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
-        plans = _write_configs(config, place, env)
+        planner = Planner(config, place, env)
+        plans = planner.all()
         _check_reward(resolved, run_dir, env)
     except BaseException:
         lock.release()
         folders.drop_stage(run_dir)
         folders.take_away(absent)
         raise
-    return PreparedRun(config, run_dir, data, plans, broker, lock)
+    return PreparedRun(config, run_dir, data, plans, planner, broker, lock)
 
 
 def check_input(resolved: Resolved, *, fresh: bool) -> None:
@@ -90,23 +92,6 @@ def check_input(resolved: Resolved, *, fresh: bool) -> None:
         asyncio.run(check_external(config.broker.url, place, seconds, run_id=config.run.id, fresh=fresh))
     else:
         find_server()
-
-
-def _ports(resolved: Resolved) -> dict[str, Ports]:
-    """Fixed ports checked, the others picked."""
-    config = resolved.config
-    wanted = {seat: wanted_ports(config, seat) for seat in seats(config)}
-    fixed = [
-        (getattr(ports, name), resolved.place(seat.service, name))
-        for seat, ports in wanted.items()
-        for name in Ports.model_fields
-        if getattr(ports, name)
-    ]
-    check_free(fixed)
-    free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
-    return {
-        seat.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for seat, p in wanted.items()
-    }
 
 
 def _prepare_data(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool) -> PreparedData:
@@ -151,28 +136,6 @@ def _told(log: str) -> str:
         return line.get("error", log)
     except (json.JSONDecodeError, IndexError):
         return log
-
-
-def _write_configs(config: RunFile, place: Place, env: dict[str, str]) -> tuple[ProcessPlan, ...]:
-    for path in (place.run_dir / "config").glob("rollout-*.json"):
-        # Of an earlier start with more replicas.
-        with suppress(FileNotFoundError):
-            path.unlink()
-    return tuple(_write_config(config, seat, place, env) for seat in seats(config))
-
-
-def _write_config(config: RunFile, seat: Seat, place: Place, env: dict[str, str]) -> ProcessPlan:
-    path = place.run_dir / "config" / f"{seat.name}.json"
-    settings = settings_of(config, seat, place)
-    path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
-    ports = place.ports[seat.name]
-    return ProcessPlan(
-        name=seat.name,
-        argv=python(f"services.{seat.service}", "--config", str(path)),
-        env=env,
-        grpc_port=ports.grpc_port,
-        http_port=ports.http_port,
-    )
 
 
 def inherited_environment() -> dict[str, str]:

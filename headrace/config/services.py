@@ -50,13 +50,18 @@ class Place:
 
 def seats(config: RunFile) -> list[Seat]:
     """All processes of the run, the broker left out."""
-    replicas = [Seat("rollout", str(index), f"rollout-{index}") for index in range(config.rollout.replicas)]
+    replicas = [replica_seat(index) for index in range(config.rollout.replicas)]
     return [
         Seat("orchestrator", "0", "orchestrator"),
         Seat("trainer", "0", "trainer"),
         *replicas,
         Seat("reward", "0", "reward"),
     ]
+
+
+def replica_seat(index: int) -> Seat:
+    """The seat of one replica of the rollout service."""
+    return Seat("rollout", str(index), f"rollout-{index}")
 
 
 def wanted_ports(config: RunFile, seat: Seat) -> Ports:
@@ -75,10 +80,9 @@ def wanted_ports(config: RunFile, seat: Seat) -> Ports:
     )
 
 
-def settings_of(config: RunFile, seat: Seat, place: Place) -> ServiceSettings:
+def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> ServiceSettings:
     """The resolved settings of one process."""
     cls = SETTINGS[seat.service]
-    ports = place.ports[seat.name]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
     found = {"sampling": _plain(config.rollout.sampling), "stop_token_ids": list(place.stop_token_ids)}
     return cls.model_validate(

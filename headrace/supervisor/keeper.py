@@ -15,6 +15,8 @@ Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
 IsOver = Callable[[], Awaitable[bool]]
 """Whether an exit with status 0 is the end, and not a death."""
+Probe = Callable[[float], Awaitable[bool]]
+"""Whether the process answers within so many seconds, ready or not."""
 
 
 class RunFailedError(HeadraceError):
@@ -46,13 +48,25 @@ class Budget:
     """Before the first restart; doubles with each one until it has been ready for a minute."""
     longest_backoff_s: float = 5.0
     calm_s: float = 60.0
+    liveness_s: float = 60.0
+    """A process that has been ready and then does not answer for so long is killed and started again; 0 = never."""
+    probe_s: float = 5.0
+    """Between two looks, and for an answer."""
 
 
 class Keeper:
     """One process plan over all its lives."""
 
     def __init__(
-        self, plan: ProcessPlan, run_dir: Path, *, ready: Ready, is_over: IsOver | None, budget: Budget, notice: Notice
+        self,
+        plan: ProcessPlan,
+        run_dir: Path,
+        *,
+        ready: Ready,
+        is_over: IsOver | None,
+        budget: Budget,
+        notice: Notice,
+        probe: Probe | None = None,
     ) -> None:
         self.plan = plan
         self.state = KeeperState.STARTING
@@ -60,7 +74,7 @@ class Keeper:
         self.child: Child | None = None
         self.first_ready = asyncio.Event()
         self._run_dir, self._ready, self._is_over = run_dir, ready, is_over
-        self._budget, self._notice = budget, notice
+        self._budget, self._notice, self._probe = budget, notice, probe
         self._stopping = False
 
     @property
@@ -101,12 +115,16 @@ class Keeper:
         """Whether it was ready, whether it then lived long, and its exit status."""
         ready = asyncio.ensure_future(self._ready(self._budget.ready_s))
         ended = asyncio.ensure_future(child.wait())
+        watching: asyncio.Future[None] | None = None
         try:
             await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                self._raise_if_late(ready)
-                self.state = KeeperState.READY
-                self.first_ready.set()
+                if self._is_late(ready):
+                    child.kill()
+                else:
+                    self.state = KeeperState.READY
+                    self.first_ready.set()
+                    watching = asyncio.ensure_future(self._watch(child))
             since = time.monotonic()
             code = await ended
             was_ready = self.state is KeeperState.READY
@@ -114,15 +132,38 @@ class Keeper:
         finally:
             ready.cancel()
             ended.cancel()
+            if watching:
+                watching.cancel()
             # What it left in its process group would hold the ports.
             child.kill()
 
-    def _raise_if_late(self, ready: "asyncio.Future[None]") -> None:
+    async def _watch(self, child: Child) -> None:
+        """Kills a process that does not answer any more: frozen, or stuck on its event loop."""
+        if self._probe is None or not self._budget.liveness_s:
+            return
+        silent, looked = 0.0, time.monotonic()
+        every = min(self._budget.probe_s, self._budget.liveness_s / 4)
+        while silent < self._budget.liveness_s:
+            await asyncio.sleep(every)
+            answers = await self._probe(every)
+            now = time.monotonic()
+            # When we ourselves were stopped for a while, that says nothing of the child.
+            silent = 0.0 if answers else silent + min(now - looked, 2 * every)
+            looked = now
+        self._notice(f"{self.plan.name} has not answered for {silent:.0f} s: it is killed")
+        child.kill()
+
+    def _is_late(self, ready: "asyncio.Future[None]") -> bool:
+        """It did not become ready in time, but has been ready before; raises RunFailedError if it never was."""
         error = ready.exception()
         if isinstance(error, WaitTimeoutError):
-            raise RunFailedError(self._with_log(str(error))) from error
+            if not self.first_ready.is_set():
+                raise RunFailedError(self._with_log(str(error))) from error
+            self._notice(f"{error}: it is killed")
+            return True
         if error is not None:
             raise error
+        return False
 
     def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
         if refused:

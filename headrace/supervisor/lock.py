@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from wire.errors import ConfigError
 
@@ -23,9 +24,14 @@ class RunLock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise ConfigError(f"{run_dir} is in use by another headrace (pid {_owner(self._path)})") from None
+            owner = _told(self._path).get("pid", "unknown")
+            raise ConfigError(f"{run_dir} is in use by another headrace (pid {owner})") from None
+        self.tell()
+
+    def tell(self, **more: str) -> None:
+        """Writes for others who holds it, and more about the holder."""
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps({"pid": os.getpid()}).encode() + b"\n", 0)
+        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n", 0)
 
     def release(self) -> None:
         """Ends the hold; the file stays, empty."""
@@ -35,23 +41,29 @@ class RunLock:
 
 def supervisor_pid(run_dir: Path) -> int | None:
     """Pid of the live supervisor of a run directory, if there is one."""
+    owner = supervisor(run_dir).get("pid")
+    return owner if isinstance(owner, int) else None
+
+
+def supervisor(run_dir: Path) -> dict[str, Any]:
+    """What the live supervisor of a run directory says of itself; empty if there is none."""
     path = run_dir / "run" / "supervisor.json"
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
-        return None
+        return {}
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = _owner(path)
-        return owner if isinstance(owner, int) else None
+        return _told(path)
     finally:
         os.close(file)
-    return None
+    return {}
 
 
-def _owner(path: Path) -> int | str:
+def _told(path: Path) -> dict[str, Any]:
     try:
-        return int(json.loads(path.read_text())["pid"])
-    except (OSError, ValueError, KeyError):
-        return "unknown"
+        told = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -33,6 +33,14 @@ class Faces:
             await asyncio.sleep(_POLL_S)
         raise WaitTimeoutError(f"{name} to become ready ({reason})", seconds)
 
+    async def answers(self, port: int, seconds: float) -> bool:
+        """`/healthz` says anything at all."""
+        try:
+            await self._http.get(f"http://127.0.0.1:{port}/healthz", timeout=seconds)
+        except httpx.HTTPError:
+            return False
+        return True
+
     async def status(self, port: int) -> dict[str, Any]:
         """The orchestrator's status. Raises TransientError while it does not answer."""
         try:

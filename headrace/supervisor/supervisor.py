@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.supervisor.broker import EmbeddedBroker, wait_until_up
-from headrace.supervisor.keeper import Budget, Keeper, RunFailedError
+from headrace.supervisor.control import Control
+from headrace.supervisor.crew import Crew
+from headrace.supervisor.keeper import Budget, RunFailedError
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.readiness import Faces
-from wire.errors import TransientError, WaitTimeoutError
-from wire.lifecycle import wait_for
+from headrace.supervisor.scaling import PlanReplica, Scaling, check_count
+from wire.errors import ConfigError, TransientError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +65,24 @@ class Supervisor:
         services: Sequence[ProcessPlan],
         *,
         broker: EmbeddedBroker | None,
+        plan_replica: PlanReplica | None = None,
+        control: Control | None = None,
         budget: Budget | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self._run_dir, self._broker = run_dir, broker
-        self._budget, self._patience = budget or Budget(), patience or Patience()
+        """Without `plan_replica` and `control` the number of replicas stays as it is."""
+        self._run_dir, self._broker, self._control = run_dir, broker, control
+        self._patience = patience or Patience()
         self._faces = Faces()
         self._plans = services
-        self._keepers: dict[str, Keeper] = {}
-        self._tasks: list[asyncio.Task[None]] = []
         self._status: dict[str, Any] = {}
         self._notices: list[str] = []
+        self._crew = Crew(run_dir, budget or Budget(), self._notices.append)
+        self._scaling = (
+            Scaling(self._crew, plan_replica, self._keep, grace_s=self._patience.grace_s, notice=self._notices.append)
+            if plan_replica
+            else None
+        )
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -95,36 +104,51 @@ class Supervisor:
     async def _start_all(self) -> None:
         if self._broker:
             self._broker.make_folder()
-            task = self._keep(self._broker.plan, functools.partial(wait_until_up, self._broker))
-            up = asyncio.ensure_future(self._keepers[self._broker.plan.name].first_ready.wait())
+            task = self._crew.keep(self._broker.plan, functools.partial(wait_until_up, self._broker))
+            keeper = self._crew.keeper(self._broker.plan.name)
+            assert keeper is not None
+            up = asyncio.ensure_future(keeper.first_ready.wait())
             await asyncio.wait({up, task}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             if task.done():
                 task.result()
         for plan in self._plans:
-            self._keep(plan, functools.partial(self._faces.wait_until_ready, plan.name, plan.http_port))
+            self._keep(plan)
+        if self._control:
+            try:
+                await self._control.open(self._answer)
+            except OSError as error:
+                self._notices.append(f"`headrace scale` cannot reach this run: {error}")
 
-    def _keep(self, plan: ProcessPlan, ready: Callable[[float], Any]) -> "asyncio.Task[None]":
-        keeper = Keeper(
+    def _keep(self, plan: ProcessPlan) -> None:
+        self._crew.keep(
             plan,
-            self._run_dir,
-            ready=ready,
+            functools.partial(self._faces.wait_until_ready, plan.name, plan.http_port),
             is_over=self._is_over if plan.name == "trainer" else None,
-            budget=self._budget,
-            notice=self._notices.append,
+            probe=functools.partial(self._faces.answers, plan.http_port) if plan.http_port else None,
         )
-        self._keepers[plan.name] = keeper
-        task = asyncio.create_task(keeper.run(), name=plan.name)
-        self._tasks.append(task)
-        return task
+
+    def _answer(self, request: dict[str, Any]) -> list[str]:
+        """Does what a control request asks for. Raises ConfigError for one that makes no sense."""
+        verb, service = request.get("verb"), request.get("service")
+        if verb != "scale":
+            raise ConfigError(f"unknown verb {verb!r}; there is scale")
+        if service != "rollout":
+            raise ConfigError(f"the service {service!r} cannot be scaled; only rollout can")
+        count = check_count(str(request.get("count")))
+        if self._scaling is None or self._stop.is_set():
+            raise ConfigError("this run is coming to its end: it cannot be scaled")
+        told = len(self._notices)
+        self._scaling.ask(count)
+        return self._notices[told:] or [self._scaling.situation()]
 
     async def _watch(self, observe: Callable[[View], None]) -> Outcome:
         while True:
             if self._stop.is_set():
                 return Outcome("stopped", "asked to stop", self._status)
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+            self._crew.check()
+            if self._scaling:
+                self._scaling.step()
             await self._look()
             observe(self._view())
             state = str(self._status.get("state", ""))
@@ -143,17 +167,16 @@ class Supervisor:
             return
 
     async def _look(self) -> None:
-        port = self._keepers["orchestrator"].plan.http_port if "orchestrator" in self._keepers else 0
-        if port:
+        orchestrator = self._crew.keeper("orchestrator")
+        if orchestrator and orchestrator.plan.http_port:
             try:
-                self._status = await self._faces.status(port)
+                self._status = await self._faces.status(orchestrator.plan.http_port)
             except TransientError:
                 # It is starting, or being started again: its keeper knows.
                 return
 
     def _view(self) -> View:
-        services = {name: str(keeper.state) for name, keeper in self._keepers.items()}
-        return View(self._status, services, tuple(self._notices))
+        return View(self._status, self._crew.states(), tuple(self._notices))
 
     async def _is_over(self) -> bool:
         """The trainer left in peace: was it the end? The orchestrator may need a moment to say so."""
@@ -166,15 +189,17 @@ class Supervisor:
         return False
 
     async def _let_trainer_end(self) -> None:
-        task = next((task for task in self._tasks if task.get_name() == "trainer"), None)
-        if task is not None:
-            self._keepers["trainer"].stop_restarting()
+        keeper, task = self._crew.keeper("trainer"), self._crew.task("trainer")
+        if keeper and task:
+            keeper.stop_restarting()
             await asyncio.wait({task}, timeout=self._patience.finish_s)
 
     async def _end(self) -> None:
         """All down, in order, in bounded time; after a second signal at once."""
-        for keeper in self._keepers.values():
-            keeper.stop_restarting()
+        self._crew.stop_restarting()
+        self._scaling = None
+        if self._control:
+            self._control.close()
         orderly = asyncio.ensure_future(self._stop_in_order())
         now = asyncio.ensure_future(self._stop_now.wait())
         try:
@@ -182,39 +207,18 @@ class Supervisor:
         finally:
             now.cancel()
             orderly.cancel()
-            for keeper in self._keepers.values():
-                if keeper.child:
-                    keeper.child.kill()
-            await self._settle()
+            self._crew.kill()
+            await self._crew.settle()
             await self._faces.close()
             if self._broker:
                 self._broker.clean()
 
     async def _stop_in_order(self) -> None:
         """The trainer first, while what it may need still runs; the broker last."""
-        await self._terminate(["trainer"], self._patience.drain_s)
         last = self._broker.plan.name if self._broker else ""
-        await self._terminate([n for n in self._keepers if n not in ("trainer", last)], self._patience.grace_s)
-        await self._terminate([last], self._patience.grace_s)
-
-    async def _terminate(self, names: Sequence[str], seconds: float) -> None:
-        children = [keeper.child for name, keeper in self._keepers.items() if name in names and keeper.child]
-        await asyncio.gather(*(child.terminate(seconds) for child in children if child.returncode is None))
-
-    async def _settle(self) -> None:
-        """The keepers end with their children."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5.0)
-        for keeper in self._keepers.values():
-            if keeper.child:
-                # A child spawned while everything was ending.
-                keeper.child.kill()
-                try:
-                    await wait_for(keeper.child.wait(), 5.0, f"{keeper.plan.name} to die")
-                except WaitTimeoutError as error:
-                    self._notices.append(str(error))
+        await self._crew.terminate(lambda name: name == "trainer", self._patience.drain_s)
+        await self._crew.terminate(lambda name: name not in ("trainer", last), self._patience.grace_s)
+        await self._crew.terminate(lambda name: name == last, self._patience.grace_s)
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--name", default="small")
     parser.add_argument("--exit-when", type=Path, help="exits 0 once this file exists")
     parser.add_argument("--die-at-start", type=int, default=0, help="with this exit status")
+    parser.add_argument("--not-ready-while", type=Path, help="503 while this file exists")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--grandchild", type=Path, help="leaves a child behind; its pid goes here")
     options = parser.parse_args()
@@ -37,7 +38,8 @@ def main() -> None:
     class Face(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = options.status.read_bytes() if options.status and "status" in self.path else b"{}"
-            self.send_response(200)
+            waits = options.not_ready_while and options.not_ready_while.exists()
+            self.send_response(503 if waits else 200)
             self.end_headers()
             self.wfile.write(body)
 

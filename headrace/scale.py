@@ -1,0 +1,36 @@
+"""`headrace scale`: asks the supervisor of a live run for another number of replicas."""
+
+import asyncio
+from pathlib import Path
+
+from headrace.supervisor.control import ask
+from headrace.supervisor.lock import supervisor
+from headrace.supervisor.scaling import check_count
+from wire.errors import ConfigError
+
+_ANSWER_S = 15.0
+_USUAL = Path("runs")
+
+
+def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
+    """What the supervisor did, in words. Raises ConfigError for a bad request, or if no such run is alive."""
+    if service != "rollout":
+        raise ConfigError(f"{service!r} cannot be scaled: rollout is the only service that has replicas")
+    number = check_count(count)
+    folder = run_dir or the_live_run(_USUAL)
+    told = supervisor(folder)
+    if not told:
+        raise ConfigError(f"no run is alive in {folder}: `headrace train` starts one, --resume goes on with one")
+    if "control" not in told:
+        raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
+    request = {"verb": "scale", "service": service, "count": number}
+    return asyncio.run(ask(Path(str(told["control"])), request, _ANSWER_S))
+
+
+def the_live_run(folder: Path) -> Path:
+    """The one live run below a folder. Raises ConfigError unless there is just one."""
+    live = [path for path in sorted(folder.glob("*")) if supervisor(path)]
+    if len(live) == 1:
+        return live[0]
+    found = ", ".join(map(str, live)) or f"none in {folder}/"
+    raise ConfigError(f"say which run: `headrace scale rollout N RUN_DIR` (alive: {found})")

@@ -1,0 +1,108 @@
+"""The supervisor's ear: a unix socket only this user may use. One JSON line in, one out, then it is closed.
+
+{"verb": "scale", "service": "rollout", "count": 3}  ->  {"ok": true, "said": ["rollout-2 is started"]}
+                                                     ->  {"ok": false, "error": "..."}
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wire.errors import ConfigError, HeadraceError, TransientError, WaitTimeoutError
+from wire.lifecycle import wait_for
+
+_SUN_PATH = 100
+"""A unix socket's path must fit into 107 bytes."""
+_LINE_BYTES = 64 * 1024
+_READ_S = 5.0
+
+Answer = Callable[[dict[str, Any]], list[str]]
+"""Does what a request asks for and says what it did; raises ConfigError for a bad request."""
+
+
+class Control:
+    """Listens from `open` to `close`."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / "run" / "control.sock"
+        self._temporary: Path | None = None
+        if len(os.fsencode(self.path)) > _SUN_PATH:
+            self._temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
+            self.path = self._temporary / "control.sock"
+        self._server: asyncio.Server | None = None
+
+    async def open(self, answer: Answer) -> None:
+        """Listens; a socket that a killed supervisor left behind is replaced."""
+        self.path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self.path))
+        except OSError:
+            listener.close()
+            raise
+        finally:
+            os.umask(before)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                writer.write(json.dumps(await _answer(reader, answer)).encode() + b"\n")
+                await wait_for(writer.drain(), _READ_S, "the asker to read the answer")
+            except (WaitTimeoutError, ConnectionError):
+                return  # It went away; what it asked for is done.
+            finally:
+                writer.close()
+
+        self._server = await asyncio.start_unix_server(serve, sock=listener, limit=_LINE_BYTES)
+
+    def close(self) -> None:
+        """Stops listening and leaves nothing behind."""
+        if self._server:
+            self._server.close()
+        self.path.unlink(missing_ok=True)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, Any]:
+    try:
+        line = await wait_for(reader.readline(), _READ_S, "a request")
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            raise ConfigError("a request is one JSON object")
+        return {"ok": True, "said": answer(request)}
+    except (ValueError, HeadraceError) as error:
+        # Ours, bad JSON, or a line that is too long.
+        return {"ok": False, "error": str(error)}
+
+
+async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
+    """What the supervisor says to a request.
+
+    Raises ConfigError if it refuses, TransientError if nobody listens there, WaitTimeoutError.
+    """
+    try:
+        return await wait_for(_ask(path, request), seconds, "the supervisor to answer")
+    except (OSError, ValueError) as error:
+        if isinstance(error, HeadraceError):
+            raise
+        raise TransientError(f"the supervisor does not answer at {path}: {error}") from error
+
+
+async def _ask(path: Path, request: dict[str, Any]) -> list[str]:
+    reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_BYTES)
+    try:
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        answer = json.loads(await reader.readline())
+    finally:
+        writer.close()
+    if not answer.get("ok"):
+        raise ConfigError(str(answer.get("error")))
+    return [str(line) for line in answer.get("said", [])]

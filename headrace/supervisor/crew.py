@@ -1,0 +1,128 @@
+"""All keepers of a run: who is kept alive, who is on the way out, and the end of all of them."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.supervisor.keeper import Budget, IsOver, Keeper, Notice, Probe, Ready
+from headrace.supervisor.process import Child, ProcessPlan
+from wire.errors import WaitTimeoutError
+from wire.lifecycle import wait_for
+
+DRAINING = "draining"
+_SETTLE_S = 5.0
+_DIE_S = 10.0
+_LOOK_S = 0.1
+
+
+class Crew:
+    """Keepers by name; they come and go while the run goes on. Lives on the main thread's event loop."""
+
+    def __init__(self, run_dir: Path, budget: Budget, notice: Notice) -> None:
+        self._run_dir, self._budget, self._notice = run_dir, budget, notice
+        self._keepers: dict[str, Keeper] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._ending = False
+
+    def keep(
+        self, plan: ProcessPlan, ready: Ready, *, is_over: IsOver | None = None, probe: Probe | None = None
+    ) -> "asyncio.Task[None]":
+        """Starts a process and keeps it alive; the task ends with it, or fails with RunFailedError."""
+        assert plan.name not in self._keepers, plan.name
+        keeper = Keeper(
+            plan, self._run_dir, ready=ready, is_over=is_over, budget=self._budget, notice=self._notice, probe=probe
+        )
+        self._keepers[plan.name] = keeper
+        self._tasks[plan.name] = asyncio.create_task(keeper.run(), name=plan.name)
+        return self._tasks[plan.name]
+
+    def dismiss(self, name: str, grace_s: float) -> None:
+        """SIGTERM, SIGKILL after the grace, then the crew is one less: in the background. Its death is no failure."""
+        if name not in self._leaving and not self._ending:
+            self._leaving[name] = asyncio.create_task(self._leave(name, grace_s), name=f"{name} leaves")
+
+    async def _leave(self, name: str, grace_s: float) -> None:
+        keeper, task = self._keepers[name], self._tasks[name]
+        keeper.stop_restarting()
+        end = time.monotonic() + grace_s + _DIE_S
+        while not task.done() and time.monotonic() < end:
+            if keeper.child and keeper.child.returncode is None:
+                await self._terminate_one(keeper.child, grace_s)
+            # Between two lives it ends by itself; or a last one is just being started.
+            await asyncio.wait({task}, timeout=_LOOK_S)
+        if keeper.child:
+            keeper.child.kill()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        del self._keepers[name], self._tasks[name], self._leaving[name]
+        (self._run_dir / "run" / f"{name}.json").unlink(missing_ok=True)
+
+    async def _terminate_one(self, child: Child, grace_s: float) -> None:
+        try:
+            await child.terminate(grace_s)
+        except WaitTimeoutError as error:
+            self._notice(str(error))
+        if child.returncode == -signal.SIGKILL:
+            self._notice(f"{child.plan.name} was killed: it did not end within {grace_s:g} s")
+
+    def keeper(self, name: str) -> Keeper | None:
+        """Of a process that is kept, or on its way out."""
+        return self._keepers.get(name)
+
+    def task(self, name: str) -> "asyncio.Task[None] | None":
+        """Ends with the keeper of that name."""
+        return self._tasks.get(name)
+
+    def staying(self, belongs: Callable[[str], bool]) -> list[str]:
+        """Names that are not on their way out."""
+        return [name for name in self._keepers if belongs(name) and name not in self._leaving]
+
+    def states(self) -> dict[str, str]:
+        """What each process is doing, in words."""
+        return {
+            name: DRAINING if name in self._leaving else str(keeper.state) for name, keeper in self._keepers.items()
+        }
+
+    def check(self) -> None:
+        """Raises what any keeper has failed with."""
+        for name, task in self._tasks.items():
+            if task.done() and name not in self._leaving:
+                task.result()
+
+    def stop_restarting(self) -> None:
+        """From now on every death is an end."""
+        self._ending = True
+        for keeper in self._keepers.values():
+            keeper.stop_restarting()
+
+    async def terminate(self, belongs: Callable[[str], bool], grace_s: float) -> None:
+        """SIGTERM to those that still live, side by side; SIGKILL after the grace. Those that leave already, leave."""
+        children = [self._keepers[name].child for name in self.staying(belongs)]
+        leaving = [task for name, task in self._leaving.items() if belongs(name)]
+        living = [child for child in children if child and child.returncode is None]
+        await asyncio.gather(*leaving, *(child.terminate(grace_s) for child in living))
+
+    def kill(self) -> None:
+        """SIGKILL to all."""
+        for keeper in self._keepers.values():
+            if keeper.child:
+                keeper.child.kill()
+
+    async def settle(self) -> None:
+        """The keepers end with their children; what would not die is told."""
+        tasks: Sequence[asyncio.Task[None]] = [*self._leaving.values(), *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_SETTLE_S)
+        for keeper in self._keepers.values():
+            if keeper.child:
+                # A child spawned while everything was ending.
+                keeper.child.kill()
+                try:
+                    await wait_for(keeper.child.wait(), _SETTLE_S, f"{keeper.plan.name} to die")
+                except WaitTimeoutError as error:
+                    self._notice(str(error))

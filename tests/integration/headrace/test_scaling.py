@@ -1,0 +1,251 @@
+"""Replicas come and go under a live supervisor, by its socket; and a process that is silent is started anew."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.scale import scale
+from headrace.supervisor.control import Control, ask
+from headrace.supervisor.keeper import Budget
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.ports import pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
+from tests.integration.headrace.test_supervisor import QUICK, is_running, marks, orchestra, plan, say
+from wire.errors import ConfigError, TransientError
+
+Script = Callable[["Stage"], Awaitable[None]]
+
+
+class Stage:
+    """A live supervisor of small services, and what a test sees of it."""
+
+    def __init__(self, run_dir: Path, *options: str, patience: Patience = QUICK, budget: Budget | None = None) -> None:
+        self.run_dir = run_dir
+        self.options = options
+        self.control = Control(run_dir)
+        self.view = View({}, {}, ())
+        self.supervisor = Supervisor(
+            run_dir,
+            [*orchestra(run_dir), self.replica(0)],
+            broker=None,
+            plan_replica=self.replica,
+            control=self.control,
+            patience=patience,
+            budget=budget,
+        )
+
+    def replica(self, index: int) -> ProcessPlan:
+        if index == 7:
+            raise ConfigError("no port is left")
+        return plan(f"rollout-{index}", self.run_dir, *self.options, port=pick_ports(1)[0])
+
+    def replicas(self) -> dict[str, str]:
+        return {name: state for name, state in self.view.services.items() if name.startswith("rollout")}
+
+    async def scale(self, count: object, service: str = "rollout") -> list[str]:
+        return await ask(self.control.path, {"verb": "scale", "service": service, "count": count}, 5)
+
+    async def until(self, condition: Callable[[], bool], what: str, seconds: float = 15) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"waited {seconds} s for {what}: {self.view}"
+            await asyncio.sleep(0.02)
+
+    async def until_ready(self, *names: str) -> None:
+        await self.until(lambda: self.replicas() == dict.fromkeys(names, "ready"), f"{names} to be ready")
+
+    def play(self, script: Script) -> Outcome:
+        def observe(view: View) -> None:
+            self.view = view
+
+        async def both() -> Outcome:
+            run = asyncio.create_task(self.supervisor.run(observe))
+            try:
+                await self.until_ready("rollout-0")
+                await asyncio.wait_for(script(self), 30)
+            finally:
+                say(self.run_dir, "finished")
+                await asyncio.wait_for(run, 20)
+            return run.result()
+
+        return asyncio.run(both())
+
+
+def test_replicas_go_from_1_to_4_to_0_to_2_without_a_restart(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        assert await stage.scale(4) == [f"rollout-{index} is started" for index in (1, 2, 3)]
+        await stage.until_ready("rollout-0", "rollout-1", "rollout-2", "rollout-3")
+        assert await stage.scale(4) == ["there are 4 replicas already"]
+        assert await stage.scale(0) == [f"rollout-{index} drains" for index in range(4)]
+        await stage.until(lambda: stage.replicas() == {}, "all to be gone")
+        assert not list((tmp_path / "run").glob("rollout-*.json"))
+        assert await stage.scale(2) == ["rollout-0 is started", "rollout-1 is started"]
+        await stage.until_ready("rollout-0", "rollout-1")
+
+    stage = Stage(tmp_path)
+    assert stage.play(script).state == "finished"
+    ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
+    starts = [name for name, what, _ in marks(tmp_path) if what == "start"]
+    assert starts.count("trainer") == starts.count("orchestrator") == 1
+    assert starts.count("rollout-0") == starts.count("rollout-1") == 2 and starts.count("rollout-3") == 1
+    assert ended.count("rollout-3") == 1, "it was asked, not killed"
+    assert not any(is_running(pid) for _, _, pid in marks(tmp_path))
+    assert not stage.control.path.exists()
+
+
+def test_the_highest_go_first_and_those_that_stay_are_not_touched(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        await stage.scale(3)
+        await stage.until_ready("rollout-0", "rollout-1", "rollout-2")
+        assert await stage.scale(1) == ["rollout-1 drains", "rollout-2 drains"]
+        await stage.until_ready("rollout-0")
+
+    Stage(tmp_path).play(script)
+    assert [name for name, what, _ in marks(tmp_path) if what == "start"].count("rollout-0") == 1
+
+
+def test_a_seat_is_taken_again_when_its_last_holder_has_drained(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        await stage.scale(0)
+        assert await stage.scale(1) == ["1 will be started when those before them have drained"]
+        assert stage.supervisor._crew.states()["rollout-0"] == "draining"
+        await stage.until(lambda: "rollout-0 is started" in stage.view.notices, "it to come again")
+        await stage.until_ready("rollout-0")
+        assert "rollout-0 was killed: it did not end within 1 s" in stage.view.notices
+
+    Stage(tmp_path, "--ignore-term").play(script)
+
+
+def test_the_run_may_end_while_a_replica_drains(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        await stage.scale(2)
+        await stage.until_ready("rollout-0", "rollout-1")
+        await stage.scale(1)
+
+    assert Stage(tmp_path, "--ignore-term").play(script).state == "finished"
+    assert not any(is_running(pid) for _, _, pid in marks(tmp_path))
+
+
+def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        for count, service, reason in (
+            (-1, "rollout", "must be 0 to 256, not -1"),
+            ("many", "rollout", "must be a whole number, not 'many'"),
+            (None, "rollout", "must be a whole number"),
+            (2, "trainer", "the service 'trainer' cannot be scaled"),
+        ):
+            with pytest.raises(ConfigError, match=reason):
+                await stage.scale(count, service)
+        with pytest.raises(ConfigError, match="unknown verb 'stop'"):
+            await ask(stage.control.path, {"verb": "stop"}, 5)
+        for line in (b"no json\n", b"[1]\n", b"x" * 100_000 + b"\n"):
+            answer = await raw(stage.control.path, line)
+            assert answer["ok"] is False and answer["error"]
+        assert stage.replicas() == {"rollout-0": "ready"}
+
+    assert Stage(tmp_path).play(script).state == "finished"
+
+
+async def raw(path: Path, line: bytes) -> dict[str, Any]:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(line)
+    answer: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), 10))
+    writer.close()
+    return answer
+
+
+def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        said = await stage.scale(9)
+        assert said[-1] == "rollout-7 cannot be started, there will be no more than 7: no port is left"
+        await stage.until_ready(*(f"rollout-{index}" for index in range(7)))
+
+    assert Stage(tmp_path).play(script).state == "finished"
+
+
+def test_the_socket_is_this_users_alone_and_a_long_path_gets_another_one(tmp_path: Path) -> None:
+    async def opened(control: Control) -> int:
+        await control.open(lambda request: [])
+        try:
+            return stat.S_IMODE(control.path.stat().st_mode)
+        finally:
+            control.close()
+
+    (tmp_path / "run").mkdir()
+    deep = tmp_path / ("d" * 90) / "e"
+    (deep / "run").mkdir(parents=True)
+    short, long = Control(Path(os.path.relpath(tmp_path))), Control(deep)
+    assert len(str(long.path)) < 100 and not long.path.is_relative_to(tmp_path)
+    assert stat.S_IMODE(long.path.parent.stat().st_mode) == 0o700
+    for control in (short, long):
+        assert asyncio.run(opened(control)) == 0o600
+        assert not control.path.exists()
+    assert not long.path.parent.exists()
+
+
+def test_scale_finds_the_live_run_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"say which run.*none in runs/"):
+        scale("rollout", "1", None)
+    with pytest.raises(ConfigError, match="no run is alive in"):
+        scale("rollout", "1", tmp_path)
+    lock = RunLock(Path("runs/a"))
+    try:
+        with pytest.raises(ConfigError, match="is just starting"):
+            scale("rollout", "1", None)
+        lock.tell(control=str(tmp_path / "nothing.sock"))
+        with pytest.raises(TransientError, match="the supervisor does not answer"):
+            scale("rollout", "1", None)
+    finally:
+        lock.release()
+
+
+IMPATIENT = Budget(liveness_s=1.0, probe_s=0.1)
+
+
+def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        await stage.until(lambda: not is_running(pid), "the frozen one to be killed")
+        await stage.until(lambda: len(stage.view.notices) == 2, "the notices")
+        assert stage.view.notices[0] == "rollout-0 has not answered for 1 s: it is killed"
+        await stage.until_ready("rollout-0")
+
+    assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
+
+
+def test_one_that_answers_late_but_in_time_is_left_alone(tmp_path: Path) -> None:
+    async def script(stage: Stage) -> None:
+        pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
+        for _ in range(5):
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.3)
+        assert is_running(pid) and not stage.view.notices
+
+    assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
+
+
+def test_one_that_was_ready_once_and_then_hangs_at_its_start_is_started_again(tmp_path: Path) -> None:
+    hang = tmp_path / "hang"
+
+    async def script(stage: Stage) -> None:
+        hang.touch()
+        os.kill(json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"], signal.SIGKILL)
+        await stage.until(lambda: any("to become ready" in one for one in stage.view.notices), "it to be late")
+        hang.unlink()
+        await stage.until_ready("rollout-0")
+
+    stage = Stage(tmp_path, "--not-ready-while", str(hang), budget=Budget(ready_s=2.0))
+    assert stage.play(script).state == "finished"
