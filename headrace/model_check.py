@@ -1,4 +1,4 @@
-"""Is this folder a model that the trainer and the torch engine can use? Answered without torch or transformers."""
+"""Is this folder a model that the trainer and the engine can use? Answered without torch or transformers."""
 
 import json
 from dataclasses import dataclass

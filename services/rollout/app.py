@@ -42,7 +42,7 @@ async def serve(settings: RolloutSettings) -> int:
         await broker.check(settings.broker.connect_timeout_s)
         began = time.monotonic()
         decoder = await asyncio.to_thread(TextDecoder, settings.model.path)
-        engine = await asyncio.to_thread(make_engine, settings)
+        engine = await start_engine(settings)
         log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
         await run_replica(settings, engine, decoder, broker, shutdown)
     finally:
@@ -50,8 +50,17 @@ async def serve(settings: RolloutSettings) -> int:
     return 0
 
 
+async def start_engine(settings: RolloutSettings) -> Engine:
+    """The engine of `[rollout] engine`, ready; raises ConfigError for what it can never be."""
+    if settings.rollout.engine == "sglang":
+        from services.rollout.engines.sglang.start import start_engine as start_sglang
+
+        return await start_sglang(settings)
+    return await asyncio.to_thread(make_engine, settings)
+
+
 def make_engine(settings: RolloutSettings) -> Engine:
-    """The engine of `[rollout] engine`; raises ConfigError for a model it does not know."""
+    """The embedded torch engine; raises ConfigError for a model it does not know."""
     from services.rollout.engines.torch.engine import TorchEngine
 
     table = settings.rollout

@@ -1,5 +1,6 @@
 """What the rollout service may be told."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -7,11 +8,54 @@ from pydantic import Field
 from wire.settings import SamplingTable, ServiceSettings, Table
 
 
+class SGLangTable(Table):
+    """`[rollout.sglang]`: the SGLang server of each replica, launched by it or already running."""
+
+    venv: Path = Path()
+    """Folder of the virtual environment that has sglang; empty = the one headrace runs in."""
+    urls: tuple[str, ...] = ()
+    """Attach to running servers, one a replica (`http://host:30000`), in place of launching."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Of a launched server; `auto` = the kind of `run.device`."""
+    tp: int = Field(1, ge=1)
+    """Tensor-parallel ranks of one server."""
+    base_gpu_id: int = Field(0, ge=0)
+    """First GPU of the first replica; each further one takes the next `tp`."""
+    mem_fraction_static: float = Field(0.0, ge=0, lt=1)
+    """Share of the device's memory for weights and cache; 0 = SGLang's choice (0.1 on a CPU)."""
+    max_running_requests: int = Field(0, ge=0)
+    """Most requests that the server decodes at the same time; 0 = `rollout.max_rows` and one for the canary."""
+    max_total_tokens: int = Field(0, ge=0)
+    """Tokens in the cache of keys and values; 0 = SGLang's choice (65536 on a CPU)."""
+    port: int = Field(0, ge=0, le=65535)
+    """Of the first replica's server, the others follow; 0 = a free one."""
+    api_key_file: Path = Path()
+    """File with the key for requests; empty = made for each launched server, none for an attached one."""
+    admin_key_file: Path = Path()
+    """File with the key for weight updates; empty = made for each launched server, none for an attached one."""
+    start_timeout_s: float = Field(600.0, gt=0)
+    """A server must be ready in so long: it loads and compiles."""
+    request_timeout_s: float = Field(3600.0, gt=0)
+    """A rollout that takes longer is handed back. Must exceed a publication: a paused server makes requests wait."""
+    extra_args: tuple[str, ...] = ()
+    """Further flags of `sglang.launch_server`, as on its command line."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables of a launched server."""
+    python_path: tuple[Path, ...] = ()
+    """Folders on the server's PYTHONPATH; empty = the stand-ins of `deploy/sglang-cpu` on a CPU, none on a GPU."""
+    nccl_version: str = ""
+    """Of an attached server with NCCL, such as `2.28.9`: unequal versions take another way. Empty = not known."""
+    devices: tuple[str, ...] = ()
+    """GPU UUIDs of an attached server; empty = not known, weights then never travel by NCCL."""
+
+
 class RolloutTable(Table):
     """`[rollout]`: replicas and their engine."""
 
-    engine: Literal["torch"] = "torch"
-    """`torch` is embedded: Llama and Qwen models on a CPU or one GPU."""
+    engine: Literal["torch", "sglang"] = "torch"
+    """`torch` is embedded: Llama and Qwen models on a CPU or one GPU. `sglang` drives a server of its own."""
+    sglang: SGLangTable = SGLangTable()
+    """For `engine = "sglang"`."""
     replicas: int = Field(1, ge=1)
     """Processes of this service; `headrace` starts them."""
     deterministic: bool = False

@@ -1,0 +1,65 @@
+"""How many requests are on their way to the server at the same time. Lives on one event loop."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Admission:
+    """Places for requests, given in the order of asking."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` requests at most; those of others on the same server take places too."""
+        self._limit = limit
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._held = False
+        self._others = 0
+        self.inside = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a place."""
+        return len(self._queue)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Waits for a place and keeps it."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        self._let_in()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()
+            else:
+                self._queue.remove(turn)
+            raise
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def hold(self) -> None:
+        """Nobody else gets in until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Ends `hold`. Idempotent."""
+        self._held = False
+        self._let_in()
+
+    def make_room(self, others: int) -> None:
+        """So many requests on the server are not ours; one of ours may always be there."""
+        self._others = others
+        self._let_in()
+
+    def _leave(self) -> None:
+        self.inside -= 1
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._queue and not self._held and self.inside < max(self._limit - self._others, 1):
+            self.inside += 1
+            self._queue.popleft().set_result(None)

@@ -1,0 +1,189 @@
+"""SGLang's HTTP interface. Its paths and field names are known here, in `requests` and in `checks`, nowhere else."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from wire.errors import ContractError, TransientError
+from wire.v1 import common_pb2
+
+_TIMEOUT = httpx.Timeout(None, connect=5.0)
+"""Of one read; the whole call has a deadline of its own."""
+BAD_ANSWER = "bad_answer"
+"""ContractError's code for a server that breaks its own contract."""
+
+
+class SGLangClient:
+    """One server. Every call has a deadline.
+
+    Raises TransientError when the server is away, too slow or not able to (503), ContractError when it refuses (4xx,
+    or `success: false`) and when its answer is no JSON object of the form it promises (code `bad_answer`).
+    """
+
+    def __init__(self, url: str, *, api_key: str = "", admin_key: str = "") -> None:
+        self.url = url.rstrip("/")
+        self._keys = {False: api_key, True: admin_key or api_key}
+        # One connection a request in flight; a proxy of the environment has no business between us.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        self._http = httpx.AsyncClient(base_url=self.url, limits=limits, trust_env=False)
+
+    async def close(self) -> None:
+        """Drops all connections."""
+        await self._http.aclose()
+
+    async def is_ready(self, timeout_s: float) -> bool:
+        """It is up and not paused."""
+        try:
+            answer = await self._http.get("/ready", headers=self._headers(False), timeout=timeout_s)
+        except httpx.TransportError:
+            return False
+        return answer.status_code == 200
+
+    async def server_info(self, timeout_s: float) -> dict[str, Any]:
+        """Its settings; asks the scheduler, so it also tells whether that one lives."""
+        return await self._ask("GET", "/server_info", None, timeout_s)
+
+    async def model_info(self, timeout_s: float) -> dict[str, Any]:
+        """The model it serves and the version of its weights."""
+        return await self._ask("GET", "/model_info", None, timeout_s)
+
+    async def loads(self, timeout_s: float) -> tuple[int, int]:
+        """Requests running and waiting, of everybody."""
+        answer = await self._ask("GET", "/v1/loads?include=core", None, timeout_s)
+        try:
+            (load,) = answer["loads"]
+            return int(load["num_running_reqs"]), int(load["num_waiting_reqs"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ContractError(BAD_ANSWER, f"/v1/loads: {error!r}") from error
+
+    async def generate(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """One request's answer; waits as long as the server is paused."""
+        return await self._ask("POST", "/generate", body, timeout_s)
+
+    async def abort(self, request_id: str, timeout_s: float) -> None:
+        """Asks to end a request: it answers with what it has. Unknown ids are ignored."""
+        await self._send("POST", "/abort_request", {"rid": request_id, "abort_all": False}, timeout_s, admin=True)
+
+    async def abort_all(self, timeout_s: float) -> None:
+        """Asks to end all requests, whoever sent them."""
+        await self._send("POST", "/abort_request", {"rid": "", "abort_all": True}, timeout_s, admin=True)
+
+    async def pause(self, mode: str, timeout_s: float) -> None:
+        """Stops decoding; later control calls come after it. Modes: retract, in_place."""
+        await self._ask("POST", "/pause_generation", {"mode": mode}, timeout_s, admin=True)
+
+    async def resume(self, timeout_s: float) -> None:
+        """Goes on decoding."""
+        await self._ask("POST", "/continue_generation", {"torch_empty_cache": False}, timeout_s, admin=True)
+
+    async def flush_cache(self, timeout_s: float) -> None:
+        """Forgets all keys and values; ContractError while requests run."""
+        await self._send("POST", "/flush_cache", None, timeout_s, admin=True)
+
+    async def join_group(
+        self, name: str, backend: str, host: str, port: int, rank: int, world_size: int, timeout_s: float
+    ) -> None:
+        """Returns when all members are there."""
+        body = {
+            "group_name": name,
+            "backend": backend,
+            "master_address": host,
+            "master_port": port,
+            "rank_offset": rank,
+            "world_size": world_size,
+        }
+        await self._change("/init_weights_update_group", body, timeout_s)
+
+    async def leave_group(self, name: str, timeout_s: float) -> None:
+        """ContractError if it is in no such group."""
+        await self._change("/destroy_weights_update_group", {"group_name": name}, timeout_s)
+
+    async def begin_update(self, timeout_s: float) -> None:
+        """Opens the session that `receive_bucket` needs."""
+        await self._change("/begin_weight_update", {}, timeout_s)
+
+    async def end_update(self, timeout_s: float) -> None:
+        """Closes the session; ContractError if there is none."""
+        await self._change("/end_weight_update", {}, timeout_s)
+
+    async def receive_bucket(
+        self, bucket: common_pb2.Bucket, group: str, version: str | None, timeout_s: float
+    ) -> None:
+        """Takes one broadcast of the group and loads its tensors; `version` names the weights from here on."""
+        body = {
+            "names": [spec.name for spec in bucket.tensors],
+            "dtypes": [spec.dtype for spec in bucket.tensors],
+            "shapes": [list(spec.shape) for spec in bucket.tensors],
+            "group_name": group,
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+            "weight_version": version,
+        }
+        await self._change("/update_weights_from_distributed", body, timeout_s)
+
+    async def load_folder(self, folder: str, version: str, timeout_s: float) -> None:
+        """Loads a Hugging Face folder that the server can read."""
+        body = {"model_path": folder, "weight_version": version, "flush_cache": False, "abort_all_requests": False}
+        await self._change("/update_weights_from_disk", body, timeout_s)
+
+    async def checksums(self, timeout_s: float) -> list[dict[str, str]]:
+        """For each rank: tensor -> its hash."""
+        answer = await self._change("/weights_checker", {"action": "checksum"}, timeout_s)
+        try:
+            return [{str(name): str(value) for name, value in rank["checksums"].items()} for rank in answer["ranks"]]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ContractError(BAD_ANSWER, f"/weights_checker: {error!r}") from error
+
+    async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        answer = await self._ask("POST", path, body, timeout_s, admin=True)
+        if answer.get("success") is not True:
+            raise ContractError("engine_refused", f"{path}: {answer.get('message', answer)}")
+        return answer
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float, *, admin: bool = False
+    ) -> dict[str, Any]:
+        text = await self._send(method, path, body, timeout_s, admin=admin)
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            raise ContractError(BAD_ANSWER, f"{path}: no JSON: {error}") from error
+        if not isinstance(answer, dict):
+            raise ContractError(BAD_ANSWER, f"{path}: {type(answer).__name__} in place of an object")
+        return answer
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float, *, admin: bool = False
+    ) -> str:
+        headers = self._headers(admin)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._http.request(method, path, json=body, headers=headers, timeout=_TIMEOUT)
+        except TimeoutError as error:
+            raise TransientError(f"SGLang at {self.url}{path} has not answered for {timeout_s:.1f} s") from error
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise TransientError(f"SGLang at {self.url}{path}: {type(error).__name__} {error}".rstrip()) from error
+        if answer.status_code >= 500:
+            raise TransientError(f"SGLang at {self.url}{path}: {answer.status_code} {_told(answer)}")
+        if answer.status_code in (401, 403):
+            raise ContractError("unauthorized", f"SGLang at {self.url}{path} does not take the key")
+        if answer.status_code != 200:
+            raise ContractError("engine_refused", f"{path}: {answer.status_code} {_told(answer)}")
+        return answer.text
+
+    def _headers(self, admin: bool) -> dict[str, str]:
+        key = self._keys[admin]
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _told(answer: httpx.Response) -> str:
+    """The server's own words."""
+    try:
+        found = answer.json()
+        words = found.get("message") or found.get("error")
+        return str(words["message"] if isinstance(words, dict) else words)
+    except (ValueError, AttributeError, KeyError):
+        return answer.text[:200]

@@ -1,0 +1,197 @@
+"""An SGLang server as the service's engine."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, InFlight, Routes
+from services.rollout.engines.sglang.client import SGLangClient
+from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.process import ServerProcess
+from services.rollout.engines.sglang.requests import Limits, read_scores, score_body
+from services.rollout.engines.sglang.update import Updater
+from wire.contracts import PolicyVersion
+from wire.contracts.messages import Logprobs, TokenIds
+from wire.errors import ContractError, HeadraceError, TransientError
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, rollout_pb2
+
+log = get_logger("rollout.sglang")
+
+_LOOKS = 12
+"""Looks at the server while `engine_timeout_s` passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How the engine behaves, whoever started the server."""
+
+    dtype: str
+    routes: Routes
+    checksum_format: str
+    in_flight: InFlight = InFlight.RETRACT
+    max_rows: int = 64
+    engine_timeout_s: float = 60.0
+    request_timeout_s: float = 3600.0
+
+
+class SGLangEngine:
+    """One server, checked and ready. `process` is None for one that somebody else runs."""
+
+    name = "sglang"
+    in_place = True
+
+    def __init__(
+        self, client: SGLangClient, process: ServerProcess | None, limits: Limits, options: EngineOptions
+    ) -> None:
+        self.dtype = options.dtype
+        self.routes = options.routes
+        self.checksum_format = options.checksum_format
+        self._client = client
+        self._process = process
+        self._limits = limits
+        self._options = options
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._version: PolicyVersion | None = None
+        self._closing = False
+        self._generation = Generation(
+            client, limits, max_rows=options.max_rows, request_timeout_s=options.request_timeout_s
+        )
+        self._generation.keeps_prefixes = options.in_flight is InFlight.IN_PLACE
+        self._updater = Updater(
+            client, self._generation, options.in_flight, self._break, control_timeout_s=options.engine_timeout_s
+        )
+        self._watchers = [self._watch(self._look_after())]
+        if process is not None:
+            self._watchers.append(self._watch(self._await_end(process)))
+
+    async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
+        """See Engine."""
+        if len(request.seeds) > self._options.max_rows:
+            raise ContractError(
+                "bad_group_size", f"{len(request.seeds)} rollouts, rollout.max_rows is {self._options.max_rows}"
+            )
+        return await self._generation.generate(request)
+
+    async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
+        """See Engine."""
+        self._require_alive()
+        self._version = version
+        await self._updater.prepare(timeout_s)
+
+    async def receive(
+        self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
+    ) -> list[str]:
+        """See Engine. SGLang cannot tell what arrived; its checksums do."""
+        self._require_alive()
+        if self._version is None:
+            raise ContractError("no_session", "no update was prepared")
+        await self._updater.receive(self._version, plan, source, timeout_s)
+        return []
+
+    async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
+        """See Engine."""
+        await self._updater.install(version, weights_digest, timeout_s)
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """See Engine."""
+        return await self._updater.checksums(timeout_s)
+
+    async def discard(self) -> None:
+        """See Engine."""
+        self._version = None
+        if not self._failure.done():
+            await self._updater.discard()
+
+    async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
+        """See Engine. A paused SGLang answers nothing, so it goes on decoding first."""
+        if not 2 <= len(token_ids) < self._limits.context_length or token_ids.max() >= self._limits.vocab:
+            raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
+        await self._updater.unpause(timeout_s)
+        body = score_body(token_ids, self._limits, request_id=uuid.uuid4().hex, salt=self._generation.salt)
+        return read_scores(await self._client.generate(body, timeout_s), token_ids, self._limits)
+
+    async def resume(self, timeout_s: float) -> None:
+        """See Engine."""
+        if not self._failure.done():
+            await self._updater.resume(timeout_s)
+
+    async def abandon(self, reason: str, timeout_s: float) -> None:
+        """See Engine. What the server was doing for us is aborted beside."""
+        self._generation.abandon(reason)
+
+    def stats(self) -> EngineStats:
+        """See Engine."""
+        return self._generation.stats()
+
+    async def failed(self) -> None:
+        """See Engine."""
+        await asyncio.shield(self._failure)
+
+    async def close(self, timeout_s: float) -> None:
+        """See Engine. Raises TransientError if the server does not die."""
+        self._closing = True
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        if self._process is None and self._updater.busy and not self._failure.done():
+            # Somebody else's server is left as it was found: running.
+            await self._updater.discard()
+        await self._generation.close()
+        await self._client.close()
+        if self._process is not None:
+            await self._process.end()
+        if self._failure.done():
+            self._failure.exception()
+
+    def _require_alive(self) -> None:
+        if self._failure.done():
+            raise TransientError(f"the engine has broken down: {self._failure.exception()}")
+
+    def _break(self, reason: str) -> None:
+        """The server is beyond help: it is killed if it is ours, and the process must end."""
+        if self._failure.done() or self._closing:
+            return
+        log.error("engine_broken", reason=reason)
+        if self._process is not None:
+            self._process.kill()
+        self._generation.abandon(reason)
+        self._failure.set_exception(TransientError(reason))
+
+    async def _await_end(self, process: ServerProcess) -> None:
+        self._break(f"the SGLang server ended: {await process.wait()}")
+
+    async def _look_after(self) -> None:
+        """Asks the server how it is; not in an update, whose own deadlines are stricter."""
+        timeout_s = self._options.engine_timeout_s
+        while True:
+            await asyncio.sleep(timeout_s / _LOOKS)
+            if self._updater.busy:
+                continue
+            try:
+                await self._client.server_info(timeout_s)
+                if self._process is None:
+                    await self._count_others(timeout_s)
+            except HeadraceError as error:
+                if not self._updater.busy:
+                    self._break(f"the SGLang server does not answer: {error}")
+
+    async def _count_others(self, timeout_s: float) -> None:
+        """A server that is not ours alone: its other requests take places."""
+        admission = self._generation.admission
+        ours = admission.inside
+        running, waiting = await self._client.loads(timeout_s)
+        admission.make_room(max(running + waiting - max(ours, admission.inside), 0))
+
+    def _watch(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._watched)
+        return task
+
+    def _watched(self, task: "asyncio.Task[None]") -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            if (error := task.exception()) is not None:
+                self._break(f"{error!r}")

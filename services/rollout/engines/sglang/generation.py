@@ -1,0 +1,193 @@
+"""Groups on their way: one request a rollout, parts joined, whatever fails handed back."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.rollout.engines.protocol import (
+    AbandonedError,
+    Completion,
+    EngineStats,
+    GenerateRequest,
+    GenerationError,
+)
+from services.rollout.engines.sglang.admission import Admission
+from services.rollout.engines.sglang.client import BAD_ANSWER, SGLangClient
+from services.rollout.engines.sglang.requests import Limits, Part, check_request, generate_body, join_parts, read_part
+from wire.contracts import PolicyVersion
+from wire.errors import ContractError, TransientError
+from wire.telemetry import get_logger
+
+log = get_logger("rollout.sglang")
+
+_ABORT_S = 5.0
+_AGAIN_S = 0.05
+"""Pause before a request that was aborted without a token is sent again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """One group under way."""
+
+    given_up: "asyncio.Future[str]"
+    live: set[str] = field(default_factory=set)
+    """Ids of its requests that the server knows."""
+
+
+@dataclass(slots=True)
+class _Counters:
+    generated: int = 0
+    prompt: int = 0
+    recomputed: int = 0
+    busy_s: float = 0.0
+    busy_since: float = 0.0
+
+
+class Generation:
+    """All requests of one engine."""
+
+    def __init__(self, client: SGLangClient, limits: Limits, *, max_rows: int, request_timeout_s: float) -> None:
+        self._client = client
+        self._limits = limits
+        self._request_timeout_s = request_timeout_s
+        # One place is the canary's.
+        self.admission = Admission(max(min(max_rows, limits.max_requests - 1), 1))
+        self.digests: dict[PolicyVersion, str] = {}
+        """Of every version that was installed."""
+        self.salt = ""
+        """Names the part of the server's prefix cache that new requests may use."""
+        self.keeps_prefixes = False
+        """Running requests keep their keys and values when new weights come."""
+        self._groups: set[_Group] = set()
+        self._counters = _Counters()
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
+        """See Engine."""
+        most = check_request(request, self._limits)
+        if not self.digests:
+            raise AbandonedError("the engine has no weights yet")
+        group = _Group(asyncio.get_running_loop().create_future())
+        self._enter(group)
+        rollouts = asyncio.gather(
+            *(self._rollout(group, request, index, most) for index in range(len(request.seeds))),
+        )
+        try:
+            ends: list[asyncio.Future[Any]] = [rollouts, group.given_up]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if group.given_up.done():
+                raise AbandonedError(group.given_up.result())
+            return tuple(await rollouts)
+        finally:
+            await self._end(group, rollouts)
+
+    def abandon(self, reason: str) -> None:
+        """All running groups are given up at once; `stop_all` tells the server."""
+        for group in self._groups:
+            if not group.given_up.done():
+                group.given_up.set_result(reason)
+
+    def stats(self) -> EngineStats:
+        """See Engine."""
+        counters = self._counters
+        now = time.monotonic()
+        busy = counters.busy_s + (now - counters.busy_since if self._groups else 0.0)
+        return EngineStats(
+            groups=len(self._groups),
+            rollouts=self.admission.inside,
+            generated_tokens=counters.generated,
+            prompt_tokens=counters.prompt,
+            recomputed_tokens=counters.recomputed,
+            decode_seconds=busy,
+            busy_seconds=busy,
+        )
+
+    async def close(self) -> None:
+        """Gives all up and waits for what runs in the background."""
+        self.abandon("the engine was closed")
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _rollout(self, group: _Group, request: GenerateRequest, index: int, most: int) -> Completion:
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                return await self._all_parts(group, request, index, most)
+        except TimeoutError as error:
+            raise AbandonedError(f"a rollout took longer than {self._request_timeout_s:.0f} s") from error
+        except TransientError as error:
+            raise AbandonedError(str(error)) from error
+        except ContractError as error:
+            match error.code:
+                case "unauthorized":
+                    raise AbandonedError(str(error)) from error
+                case code if code == BAD_ANSWER:
+                    # The prompt is not at fault: it may be tried again.
+                    raise GenerationError(str(error)) from error
+            raise
+
+    async def _all_parts(self, group: _Group, request: GenerateRequest, index: int, most: int) -> Completion:
+        parts: list[Part] = []
+        done: list[int] = []
+        while True:
+            part = await self._part(group, request, index, done, most)
+            self._count(part, first=not parts, prompt=len(request.token_ids))
+            if part.token_ids or not parts:
+                parts.append(part)
+            done += part.token_ids
+            if len(done) > most:
+                raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were asked for")
+            if part.finish_reason is not None or len(done) == most:
+                return join_parts(parts, self.digests)
+            if not part.token_ids:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _part(self, group: _Group, request: GenerateRequest, index: int, done: list[int], most: int) -> Part:
+        async with self.admission.place():
+            request_id = uuid.uuid4().hex
+            body = generate_body(request, index, done, most, self._limits, request_id=request_id, salt=self.salt)
+            group.live.add(request_id)
+            answer = await self._client.generate(body, self._request_timeout_s)
+            group.live.discard(request_id)
+        return read_part(answer)
+
+    def _count(self, part: Part, *, first: bool, prompt: int) -> None:
+        counters = self._counters
+        counters.generated += len(part.token_ids)
+        if first:
+            counters.prompt += part.computed_tokens
+        else:
+            counters.recomputed += part.computed_tokens
+        if not self.keeps_prefixes:
+            counters.recomputed += sum(prompt + end for end, _ in part.spans[:-1])
+
+    def _enter(self, group: _Group) -> None:
+        if not self._groups:
+            self._counters.busy_since = time.monotonic()
+        self._groups.add(group)
+
+    async def _end(self, group: _Group, rollouts: "asyncio.Future[list[Completion]]") -> None:
+        self._groups.discard(group)
+        if not self._groups:
+            self._counters.busy_s += time.monotonic() - self._counters.busy_since
+        if not group.given_up.done():
+            group.given_up.cancel()
+        rollouts.cancel()
+        await asyncio.gather(rollouts, return_exceptions=True)
+        if group.live:
+            self._spawn(self._abort(group.live))
+
+    async def _abort(self, request_ids: set[str]) -> None:
+        """Nobody waits for these any more."""
+        try:
+            async with asyncio.timeout(_ABORT_S):
+                for request_id in request_ids:
+                    await self._client.abort(request_id, _ABORT_S)
+        except (TimeoutError, TransientError, ContractError) as error:
+            log.info("abort_not_taken", requests=len(request_ids), error=str(error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

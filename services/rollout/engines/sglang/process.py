@@ -1,0 +1,113 @@
+"""The server as a child process: launched with a deadline, killed as a whole."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from services.rollout.engines.sglang import guard
+from services.rollout.engines.sglang.client import SGLangClient
+from services.rollout.engines.sglang.flags import LaunchPlan, environment, server_config
+from wire.errors import TransientError, WaitTimeoutError
+from wire.lifecycle import wait_for
+
+_POLL_S = 0.2
+_READY_S = 2.0
+_REAP_S = 10.0
+
+
+class ServerProcess:
+    """One life of a server, in a process group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @classmethod
+    async def launch(cls, plan: LaunchPlan, python: Path, *, run_dir: Path, name: str) -> "ServerProcess":
+        """Starts it; its log is RUN/logs/NAME.log, its config RUN/run/NAME.yaml (both hold its keys)."""
+        config, log = run_dir / "run" / f"{name}.yaml", run_dir / "logs" / f"{name}.log"
+        for path in (config, log):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with _private(config, os.O_TRUNC) as file:
+            # JSON is YAML.
+            file.write(json.dumps(server_config(plan), indent=1).encode())
+        command = (python, "-m", "sglang.launch_server", "--config", config, *plan.extra_args)
+        variables = (f"{key}={value}" for key, value in environment(plan).items())
+        with _private(log, os.O_APPEND) as file:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", guard.__file__),
+                *("env", *variables, *map(str, command)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        return cls(process, log)
+
+    @property
+    def pid(self) -> int:
+        """Of the process group."""
+        return self._process.pid
+
+    async def wait(self) -> str:
+        """Until it has ended, however that came; returns the end of its log."""
+        await self._process.wait()
+        return _last_words(self._log)
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, stopped or not. Idempotent."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kills it and waits until it is gone."""
+        self.kill()
+        await wait_for(self._process.wait(), _REAP_S, "the SGLang server to die")
+
+
+async def until_ready(client: SGLangClient, process: ServerProcess | None, timeout_s: float) -> None:
+    """Waits for the server; raises TransientError when it ends before, or is not ready in time."""
+    ended = asyncio.ensure_future(process.wait()) if process is not None else None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await client.is_ready(_READY_S):
+                if ended is not None and ended.done():
+                    raise TransientError(f"the SGLang server ended while it started: {ended.result()}")
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError as error:
+        waited = WaitTimeoutError(f"SGLang at {client.url} to be ready", timeout_s)
+        # Of this class: whoever supervises us may try again.
+        raise TransientError(f"{waited} (rollout.sglang.start_timeout_s)") from error
+    finally:
+        if ended is not None:
+            ended.cancel()
+
+
+def free_port(host: str) -> int:
+    """One that was free a moment ago; who comes too late starts again."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _private(path: Path, mode: int) -> BinaryIO:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def _last_words(log: Path, lines: int = 3) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4000))
+            words = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join(line.strip() for line in words[-lines:])

@@ -1,0 +1,239 @@
+"""Our requests as bodies of `/generate`, and its answers as parts of rollouts. Pure.
+
+A rollout may come in several parts: what was aborted on the way is asked for again with the tokens it has as part of
+the prompt. Axes: tokens = those of one part.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.rollout.engines.protocol import Completion, GenerateRequest, GenerationError
+from services.rollout.engines.sglang.client import BAD_ANSWER
+from wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
+from wire.contracts.messages import Logprobs, TokenIds
+from wire.errors import ContractError
+
+_SCORE_PRIORITY = 100
+"""More than the preemption threshold (10) above a rollout's 0: a full server makes room."""
+_NEUTRAL_TOP_K = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the server can do."""
+
+    vocab: int
+    context_length: int
+    """Prompt and completion together."""
+    max_requests: int
+    """Decoded at the same time."""
+    deterministic: bool = False
+    priorities: bool = False
+    """It orders requests by priority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one request brought."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: FinishReason | None
+    """None: it was aborted on the way and wants to be gone on with."""
+    spans: tuple[tuple[int, PolicyVersion], ...]
+    """End of each span among this part's tokens, and the version it was sampled under."""
+    computed_tokens: int
+    """Of the prompt, those that were not in the cache."""
+
+
+def check_request(request: GenerateRequest, limits: Limits) -> int:
+    """The most tokens each rollout may sample; raises ContractError for what this engine can never do."""
+    sampling, prompt = request.sampling, request.token_ids
+    room = limits.context_length - len(prompt)
+    if room < 1:
+        raise ContractError(
+            "context_overflow",
+            f"{request.group_id}: a prompt of {len(prompt)} tokens leaves no room in a context of "
+            f"{limits.context_length} (rollout.context_length)",
+        )
+    # SGLang looks a token up without a check: one beyond the vocabulary ends the whole server.
+    highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
+    if highest >= limits.vocab or min(sampling.stop_token_ids, default=0) < 0:
+        raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {limits.vocab}")
+    check_sampling(sampling)
+    return min(sampling.max_tokens, room)
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raises ContractError for sampling whose logprobs or tokens would not be what the contract says.
+
+    A cut-off distribution (top_k, top_p) is refused. SGLang's logprobs are over the full vocabulary, as the contract
+    wants them and the trainer computes them, but its tokens then come from another policy: the ratio of the two would
+    be silently wrong. Its sampling mask has that policy's logprobs, but the trainer has no counterpart to them.
+    """
+    if not sampling.greedy and (sampling.top_p != 1 or sampling.top_k != 0):
+        raise ContractError(
+            "bad_sampling", f"rollout.sampling: top_p {sampling.top_p}, top_k {sampling.top_k}: the sglang engine has "
+            "no logprobs of a cut-off distribution; use top_p = 1 and top_k = 0"
+        )  # fmt: skip
+    if sampling.forced_lengths:
+        raise ContractError("bad_sampling", "forced lengths are for the torch engine: SGLang cannot force a token")
+
+
+def generate_body(
+    request: GenerateRequest, index: int, done: Sequence[int], most: int, limits: Limits, *, request_id: str, salt: str
+) -> dict[str, Any]:
+    """The request for rollout `index` from token number len(done) on; at most `most` tokens in all."""
+    sampling = request.sampling
+    parameters: dict[str, Any] = {
+        "max_new_tokens": most - len(done),
+        "temperature": 0.0 if sampling.greedy else sampling.temperature,
+        "top_p": 1.0,
+        "top_k": _NEUTRAL_TOP_K,
+        "min_p": 0.0,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        # Without stop tokens a rollout ends by its length, whatever the model's own end token is.
+        "ignore_eos": not sampling.stop_token_ids,
+        "skip_special_tokens": False,
+        "no_stop_trim": True,
+    }
+    if limits.deterministic:
+        # Without one, every request of a deterministic server gets the same seed.
+        parameters["sampling_seed"] = request.seeds[index]
+    body = {
+        "rid": request_id,
+        "input_ids": [*request.token_ids.tolist(), *done],
+        "sampling_params": parameters,
+        "return_logprob": True,
+        "stream": False,
+    }
+    if salt:
+        body["extra_key"] = salt
+    if limits.priorities:
+        body["priority"] = 0
+    return body
+
+
+def score_body(token_ids: TokenIds, limits: Limits, *, request_id: str, salt: str) -> dict[str, Any]:
+    """A prefill that computes every logprob of the prompt anew, at temperature 1."""
+    body = {
+        "rid": request_id,
+        "input_ids": token_ids.tolist(),
+        "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+        "return_logprob": True,
+        "logprob_start_len": 0,
+        "stream": False,
+    }
+    if salt:
+        body["extra_key"] = salt
+    if limits.priorities:
+        body["priority"] = _SCORE_PRIORITY
+    return body
+
+
+def vocabulary_body(token: int) -> dict[str, Any]:
+    """A request that is refused exactly if `token` is beyond the vocabulary."""
+    return {
+        "input_ids": [0],
+        "sampling_params": {"max_new_tokens": 0},
+        "return_logprob": True,
+        "token_ids_logprob": [token],
+    }
+
+
+def read_part(answer: Mapping[str, Any]) -> Part:
+    """Raises ContractError (`bad_answer`) for an answer at odds with itself, GenerationError for broken numbers."""
+    try:
+        meta = answer["meta_info"]
+        ids = [int(token) for token in answer["output_ids"]]
+        entries = [(entry[0], int(entry[1])) for entry in meta.get("output_token_logprobs") or []]
+        kind = str(meta["finish_reason"]["type"])
+        raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in meta["weight_versions"]]
+        computed = int(meta["prompt_tokens"]) - int(meta.get("cached_tokens") or 0)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
+    if [token for _, token in entries] != ids:
+        raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, logprobs of {len(entries)} others")
+    if kind not in _FINISHED:
+        raise ContractError(BAD_ANSWER, f"/generate: it ended by {kind!r}")
+    if not ids and kind != "abort":
+        raise ContractError(BAD_ANSWER, "/generate: no tokens")
+    return Part(
+        token_ids=ids,
+        logprobs=[_finite(value) for value, _ in entries],
+        finish_reason=_FINISHED[kind],
+        spans=_spans(raw_spans, len(ids)),
+        computed_tokens=max(computed, 0),
+    )
+
+
+_FINISHED: Mapping[str, FinishReason | None] = {
+    "stop": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "abort": None,
+}
+
+
+def read_scores(answer: Mapping[str, Any], token_ids: TokenIds, limits: Limits) -> Logprobs:
+    """float32 [seq - 1]; NaN where the server has no number. Raises ContractError (`bad_answer`)."""
+    try:
+        entries = answer["meta_info"]["input_token_logprobs"]
+        found = [int(entry[1]) for entry in entries]
+        values = [math.nan if entry[0] is None else float(entry[0]) for entry in entries[1:]]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
+    # SGLang tells the last token of the vocabulary as token 0; the logprob beside it is the right one's.
+    sent = [0 if token == limits.vocab - 1 else token for token in token_ids.tolist()]
+    if found != sent:
+        raise ContractError(BAD_ANSWER, f"/generate: {len(found)} logprobs of other tokens than the {len(sent)} sent")
+    return np.array(values, dtype=np.float32)
+
+
+def join_parts(parts: Sequence[Part], digests: Mapping[PolicyVersion, str]) -> Completion:
+    """One rollout out of its parts; raises ContractError (`bad_answer`) for a version that was never installed."""
+    spans: list[tuple[int, PolicyVersion]] = []
+    base = 0
+    for part in parts:
+        for end, version in part.spans:
+            if spans and spans[-1][1] == version:
+                spans.pop()
+            spans.append((base + end, version))
+        base += len(part.token_ids)
+    for _, version in spans:
+        if version not in digests:
+            raise ContractError(BAD_ANSWER, f"/generate: tokens of version {version}, which was not installed")
+    starts = [0, *(end for end, _ in spans)]
+    reason = parts[-1].finish_reason
+    return Completion(
+        token_ids=np.array([token for part in parts for token in part.token_ids], dtype=np.int32),
+        logprobs=np.array([value for part in parts for value in part.logprobs], dtype=np.float32),
+        finish_reason=reason if reason is not None else FinishReason.LENGTH,
+        spans=tuple(
+            VersionSpan(start=start, end=end, version=version, weights_digest=digests[version])
+            for start, (end, version) in zip(starts, spans, strict=False)
+        ),
+    )
+
+
+def _finite(value: object) -> float:
+    """SGLang writes what is not finite as null."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise GenerationError(f"SGLang sampled a token with the logprob {value}")
+    return float(value)
+
+
+def _spans(raw: Sequence[tuple[int, int, str]], count: int) -> tuple[tuple[int, PolicyVersion], ...]:
+    """Gapless from 0 to `count`."""
+    if not count:
+        return ()
+    starts, ends = [start for start, _, _ in raw], [end for _, end, _ in raw]
+    if [0, *ends] != [*starts, count] or any(end <= start for start, end, _ in raw):
+        raise ContractError(BAD_ANSWER, f"/generate: version spans {raw} for {count} tokens")
+    try:
+        return tuple((end, PolicyVersion.parse(version)) for _, end, version in raw)
+    except ContractError as error:
+        raise ContractError(BAD_ANSWER, f"/generate: {error.message}") from error

@@ -1,0 +1,202 @@
+"""From settings to a running, checked engine."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sys
+from pathlib import Path
+
+from services.rollout.engines.protocol import InFlight, Routes
+from services.rollout.engines.sglang.checks import ModelShape, check_server, read_shape
+from services.rollout.engines.sglang.client import SGLangClient
+from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
+from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
+from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
+from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body
+from services.rollout.settings import RolloutSettings
+from wire.contracts import Sampling
+from wire.errors import ConfigError, ContractError
+from wire.lifecycle import wait_for
+from wire.telemetry import get_logger
+
+log = get_logger("rollout.sglang")
+
+_CHECK_S = 30.0
+_ASK_S = 120.0
+_HARDWARE = """
+import json, torch
+devices = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+nccl = ".".join(map(str, torch.cuda.nccl.version())) if devices and torch.distributed.is_nccl_available() else ""
+print(json.dumps({"devices": devices, "nccl": nccl}))
+"""
+
+
+async def start_engine(settings: RolloutSettings) -> SGLangEngine:
+    """Launches a server, or attaches to one, and checks it.
+
+    Must run on the main thread's loop. Raises ConfigError for settings or a server that will never do, TransientError
+    for a server that is not there in time.
+    """
+    sampling = settings.rollout.sampling
+    try:
+        check_sampling(Sampling(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p))
+    except ContractError as error:
+        raise ConfigError(error.message) from error
+    if sampling.forced_lengths_column:
+        raise ConfigError('rollout.sampling.forced_lengths_column: SGLang cannot force a token; use engine = "torch"')
+    shape = read_shape(settings.model.path)
+    table = settings.rollout.sglang
+    process: ServerProcess | None = None
+    if table.urls:
+        client = _attached(settings)
+    else:
+        plan = _launch_plan(settings)
+        check_plan(plan)
+        python = _python(table.venv)
+        client = SGLangClient(f"http://{plan.host}:{plan.port}", api_key=plan.api_key, admin_key=plan.admin_key)
+        process = await ServerProcess.launch(
+            plan, python, run_dir=settings.run_dir, name=f"rollout-{settings.instance}.sglang"
+        )
+    try:
+        await until_ready(client, process, table.start_timeout_s)
+        limits = await _checked(client, shape, settings)
+        routes = await _routes(settings)
+    except BaseException:
+        await client.close()
+        if process is not None:
+            await process.end()
+        raise
+    log.info("server_checked", url=client.url, max_requests=limits.max_requests, context=limits.context_length)
+    return SGLangEngine(client, process, limits, _options(settings, routes))
+
+
+async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSettings) -> Limits:
+    table = settings.rollout
+    try:
+        limits = check_server(
+            await client.server_info(_CHECK_S),
+            await client.model_info(_CHECK_S),
+            shape,
+            tp=table.sglang.tp,
+            dtype=settings.model.dtype,
+            context_length=table.context_length,
+            deterministic=table.deterministic,
+        )
+        await _check_vocabulary(client, shape.vocab)
+    except ContractError as error:
+        raise ConfigError(f"the SGLang server at {client.url}: {error}") from error
+    return limits
+
+
+async def _check_vocabulary(client: SGLangClient, vocab: int) -> None:
+    """The server does not tell its vocabulary's size, but it knows which token is beyond it."""
+    await client.generate(vocabulary_body(vocab - 1), _CHECK_S)
+    try:
+        await client.generate(vocabulary_body(vocab), _CHECK_S)
+    except ContractError:
+        return
+    raise ConfigError(f"the SGLang server's vocabulary has more than the {vocab} tokens of model.path")
+
+
+def _attached(settings: RolloutSettings) -> SGLangClient:
+    table = settings.rollout.sglang
+    index = int(settings.instance)
+    if index >= len(table.urls):
+        raise ConfigError(f"rollout.sglang.urls: {len(table.urls)} servers for replica {index}; give one a replica")
+    return SGLangClient(
+        table.urls[index], api_key=_key(table.api_key_file, ""), admin_key=_key(table.admin_key_file, "")
+    )
+
+
+def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
+    table, own = settings.rollout, settings.rollout.sglang
+    index, host, device = int(settings.instance), "127.0.0.1", _device(settings)
+    return LaunchPlan(
+        model_path=settings.model.path,
+        dtype=settings.model.dtype,
+        device=device,
+        host=host,
+        port=own.port + index if own.port else free_port(host),
+        api_key=_key(own.api_key_file, secrets.token_hex(24)),
+        admin_key=_key(own.admin_key_file, secrets.token_hex(24)),
+        max_requests=own.max_running_requests or max(table.max_rows, settings.batch.group_size) + 1,
+        tp=own.tp,
+        base_gpu_id=own.base_gpu_id + index * own.tp,
+        mem_fraction_static=own.mem_fraction_static,
+        max_total_tokens=own.max_total_tokens,
+        context_length=table.context_length,
+        deterministic=table.deterministic,
+        threads=settings.run.threads,
+        extra_args=own.extra_args,
+        env=own.env,
+        python_path=shims_for(device, own.python_path),
+    )
+
+
+def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
+    table = settings.rollout
+    return EngineOptions(
+        dtype=settings.model.dtype,
+        routes=routes,
+        # On a GPU, and on several ranks, tensors are kept otherwise than the trainer can tell.
+        checksum_format="sglang-sha256" if _device(settings) == "cpu" and routes.ranks == 1 else "sglang-device",
+        in_flight=InFlight(table.in_flight),
+        max_rows=max(table.max_rows, settings.batch.group_size),
+        engine_timeout_s=table.engine_timeout_s,
+        request_timeout_s=table.sglang.request_timeout_s,
+    )
+
+
+async def _routes(settings: RolloutSettings) -> Routes:
+    table = settings.rollout.sglang
+    if _device(settings) == "cpu":
+        return Routes(backends=("gloo",), ranks=table.tp)
+    if table.urls:
+        nccl, devices = table.nccl_version, table.devices
+    else:
+        nccl, devices = await _hardware(_python(table.venv))
+        first = table.base_gpu_id + int(settings.instance) * table.tp
+        devices = devices[first : first + table.tp]
+    backends = ("nccl", "gloo") if nccl and devices else ("gloo",)
+    return Routes(backends=backends, ranks=table.tp, nccl_version=nccl, devices=devices)
+
+
+async def _hardware(python: Path) -> tuple[str, tuple[str, ...]]:
+    """NCCL's version and the GPUs, as the server's own torch sees them."""
+    asking = await asyncio.create_subprocess_exec(
+        *(python, "-c", _HARDWARE), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        out, _ = await wait_for(asking.communicate(), _ASK_S, "the server's torch to name its GPUs")
+        found = json.loads(out.splitlines()[-1])
+        return str(found["nccl"]), tuple(map(str, found["devices"]))
+    except (ValueError, IndexError, KeyError) as error:
+        raise ConfigError(f"rollout.sglang.venv: its torch cannot name the GPUs ({python})") from error
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            asking.kill()
+
+
+def _device(settings: RolloutSettings) -> str:
+    device = settings.rollout.sglang.device
+    return settings.run.device.partition(":")[0] if device == "auto" else device
+
+
+def _python(venv: Path) -> Path:
+    python = venv / "bin" / "python" if venv.parts else Path(sys.executable)
+    if not python.is_file():
+        raise ConfigError(f"rollout.sglang.venv: there is no {python}; deploy/sglang-cpu/install.sh makes one")
+    return python
+
+
+def _key(file: Path, otherwise: str) -> str:
+    if not file.parts:
+        return otherwise
+    try:
+        key = file.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"rollout.sglang: the key file {file}: {error.strerror}") from error
+    if not key:
+        raise ConfigError(f"rollout.sglang: the key file {file} is empty")
+    return key

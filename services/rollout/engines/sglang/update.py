@@ -1,0 +1,243 @@
+"""One publication as the server lives it: paused, told to receive, made whole, resumed.
+
+A control call that does not come back in time leaves the server in an unknown state, and SGLang queues every later one
+behind it. So such a server is given up: `on_stuck` is told, which kills it.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from services.rollout.engines.protocol import InFlight
+from services.rollout.engines.sglang.client import SGLangClient
+from services.rollout.engines.sglang.generation import Generation
+from wire.contracts import PolicyVersion
+from wire.errors import ContractError, TransientError
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, rollout_pb2
+
+T = TypeVar("T")
+
+log = get_logger("rollout.sglang")
+
+_DRAIN_POLL_S = 0.02
+_PROBE_S = 2.0
+_LEAVE_S = 10.0
+
+
+class Updater:
+    """The server's side of update sessions; there is at most one."""
+
+    def __init__(
+        self,
+        client: SGLangClient,
+        generation: Generation,
+        in_flight: InFlight,
+        on_stuck: Callable[[str], None],
+        *,
+        control_timeout_s: float,
+    ) -> None:
+        """`on_stuck` is told the reason when the server has to be given up."""
+        self._client = client
+        self._generation = generation
+        self._in_flight = in_flight
+        self._on_stuck = on_stuck
+        self._control_timeout_s = control_timeout_s
+        self._paused = False
+        self._session = False
+        self._group = ""
+        self._installs = 0
+        self.busy = False
+        """From `prepare` to `resume` or `discard`."""
+
+    async def prepare(self, timeout_s: float) -> None:
+        """Pauses the server and opens its update session."""
+        end = time.monotonic() + timeout_s
+        self.busy = True
+        if self._in_flight is InFlight.DRAIN:
+            await self._drain(timeout_s / 2)
+        mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
+        self._paused = True
+        await self._act(self._client.pause(mode, _left(end)), "to pause")
+        await self._begin(end)
+
+    async def receive(
+        self,
+        version: PolicyVersion,
+        plan: common_pb2.WeightPlan,
+        source: rollout_pb2.ReceiveWeightsRequest,
+        timeout_s: float,
+    ) -> None:
+        """Brings the weights in; raises TransientError by the deadline, ContractError for weights that do not fit."""
+        end = time.monotonic() + timeout_s
+        match source.WhichOneof("source"):
+            case "collective":
+                await self._from_group(version, plan, source.collective, end)
+            case "disk_path":
+                await self._from_disk(version, source.disk_path, end)
+            case _:
+                raise ContractError("bad_source", "ReceiveWeights names neither a collective group nor a folder")
+
+    async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
+        """Ends the session and makes sure that no key or value of the old weights is ever used for a new request.
+
+        Raises TransientError only: the old weights are gone, whatever the reason is.
+        """
+        end = time.monotonic() + timeout_s
+        try:
+            await self._end_session(end)
+            found = (await self._act(self._client.model_info(_left(end)), "to tell its version")).get("weight_version")
+            if found != str(version):
+                raise TransientError(f"SGLang says that its weights are {found}, not {version}")
+            await self._forget_prefixes(version, end)
+        except ContractError as error:
+            raise TransientError(f"SGLang did not install {version}: {error}") from error
+        self._generation.digests[version] = weights_digest
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """Of each tensor; with several ranks `RANK/NAME`."""
+        ranks = await self._act(self._client.checksums(timeout_s), "to hash its weights")
+        if len(ranks) == 1:
+            return ranks[0]
+        return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
+
+    async def unpause(self, timeout_s: float) -> None:
+        """Goes on decoding. Idempotent."""
+        if self._paused:
+            await self._act(self._client.resume(timeout_s), "to go on")
+            self._paused = False
+
+    async def resume(self, timeout_s: float) -> None:
+        """Ends the update."""
+        await self.unpause(timeout_s)
+        self._generation.admission.release()
+        self.busy = False
+
+    async def discard(self) -> None:
+        """Ends the update early and goes on. A server that cannot is given up, nothing is raised."""
+        end = time.monotonic() + self._control_timeout_s
+        try:
+            await self._end_session(end)
+            await self.resume(_left(end))
+        except (TransientError, ContractError) as error:
+            log.warning("discard_failed", error=str(error))
+            self._on_stuck(f"SGLang could not end an update: {error}")
+
+    async def _drain(self, timeout_s: float) -> None:
+        """Lets running rollouts end; those that do not in time are retracted."""
+        admission = self._generation.admission
+        admission.hold()
+        end = time.monotonic() + timeout_s
+        while admission.inside and time.monotonic() < end:
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _begin(self, end: float) -> None:
+        try:
+            await self._act(self._client.begin_update(_left(end)), "to open an update session")
+        except ContractError:
+            # One that an earlier trainer, or an earlier life of ours, left open.
+            await self._act(self._client.end_update(_left(end)), "to close an old session")
+            await self._act(self._client.begin_update(_left(end)), "to open an update session")
+        self._session = True
+
+    async def _end_session(self, end: float) -> None:
+        if self._session:
+            self._session = False
+            await self._act(self._client.end_update(_left(end)), "to close the session")
+
+    async def _from_group(
+        self,
+        version: PolicyVersion,
+        plan: common_pb2.WeightPlan,
+        source: rollout_pb2.CollectiveGroup,
+        end: float,
+    ) -> None:
+        if not self._session:
+            await self._begin(end)
+        await self._join(source, end)
+        last = len(plan.buckets) - 1
+        try:
+            # One at a time: two posts may overtake each other, and the broadcasts have no names.
+            for number, bucket in enumerate(plan.buckets):
+                name = str(version) if number == last else None
+                post = self._client.receive_bucket(bucket, source.name, name, _left(end))
+                await self._act(post, f"to receive bucket {number} of {last + 1}")
+        except ContractError as error:
+            await self._leave(end)
+            if _BROKEN_TRANSFER in error.message:
+                raise TransientError(f"SGLang lost the trainer: {error.message}") from error
+            raise
+
+    async def _join(self, source: rollout_pb2.CollectiveGroup, end: float) -> None:
+        if self._group == source.name:
+            return
+        if self._group:
+            await self._leave(end)
+        await _reach(source.store_host, source.store_port)
+        joining = self._client.join_group(
+            source.name,
+            source.backend,
+            source.store_host,
+            source.store_port,
+            source.rank,
+            source.world_size,
+            _left(end),
+        )
+        try:
+            await self._act(joining, f"to join the group {source.name}")
+        except ContractError as error:
+            raise TransientError(f"SGLang did not join the group {source.name}: {error.message}") from error
+        self._group = source.name
+
+    async def _leave(self, end: float) -> None:
+        name, self._group = self._group, ""
+        try:
+            await self._act(self._client.leave_group(name, min(_left(end), _LEAVE_S)), f"to leave the group {name}")
+        except ContractError as error:
+            log.info("group_was_gone", group=name, error=error.message)
+
+    async def _from_disk(self, version: PolicyVersion, folder: str, end: float) -> None:
+        # A session is for transfers; a load from disk is whole in itself.
+        await self._end_session(end)
+        await self._act(self._client.load_folder(folder, str(version), _left(end)), f"to load {folder}")
+
+    async def _forget_prefixes(self, version: PolicyVersion, end: float) -> None:
+        """The stale prefix trap: keys and values of a prompt computed by the old weights, used under the new ones.
+
+        A retracted server has no running request and flushes its whole cache. In place, running requests hold theirs
+        and the flush is refused; so each installation's requests get a part of the cache that is their own.
+        """
+        if self._in_flight is not InFlight.IN_PLACE:
+            await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
+            return
+        self._installs += 1
+        self._generation.salt = f"{version}/{self._installs}"
+        try:
+            await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
+        except ContractError as error:
+            log.info("cache_kept", reason=error.message)
+
+    async def _act(self, call: Awaitable[T], what: str) -> T:
+        try:
+            return await call
+        except TransientError as error:
+            self._on_stuck(f"waited for SGLang {what}: {error}")
+            raise
+
+
+_BROKEN_TRANSFER = "Failed to receive weights"
+
+
+async def _reach(host: str, port: int) -> None:
+    """Asks for the trainer's store first: a server that joins a group whose trainer is gone waits half an hour."""
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        raise TransientError(f"the trainer's store at {host}:{port} is not there: {error}") from error
+
+
+def _left(end: float) -> float:
+    return max(end - time.monotonic(), 0.001)
