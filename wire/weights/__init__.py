@@ -6,7 +6,7 @@ The only part of `wire` that imports torch. Weight names are Hugging Face parame
 from wire.weights.collective import CollectiveGroup, open_store
 from wire.weights.digest import bucket_digest, plan_digest, weights_sha256
 from wire.weights.disk import load_weights, read_metadata, save_weights
-from wire.weights.plan import DEFAULT_BUCKET_BYTES, Snapshot, allocate, make_snapshot, tensors_of
+from wire.weights.plan import DEFAULT_BUCKET_BYTES, Snapshot, allocate, join_snapshot, make_snapshot, tensors_of
 from wire.weights.routes import device_names, nccl_version
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "allocate",
     "bucket_digest",
     "device_names",
+    "join_snapshot",
     "load_weights",
     "make_snapshot",
     "nccl_version",

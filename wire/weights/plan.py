@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from wire.errors import ContractError
 from wire.v1 import common_pb2
 from wire.weights.digest import bucket_digest, dtype_name, plan_digest
+from wire.weights.gather import gather
 
 DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
 
@@ -39,8 +40,8 @@ def make_snapshot(
     its first tensor. `into` are the buckets of a snapshot that is needed no more: where they fit they are written over,
     since fresh memory costs many times the copy.
 
-    Sharded tensors (DTensor) are gathered one at a time: then every rank must make the snapshot, in the same order, and
-    each gets the whole.
+    Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_snapshot`. Raises
+    TransientError when a rank is missing (by the deadline of the shards' own process group).
     """
     if dtype_name(dtype) not in _DTYPES:
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {', '.join(_DTYPES)}")
@@ -54,6 +55,15 @@ def make_snapshot(
         raise ContractError("empty", "there are no weights to take a snapshot of")
     plan.weights_digest = plan_digest(plan)
     return Snapshot(plan=plan, buckets=buckets)
+
+
+def join_snapshot(
+    named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
+) -> None:
+    """The part of the ranks that hold shards but keep no snapshot: the same gathers in the same order."""
+    for part in _partition(_untied(named), dtype.itemsize, bucket_bytes):
+        for _ in gather([tensor for _, tensor, _ in part], dtype):
+            pass
 
 
 def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:
@@ -119,17 +129,9 @@ def _fill(
         bucket = spare
     else:
         bucket = torch.empty(spec.size_bytes, dtype=torch.uint8, device=device)
-    for name, tensor, start in part:
+    wholes = gather([tensor for _, tensor, _ in part], dtype)
+    for (name, tensor, start), whole in zip(part, wholes, strict=True):
         spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=list(tensor.shape), offset=start)
-        _view(spec.tensors[-1], bucket).copy_(_whole(tensor.detach(), dtype))
+        _view(spec.tensors[-1], bucket).copy_(whole)
     spec.digest = bucket_digest(bucket)
     return bucket
-
-
-def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A shard's whole, cast before it travels between the ranks."""
-    if not isinstance(tensor, DTensor):
-        return tensor
-    cast = tensor.to(dtype)
-    assert isinstance(cast, DTensor)
-    return cast.full_tensor()

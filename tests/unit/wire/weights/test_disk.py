@@ -33,7 +33,7 @@ def test_nothing_is_left_beside_the_folder_and_a_second_save_replaces_it(tmp_pat
     assert load_weights(folder)["a"].tolist() == [0]
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "manifest.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
 def test_a_torn_file_is_refused(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path) / name
     path.write_bytes(path.read_bytes()[:-5])
@@ -43,7 +43,7 @@ def test_a_torn_file_is_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("where", [3, 40, -1])
 def test_a_flipped_bit_is_refused(tmp_path: Path, where: int) -> None:
-    path = saved(tmp_path) / "weights.safetensors"
+    path = saved(tmp_path) / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[where] ^= 1
     path.write_bytes(data)

@@ -1,0 +1,41 @@
+"""One rank of a sharded trainer: gathers a snapshot; rank 0 sends it over a group to one receiver."""
+
+import datetime
+import sys
+import time
+
+import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from tests.unit.services.trainer.builders import tiny_model
+from wire.weights import CollectiveGroup, join_snapshot, make_snapshot
+
+BUCKET = 4096
+LIMIT = datetime.timedelta(seconds=3)
+
+
+def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.dtype) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=LIMIT)
+    model = tiny_model()
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    if rank == late:
+        time.sleep(60)
+    if rank:
+        join_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
+        return
+    snapshot = make_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
+    group = CollectiveGroup.join("g", "gloo", "127.0.0.1", port, 0, 2, 20.0)
+    for bucket in snapshot.buckets:
+        group.broadcast(bucket, 20.0)
+    group.abort()
+    sys.stdout.write(snapshot.plan.weights_digest + "\n")
+
+
+if __name__ == "__main__":
+    rank, ranks, store, port, late, dtype = sys.argv[1:]
+    main(int(rank), int(ranks), store, int(port), int(late), getattr(torch, dtype))

@@ -1,0 +1,62 @@
+"""A trainer of 1, 2 and 3 ranks: FSDP2 shards become one snapshot on rank 0, and travel on from there."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.trainer.gather_rank import BUCKET
+from tests.unit.services.trainer.builders import tiny_model
+from wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
+
+
+def start(folder: Path, ranks: int, port: int, late: int = -1, dtype: str = "float32") -> list[subprocess.Popen[str]]:
+    arguments = [str(folder / "store"), str(port), str(late), dtype]
+    # Torch's elastic launcher sets it; without the setting rank 0's own store would never listen.
+    environment = os.environ | {"TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.trainer.gather_rank", str(rank), str(ranks), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize(("ranks", "dtype"), [(1, "float32"), (2, "bfloat16"), (3, "float32")])
+def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int, dtype: str) -> None:
+    expected = make_snapshot(tiny_model().named_parameters(), dtype=getattr(torch, dtype), bucket_bytes=BUCKET)
+    _store, port = open_store("127.0.0.1")
+    processes = start(tmp_path, ranks, port, dtype=dtype)
+    group = CollectiveGroup.join("g", "gloo", "127.0.0.1", port, 1, 2, 20.0)
+    buckets = allocate(expected.plan, "cpu")
+    for bucket in buckets:
+        group.broadcast(bucket, 20.0)
+    group.abort()
+    found = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks, found[0][1][-2000:]
+    assert found[0][0].strip() == expected.plan.weights_digest
+    assert len(buckets) > 1
+    assert [bucket_digest(bucket) for bucket in buckets] == [bucket.digest for bucket in expected.plan.buckets]
+
+
+def test_a_rank_that_never_shows_up_is_told_by_the_deadline(tmp_path: Path) -> None:
+    _store, port = open_store("127.0.0.1")
+    processes = start(tmp_path, 2, port, late=1)
+    try:
+        begin = time.monotonic()
+        _, errors = processes[0].communicate(timeout=30)
+        assert processes[0].returncode == 1
+        assert "TransientError: the gather of" in errors, errors
+        assert time.monotonic() - begin < 40
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=10)
