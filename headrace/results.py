@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.history.record import committer
+from wire.events import read_events
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -20,6 +23,8 @@ class Summary:
     seconds: float
     logprob_gap_max: float | None
     """Largest difference between a sampled token's logprob in the engine and in the trainer."""
+    versions_committed: dict[str, int]
+    """Replica -> how many versions of the weights it has proved and served with; that before the first step is one."""
     run_dir: str
 
     def as_json(self) -> str:
@@ -39,8 +44,18 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
         rollouts=int(sum(row.get("rollouts", 0) for row in steps.values())),
         seconds=round(seconds, 3),
         logprob_gap_max=max(gaps) if gaps else None,
+        versions_committed=versions_committed(run_dir),
         run_dir=str(run_dir),
     )
+
+
+def versions_committed(run_dir: Path) -> dict[str, int]:
+    """Replica -> number of distinct versions that it committed, over all its lives."""
+    found: dict[str, set[int]] = {}
+    for event in read_events(run_dir):
+        if event.get("event") == "weights_committed":
+            found.setdefault(committer(event), set()).add(int(event["version"]))
+    return {replica: len(found[replica]) for replica in sorted(found)}
 
 
 def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:

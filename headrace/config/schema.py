@@ -38,7 +38,7 @@ class TrainerSection(Ports, TrainerTable):
 class SupervisorTable(Table):
     """`[supervisor]`: how `headrace train` looks after the processes on this machine."""
 
-    ready_s: float = Field(600.0, gt=0)
+    ready_s: float = Field(900.0, gt=0)
     """A process that is not ready so long after its start ends the run, or is started again if it ever was."""
     liveness_s: float = Field(60.0, ge=0)
     """A process that was ready and then does not answer at all for so long is killed and started again; 0 = never."""

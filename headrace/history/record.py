@@ -85,13 +85,17 @@ def _take(history: History, event: dict[str, Any]) -> None:
         case "run_ended":
             history.ended_open.update(event.get("open_groups", ()))
         case "weights_committed":
-            # The file is events/REPLICA-LIFE.jsonl.
-            replica = str(event.get("replica_id") or str(event["source"]).rpartition("-")[0])
-            history.committed.add((replica, event["incarnation"], event["version"], event["digest"]))
+            history.committed.add((committer(event), event["incarnation"], event["version"], event["digest"]))
         case "batch":
             history.batch_events.append(event)
         case "exported":
             history.exported = str(event["weights_sha256"])
+
+
+def committer(event: dict[str, Any]) -> str:
+    """The replica that tells of a commit."""
+    # The file is events/REPLICA-LIFE.jsonl.
+    return str(event.get("replica_id") or str(event["source"]).rpartition("-")[0])
 
 
 def batches_by_step(history: History) -> Iterator[tuple[int, Batch]]:

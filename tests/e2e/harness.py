@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,34 @@ class TinyRun:
         while self.steps() < step:
             assert self.process is not None and self.process.poll() is None, "ended early" + self.logs()
             assert time.monotonic() < end, f"step {step} did not come" + self.logs()
+            time.sleep(0.05)
+
+    def scale(self, count: int) -> str:
+        """`headrace scale rollout COUNT`; returns what it said."""
+        command = [sys.executable, "-P", "-m", "headrace", "scale", "rollout", str(count), str(self.run_dir)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr + self.logs()
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """What the orchestrator says of the run; empty while it does not answer."""
+        try:
+            port = json.loads((self.run_dir / "run" / "orchestrator.json").read_text())["http_port"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status", timeout=5) as answer:
+                shown: dict[str, Any] = json.loads(answer.read())
+        except (OSError, ValueError):
+            return {}
+        return shown
+
+    def serving(self) -> list[str]:
+        """Replicas that serve."""
+        return [one["id"] for one in self.status().get("replicas", []) if one["state"] == "serving"]
+
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.process is not None and self.process.poll() is None, f"ended before {what}" + self.logs()
+            assert time.monotonic() < end, f"waited {seconds} s for {what}: {self.status()}" + self.logs()
             time.sleep(0.05)
 
     def pid(self, service: str) -> int:

@@ -8,6 +8,7 @@ from rich.console import Console
 from headrace.results import StepTail, summarize
 from headrace.screen import Lines, draw, eval_line
 from headrace.supervisor.supervisor import View
+from wire.events import EventLog
 
 STATUS = {
     "state": "running",
@@ -91,10 +92,15 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "evals.jsonl").write_text('{"version": 0, "accuracy": 0.25}\n{"version": 2, "accuracy": 0.5}\n')
+    for replica, life, versions in (("rollout-0", "a", (0, 1)), ("rollout-0", "b", (1,)), ("rollout-1", "c", (1,))):
+        log = EventLog(tmp_path, replica, life)
+        for version in versions:
+            log.append("weights_committed", incarnation=1, version=version, digest="d")
+        log.close()
     summary = json.loads(summarize(tmp_path, 1.5).as_json())
     assert summary == {
         "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
-        "logprob_gap_max": 2e-6, "run_dir": str(tmp_path),
+        "logprob_gap_max": 2e-6, "versions_committed": {"rollout-0": 2, "rollout-1": 1}, "run_dir": str(tmp_path),
     }  # fmt: skip
     assert summarize(tmp_path / "none", 0.0).eval_before is None
 

@@ -1,0 +1,132 @@
+"""Replicas come, go, freeze and return during a run, and the run goes on."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import TinyRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+
+PACE = """
+import pathlib, time
+SLOW = pathlib.Path(__file__).with_name("slow")
+def slowly(text, **_):
+    time.sleep(0.1 if SLOW.exists() else 0.0)
+    return 0.0
+"""
+SCORERS = [{"name": "length", "options": {"target": 3}}, {"name": "pace:slowly"}]
+
+
+class PacedRun(TinyRun):
+    """Takes its time until `hurry`: the machine's speed decides nothing."""
+
+    def begin(self, *arguments: str) -> None:
+        (self.folder / "pace.py").write_text(PACE)
+        (self.folder / "slow").touch()
+        self.start(f"--reward.scorers={json.dumps(SCORERS)}", f"--reward.path={self.folder}", *arguments)
+
+    def hurry(self) -> None:
+        (self.folder / "slow").unlink()
+
+    def notices(self) -> str:
+        return (self.folder / "stderr.log").read_text()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., PacedRun]]:
+    runs: list[PacedRun] = []
+
+    def start(*arguments: str, **shape: Any) -> PacedRun:
+        runs.append(PacedRun(tmp_path / f"run-{len(runs)}", **shape))
+        runs[-1].begin(*arguments)
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def test_1_to_4_to_0_to_2_replicas_during_a_run_and_at_0_the_trainer_waits_and_says_why(
+    begin: Callable[..., PacedRun],
+) -> None:
+    batch_timeout_s = 8.0
+    run = begin(
+        "--rollout.replicas=1", f"--trainer.batch-timeout-s={batch_timeout_s}", steps=80, staleness=1,
+        deterministic=False,
+    )  # fmt: skip
+    run.wait_for_step(1)
+    assert run.scale(4).split("\n")[:3] == [f"rollout-{index} is started" for index in (1, 2, 3)]
+    run.wait_until(lambda: len(run.serving()) == 4, "four replicas to serve")
+    run.wait_for_step(run.steps() + 2)
+    trainer = run.pid("trainer")
+    run.scale(0)
+    run.wait_until(lambda: not run.status().get("replicas", [1]), "all to be gone", 12.0)
+
+    def waits() -> bool:
+        return str(run.status()["trainer"]["waiting_for"]).endswith(": no rollout replica lives")
+
+    run.wait_until(waits, "the reason to be told", 15.0)
+    step = run.steps()
+    end = time.monotonic() + batch_timeout_s + 1.0
+    run.wait_until(lambda: time.monotonic() > end, "longer than a batch may take")
+    assert waits() and run.steps() == step and run.pid("trainer") == trainer
+    run.scale(2)
+    run.wait_until(lambda: len(run.serving()) == 2, "two replicas to serve")
+    run.hurry()
+    line = run.finish()
+    assert line["steps"] == 80 and set(line["versions_committed"]) == {f"rollout-{index}" for index in range(4)}
+    run.check()
+    assert "was killed" not in run.notices(), "each left within the grace period"
+
+
+def test_one_that_is_sent_away_hands_back_at_once_and_the_last_one_may_die(begin: Callable[..., PacedRun]) -> None:
+    lease_s = 40
+    run = begin(
+        f"--broker.lease-s={lease_s}", f"--orchestrator.replica-lease-s={lease_s}", "--batch.groups=12", steps=14,
+    )  # fmt: skip
+    run.wait_for_step(2)
+    run.wait_until(lambda: len(run.serving()) == 2, "both to serve")
+    leaver, began, step = run.pid("rollout-1"), time.monotonic(), run.steps()
+    run.scale(1)
+    run.wait_until(lambda: "rollout-1" not in json.dumps(run.status()), "its farewell", 2.0 + 2.0)
+    run.wait_until(lambda: not Path(f"/proc/{leaver}").exists(), "its end", 10.0)
+    run.wait_for_step(step + 2)
+    assert time.monotonic() - began < lease_s / 2, "its groups waited for the lease"
+    assert "was killed" not in run.notices()
+    # The sole replica of a strictly on-policy run: the next one gets the current weights at once.
+    run.kill("rollout-0")
+    run.hurry()
+    assert run.finish()["steps"] == 14
+    assert all(step["staleness_max"] == 0 for step in run.metrics())
+    run.check()
+
+
+def test_a_frozen_replica_holds_no_step_beyond_its_lease_and_comes_back_by_itself(
+    begin: Callable[..., PacedRun],
+) -> None:
+    deadlines = {"prepare-s": 2, "transfer-s": 4, "verify-s": 2, "commit-s": 2}
+    run = begin(
+        "--supervisor.liveness-s=12",
+        *(f"--orchestrator.publication.{name}={seconds}" for name, seconds in deadlines.items()),
+        steps=60, deterministic=False,
+    )  # fmt: skip
+    run.wait_for_step(2)
+    run.wait_until(lambda: len(run.serving()) == 2, "both to serve")
+    frozen, step, began = run.pid("rollout-1"), run.steps(), time.monotonic()
+    os.kill(frozen, signal.SIGSTOP)
+    run.wait_for_step(step + 3)
+    # The broker's lease of 3 s for its groups, then at most one deadline of a publication that it is part of.
+    assert time.monotonic() - began < 3 + max(deadlines.values()) + 5
+    run.wait_until(lambda: "rollout-1 has not answered for" in run.notices(), "it to be found silent", 25.0)
+    run.wait_until(lambda: len(run.serving()) == 2, "it to serve again")
+    assert run.pid("rollout-1") != frozen
+    run.hurry()
+    assert run.finish()["steps"] == 60
+    run.check()
