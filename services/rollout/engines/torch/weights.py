@@ -100,7 +100,8 @@ def _layer(
         return named[f"model.layers.{index}.{name}"].to(device=device, dtype=dtype, copy=True)
 
     def fused(names: list[str], kind: str, permuted: int = 0) -> Tensor:
-        parts = [take(f"{name}.{kind}") for name in names]
+        # Joining copies, also a single part.
+        parts = [named[f"model.layers.{index}.{name}.{kind}"].to(device=device, dtype=dtype) for name in names]
         return torch.cat([interleave(part, arch) if place < permuted else part for place, part in enumerate(parts)])
 
     def linear(names: list[str], bias: bool, permuted: int = 0) -> Linear:
