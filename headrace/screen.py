@@ -135,7 +135,8 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
             row = (str(trainer.get("state", "")), str(view.status.get("version", "")), _waiting(trainer))
         elif name.startswith("rollout"):
             one = by_id.get(name) or by_id.get(name.removeprefix("rollout-")) or {}
-            row = (str(one.get("state", "")), str(one.get("version", "")), _waiting(one) or _generating(one))
+            doing = str(one.get("publication") or "") or _waiting(one) or _generating(one)
+            row = (str(one.get("state", "")), str(one.get("version", "")), doing if one else "")
         elif name == "orchestrator":
             row = (str(view.status.get("state", "")), "", _orchestrator(view.status))
         elif name == "reward":
@@ -156,8 +157,14 @@ def _orchestrator(status: dict[str, Any]) -> str:
 
 
 def _publishing(publication: dict[str, Any]) -> str:
-    """The phase that a publication is in, and whom it waits for."""
-    return " ".join(["publishing", *(str(publication.get(key) or "") for key in ("version", "phase", "waiting_for"))])
+    """The phase that a publication is in, whom it waits for, since when, and how long it will."""
+    said = f"publishing {publication.get('version', '')}: {publication.get('phase', '')}"
+    if publication.get("waiting_for"):
+        said += f" waits for {publication['waiting_for']}"
+    if publication.get("seconds") is not None:
+        said += f", {publication['seconds']:.1f} s"
+        said += f" of {publication['deadline_s']:g} s" if publication.get("deadline_s") else ""
+    return said
 
 
 def _scoring(rollouts: dict[str, Any]) -> str:

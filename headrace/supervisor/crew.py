@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.supervisor.keeper import Budget, IsOver, Keeper, Notice, Probe, Ready
+from headrace.supervisor.keeper import Budget, IsOver, Keeper, Notice, Probe, Ready, RunFailedError
 from headrace.supervisor.process import Child, ProcessPlan
 from wire.errors import WaitTimeoutError
 from wire.lifecycle import wait_for
@@ -25,17 +25,29 @@ class Crew:
         self._keepers: dict[str, Keeper] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._on_trial: set[str] = set()
         self._ending = False
 
     def keep(
-        self, plan: ProcessPlan, ready: Ready, *, is_over: IsOver | None = None, probe: Probe | None = None
+        self,
+        plan: ProcessPlan,
+        ready: Ready,
+        *,
+        is_over: IsOver | None = None,
+        probe: Probe | None = None,
+        on_trial: bool = False,
     ) -> "asyncio.Task[None]":
-        """Starts a process and keeps it alive; the task ends with it, or fails with RunFailedError."""
+        """Starts a process and keeps it alive; the task ends with it, or fails with RunFailedError.
+
+        One `on_trial` that fails before it was ever ready is no failure of the run: `take_failed` tells of it.
+        """
         assert plan.name not in self._keepers, plan.name
         keeper = Keeper(
             plan, self._run_dir, ready=ready, is_over=is_over, budget=self._budget, notice=self._notice, probe=probe
         )
         self._keepers[plan.name] = keeper
+        if on_trial:
+            self._on_trial.add(plan.name)
         self._tasks[plan.name] = asyncio.create_task(keeper.run(), name=plan.name)
         return self._tasks[plan.name]
 
@@ -57,8 +69,24 @@ class Crew:
             keeper.child.kill()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        del self._keepers[name], self._tasks[name], self._leaving[name]
+        del self._leaving[name]
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self._keepers[name], self._tasks[name]
+        self._on_trial.discard(name)
         (self._run_dir / "run" / f"{name}.json").unlink(missing_ok=True)
+
+    def take_failed(self) -> list[tuple[str, RunFailedError]]:
+        """Those on trial that have failed; the crew is without them from now on."""
+        failed: list[tuple[str, RunFailedError]] = []
+        for name in [*self._on_trial]:
+            task = self._tasks[name]
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, RunFailedError) and not self._keepers[name].first_ready.is_set():
+                failed.append((name, error))
+                self._forget(name)
+        return failed
 
     async def _terminate_one(self, child: Child, grace_s: float) -> None:
         try:
@@ -89,7 +117,8 @@ class Crew:
     def check(self) -> None:
         """Raises what any keeper has failed with."""
         for name, task in self._tasks.items():
-            if task.done() and name not in self._leaving:
+            tried = name in self._on_trial and not self._keepers[name].first_ready.is_set()
+            if task.done() and name not in self._leaving and not tried:
                 task.result()
 
     def stop_restarting(self) -> None:

@@ -62,6 +62,8 @@ class Scaling:
         """Starts what is missing, lets the highest ones go; a seat whose last holder still drains waits for the end."""
         if self._wanted is None:
             return
+        for name, error in self._crew.take_failed():
+            self._give_up(int(name.removeprefix("rollout-")), str(error))
         for index in range(self._wanted):
             if self._crew.keeper(replica_name(index)) is None and not self._start_one(index):
                 return
@@ -74,9 +76,13 @@ class Scaling:
         try:
             plan = self._plan(index)
         except (ConfigError, OSError) as error:
-            self._notice(f"{replica_name(index)} cannot be started, there will be no more than {index}: {error}")
-            self._wanted = index
+            self._give_up(index, str(error))
             return False
         self._start(plan)
         self._notice(f"{plan.name} is started")
         return True
+
+    def _give_up(self, index: int, reason: str) -> None:
+        """A number too high for this machine must not end the run."""
+        self._wanted = min(index, self._wanted or 0)
+        self._notice(f"{replica_name(index)} cannot be started, there will be no more than {self._wanted}: {reason}")

@@ -79,7 +79,13 @@ class Supervisor:
         self._notices: list[str] = []
         self._crew = Crew(run_dir, budget or Budget(), self._notices.append)
         self._scaling = (
-            Scaling(self._crew, plan_replica, self._keep, grace_s=self._patience.grace_s, notice=self._notices.append)
+            Scaling(
+                self._crew,
+                plan_replica,
+                self._keep_on_trial,
+                grace_s=self._patience.grace_s,
+                notice=self._notices.append,
+            )
             if plan_replica
             else None
         )
@@ -120,12 +126,16 @@ class Supervisor:
             except OSError as error:
                 self._notices.append(f"`headrace scale` cannot reach this run: {error}")
 
-    def _keep(self, plan: ProcessPlan) -> None:
+    def _keep_on_trial(self, plan: ProcessPlan) -> None:
+        self._keep(plan, on_trial=True)
+
+    def _keep(self, plan: ProcessPlan, *, on_trial: bool = False) -> None:
         self._crew.keep(
             plan,
             functools.partial(self._faces.wait_until_ready, plan.name, plan.http_port),
             is_over=self._is_over if plan.name == "trainer" else None,
             probe=functools.partial(self._faces.answers, plan.http_port) if plan.http_port else None,
+            on_trial=on_trial,
         )
 
     def _answer(self, request: dict[str, Any]) -> list[str]:

@@ -46,7 +46,8 @@ class Stage:
     def replica(self, index: int) -> ProcessPlan:
         if index == 7:
             raise ConfigError("no port is left")
-        return plan(f"rollout-{index}", self.run_dir, *self.options, port=pick_ports(1)[0])
+        options = ("--die-at-start", "2") if index == 5 else self.options
+        return plan(f"rollout-{index}", self.run_dir, *options, port=pick_ports(1)[0])
 
     def replicas(self) -> dict[str, str]:
         return {name: state for name, state in self.view.services.items() if name.startswith("rollout")}
@@ -167,7 +168,10 @@ def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) 
     async def script(stage: Stage) -> None:
         said = await stage.scale(9)
         assert said[-1] == "rollout-7 cannot be started, there will be no more than 7: no port is left"
-        await stage.until_ready(*(f"rollout-{index}" for index in range(7)))
+        # And number 5 refuses its settings.
+        await stage.until_ready(*(f"rollout-{index}" for index in range(5)))
+        reasons = [one for one in stage.view.notices if "no more than 5" in one]
+        assert len(reasons) == 1 and "the setting is wrong" in reasons[0]
 
     assert Stage(tmp_path).play(script).state == "finished"
 
@@ -227,14 +231,14 @@ def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
 def test_one_that_answers_late_but_in_time_is_left_alone(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
-        for _ in range(5):
+        for _ in range(4):
             os.kill(pid, signal.SIGSTOP)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
             os.kill(pid, signal.SIGCONT)
             await asyncio.sleep(0.3)
         assert is_running(pid) and not stage.view.notices
 
-    assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
+    assert Stage(tmp_path, budget=Budget(liveness_s=5.0, probe_s=0.2)).play(script).state == "finished"
 
 
 def test_one_that_was_ready_once_and_then_hangs_at_its_start_is_started_again(tmp_path: Path) -> None:

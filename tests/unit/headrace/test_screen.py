@@ -33,11 +33,20 @@ STATUS = {
             "tokens_per_second": 99.5,
         },
         {"id": "1", "state": "UPDATING", "version": "1.2", "waiting_share": 0.3, "waiting_for": "weights"},
+        {"id": "rollout-2", "state": "UPDATING", "waiting_share": 0.2, "publication": "transfer of 1.3 over gloo"},
     ],
     "streams": {"rollouts": {"pending": 2, "undelivered": 4}},
-    "publication": {"version": "1.3", "phase": "transfer", "waiting_for": "rollout-1"},
+    "publication": {
+        "version": "1.3",
+        "phase": "transfer",
+        "waiting_for": "rollout-1",
+        "seconds": 3.24,
+        "deadline_s": 120.0,
+    },
 }
-SERVICES = dict.fromkeys(("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "reward"), "ready")
+SERVICES = dict.fromkeys(
+    ("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "rollout-2", "reward"), "ready"
+)
 
 
 def text_of(view: View, evals: list[dict[str, float]]) -> str:
@@ -48,11 +57,14 @@ def text_of(view: View, evals: list[dict[str, float]]) -> str:
 
 
 def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
-    text = text_of(View(STATUS, SERVICES, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
+    services = SERVICES | {"rollout-3": "draining"}
+    text = text_of(View(STATUS, services, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
     for part in (
         "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
         "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
-        "credit 5/8", "dropped 2", "2 groups at work, 4 wait", "publishing 1.3 transfer rollout-1", "rollout-1 died",
+        "credit 5/8", "dropped 2", "2 groups at work, 4 wait",
+        "publishing 1.3: transfer waits for rollout-1, 3.2 s of 120 s",
+        "transfer of 1.3 over gloo", "draining", "rollout-1 died",
     ):  # fmt: skip
         assert part in text, part
 
