@@ -14,6 +14,7 @@ from headrace.config.services import Place
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
+from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
 from headrace.plans import Planner, choose_ports
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, find_server
@@ -45,14 +46,18 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
 
     Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
     """
-    config, run_dir = resolved.config, run_dir.resolve()
+    run_dir = run_dir.resolve()
+    resolved, to_make = settle_path(resolved, run_dir)
+    config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
-    check_input(resolved, fresh=not resume)
+    check_input(resolved, fresh=not resume, has_model=to_make is None)
     ports = choose_ports(resolved)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:
+        if to_make and not (resume and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
         data = _prepare_data(config, run_dir, env, keep=resume)
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
@@ -67,11 +72,12 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     return PreparedRun(config, run_dir, data, plans, planner, broker, lock)
 
 
-def check_input(resolved: Resolved, *, fresh: bool) -> None:
+def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> None:
     """Everything that can be known without writing: model folder, data files, broker. Raises ConfigError, DataError."""
     config = resolved.config
     try:
-        check_model(config.model.path, engine=config.rollout.engine)
+        if has_model:
+            check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
     if config.batch.group_size < 2:

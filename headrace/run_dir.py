@@ -22,7 +22,7 @@ TRACES = (
     "state.sqlite",
 )
 """What a run leaves behind once it has begun."""
-PREPARED = ("config", "prompts.parquet", "eval.parquet", "logs", "run", "demo")
+PREPARED = ("config", "model", "prompts.parquet", "eval.parquet", "logs", "run", "demo")
 """What may be there before."""
 LOCKED = ("run.id", "run.seed", "run.max_staleness", "batch", "data")
 """Keys that decide which prompt has which number: a resumed run must keep them."""

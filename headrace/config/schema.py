@@ -1,6 +1,9 @@
 """The whole `run.toml`: every service's tables side by side."""
 
-from pydantic import Field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from headrace.data.settings import DataTable
 from services.orchestrator.settings import EvalTable, OrchestratorTable
@@ -35,6 +38,52 @@ class TrainerSection(Ports, TrainerTable):
     """`[trainer]`."""
 
 
+class MakeTable(Table):
+    """`[model.make]`: a tiny Qwen3 model of random weights, made in RUN/model when `model.path` is not given."""
+
+    kind: Literal["characters", "text"] = "characters"
+    """Its tokenizer: one token a character, or byte-level BPE learned from a text."""
+    characters: str = "0123456789+="
+    """Of the kind `characters`: all that prompts and completions may be made of."""
+    text: Path = Path()
+    """Of the kind `text`: a text file, or JSONL with `columns`."""
+    columns: tuple[str, ...] = ()
+    """Columns of a JSONL file to learn from; empty = each line is text."""
+    vocab_size: int = Field(1024, ge=300)
+    """Of the kind `text`."""
+    seed: int = Field(0, ge=0)
+    """Of the weights."""
+    hidden: int = Field(128, ge=8)
+    """Width of the model."""
+    intermediate: int = Field(384, ge=8)
+    """Width of the feed-forward layers."""
+    layers: int = Field(3, ge=1)
+    """Transformer layers."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    kv_heads: int = Field(2, ge=1)
+    """Heads of keys and values; divides `heads`."""
+    head_dim: int = Field(32, ge=2, multiple_of=2)
+    """Width of a head."""
+    context: int = Field(1024, ge=8)
+    """Longest prompt and completion together."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> "MakeTable":
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads = {self.kv_heads} must divide heads = {self.heads}")
+        if len(set(self.characters)) != len(self.characters) or not self.characters:
+            raise ValueError(f"characters = {self.characters!r} must be different ones, at least one")
+        return self
+
+
+class ModelSection(ModelTable):
+    """`[model]`."""
+
+    make: MakeTable | None = None
+    """Make a tiny model for this run when `path` is not given; a given path wins."""
+
+
 class SupervisorTable(Table):
     """`[supervisor]`: how `headrace train` looks after the processes on this machine."""
 
@@ -48,7 +97,7 @@ class RunFile(Table):
     """All tables of a `run.toml`; the one place where they are seen together."""
 
     run: RunTable = RunTable()
-    model: ModelTable = ModelTable()
+    model: ModelSection = ModelSection()
     data: DataTable
     batch: BatchTable = BatchTable()
     algorithm: AlgorithmTable = AlgorithmTable()

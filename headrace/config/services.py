@@ -84,6 +84,7 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
     """The resolved settings of one process."""
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
+    del own["model"]["make"]
     found = {"sampling": _plain(config.rollout.sampling), "stop_token_ids": list(place.stop_token_ids)}
     return cls.model_validate(
         own

@@ -78,10 +78,15 @@ def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int) 
 
 def make_text_model(source: Path, columns: tuple[str, ...], out: Path, *, vocab_size: int, seed: int) -> None:
     """A model whose BPE tokenizer is learned from a text file, or from columns of a JSONL file. Raises DataError."""
-    texts = list(_texts(source, columns))
+    texts = read_texts(source, columns)
     if not any(texts):
         raise DataError(f"{source}: there is no text to learn from")
     write_model(out, bpe_tokenizer(iter(texts), vocab_size=vocab_size), Shape(context=1024), seed=seed)
+
+
+def read_texts(source: Path, columns: tuple[str, ...]) -> list[str]:
+    """Lines of a text file, or columns of a JSONL file. Raises DataError naming file and line."""
+    return list(_texts(source, columns))
 
 
 def _texts(source: Path, columns: tuple[str, ...]) -> Iterator[str]:
