@@ -39,6 +39,19 @@ class RunTable(Table):
         check_run_id(self.id)
 
 
+class LoraTable(Table):
+    """`[model.lora]`: train low-rank adapters beside the model's own weights, which stay as they are."""
+
+    rank: int = Field(0, ge=0)
+    """Of each adapter; 0 = no adapters, all weights are trained."""
+    alpha: int = Field(16, ge=1)
+    """An adapter's product is scaled by `alpha / rank`."""
+    targets: tuple[str, ...] = Field(
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), min_length=1
+    )
+    """Names of the projections that get one."""
+
+
 class ModelTable(Table):
     """`[model]`: the policy that is trained."""
 
@@ -46,6 +59,7 @@ class ModelTable(Table):
     """A Hugging Face model folder with its tokenizer."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the trainer's forward pass and of the engine's weights."""
+    lora: LoraTable = LoraTable()
 
 
 class SamplingTable(Table):

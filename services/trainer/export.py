@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
+from services.trainer.lora import adapter_config
 from services.trainer.model import Policy
 from wire.weights import weights_sha256
 
@@ -25,15 +27,18 @@ COPIED_FILES = (
 def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dtype) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, the tokenizer's files out of `source`.
 
-    Returns the `weights_sha256` of what was written.
+    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of the trained
+    parameters, as the last publication carried them.
     """
     aside = target.parent / f".aside-{target.name}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    tensors = {name: tensor.to(dtype) for name, tensor in policy.model.state_dict().items()}
+    tensors = {name: tensor.to(dtype) for name, tensor in policy.whole_state().items()}
     policy.model.save_pretrained(aside, state_dict=tensors)
     config = json.loads((aside / "config.json").read_text())
     (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
+    if policy.lora:
+        _write_adapter(policy, source, aside / "adapter", dtype)
     for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, aside / name)
@@ -44,3 +49,11 @@ def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dty
     aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
     return weights_sha256((name, weight.detach().to(dtype)) for name, weight in policy.named_weights())
+
+
+def _write_adapter(policy: Policy, source: Path, folder: Path, dtype: torch.dtype) -> None:
+    assert policy.lora is not None
+    folder.mkdir()
+    tensors = {name: weight.detach().to(dtype).cpu().contiguous() for name, weight in policy.named_weights()}
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    (folder / "adapter_config.json").write_text(adapter_config(policy.lora, source.name))

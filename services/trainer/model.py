@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from services.trainer.algorithms.products import speed_up
+from services.trainer.lora import adapter_parameters, add_adapters, merged_state
 from wire.errors import ConfigError
+from wire.settings import LoraTable
 
 _LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Config keys of families whose logits are more than hidden states times head."""
@@ -20,8 +22,10 @@ _LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 class Policy:
     """A causal language model split at its head."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
+        """`lora`: the model has these adapters, and only they are trained."""
         self.model = model
+        self.lora = lora if lora is not None and lora.rank else None
         self._body: nn.Module = model.get_decoder()
         self._head: nn.Module = model.get_output_embeddings()
         self._forward_dtype = forward_dtype
@@ -47,14 +51,31 @@ class Policy:
         return states.to(self._forward_dtype) if low else states
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters in the model's order, each once, under their Hugging Face names: the order of publication."""
-        yield from self.model.named_parameters()
+        """Trained parameters in the model's order, each once, named as in a model's or adapter's file.
+
+        The order of publication.
+        """
+        yield from adapter_parameters(self.model) if self.lora else self.model.named_parameters()
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """The model's state dict; adapters are merged into it."""
+        state: dict[str, Tensor] = merged_state(self.model) if self.lora else self.model.state_dict()
+        return state
 
 
 def load_policy(
-    path: Path, *, device: str, forward_dtype: torch.dtype, trainable: bool = True, gradient_checkpointing: bool = False
+    path: Path,
+    *,
+    device: str,
+    forward_dtype: torch.dtype,
+    trainable: bool = True,
+    gradient_checkpointing: bool = False,
+    lora: LoraTable | None = None,
 ) -> Policy:
-    """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one."""
+    """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
+
+    With `lora` the weights are frozen, and adapters are trained beside them.
+    """
     if not (path / "config.json").is_file():
         raise ConfigError(f"model.path {path} is no Hugging Face model folder: it has no config.json")
     transformers_logging.disable_progress_bar()
@@ -67,11 +88,14 @@ def load_policy(
     _refuse_other_logits(model, path)
     model.to(device)
     model.requires_grad_(trainable)
+    if lora is not None and lora.rank:
+        add_adapters(model, lora)
     model.train(trainable)
     if gradient_checkpointing and trainable:
-        model.gradient_checkpointing_enable()
+        # The reentrant kind needs inputs with gradients, which a frozen embedding has not.
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     speed_up(model)
-    return Policy(model, forward_dtype=forward_dtype)
+    return Policy(model, forward_dtype=forward_dtype, lora=lora)
 
 
 def _refuse_other_logits(model: Any, path: Path) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/common.proto\x12\x07wire.v1\"H\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06offset\x18\x04 \x01(\x03\"a\n\x06\x42ucket\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12$\n\x07tensors\x18\x03 \x03(\x0b\x32\x13.wire.v1.TensorSpec\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"F\n\nWeightPlan\x12 \n\x07\x62uckets\x18\x01 \x03(\x0b\x32\x0f.wire.v1.Bucket\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\"@\n\x06\x43\x61nary\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x11\n\ttolerance\x18\x03 \x01(\x02\"-\n\x0eTensorChecksum\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"P\n\x06Routes\x12\x10\n\x08\x62\x61\x63kends\x18\x01 \x03(\t\x12\r\n\x05ranks\x18\x02 \x01(\r\x12\x14\n\x0cnccl_version\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x04 \x03(\t\"K\n\x04\x46\x61te\x12\x13\n\x0bgroup_index\x18\x01 \x01(\x03\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/common.proto\x12\x07wire.v1\"H\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06offset\x18\x04 \x01(\x03\"a\n\x06\x42ucket\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12$\n\x07tensors\x18\x03 \x03(\x0b\x32\x13.wire.v1.TensorSpec\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"^\n\nWeightPlan\x12 \n\x07\x62uckets\x18\x01 \x03(\x0b\x32\x0f.wire.v1.Bucket\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x64\x61pter_config\x18\x03 \x01(\t\"@\n\x06\x43\x61nary\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x11\n\ttolerance\x18\x03 \x01(\x02\"-\n\x0eTensorChecksum\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"P\n\x06Routes\x12\x10\n\x08\x62\x61\x63kends\x18\x01 \x03(\t\x12\r\n\x05ranks\x18\x02 \x01(\r\x12\x14\n\x0cnccl_version\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x04 \x03(\t\"K\n\x04\x46\x61te\x12\x13\n\x0bgroup_index\x18\x01 \x01(\x03\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUCKET']._serialized_start=107
   _globals['_BUCKET']._serialized_end=204
   _globals['_WEIGHTPLAN']._serialized_start=206
-  _globals['_WEIGHTPLAN']._serialized_end=276
-  _globals['_CANARY']._serialized_start=278
-  _globals['_CANARY']._serialized_end=342
-  _globals['_TENSORCHECKSUM']._serialized_start=344
-  _globals['_TENSORCHECKSUM']._serialized_end=389
-  _globals['_ROUTES']._serialized_start=391
-  _globals['_ROUTES']._serialized_end=471
-  _globals['_FATE']._serialized_start=473
-  _globals['_FATE']._serialized_end=548
+  _globals['_WEIGHTPLAN']._serialized_end=300
+  _globals['_CANARY']._serialized_start=302
+  _globals['_CANARY']._serialized_end=366
+  _globals['_TENSORCHECKSUM']._serialized_start=368
+  _globals['_TENSORCHECKSUM']._serialized_end=413
+  _globals['_ROUTES']._serialized_start=415
+  _globals['_ROUTES']._serialized_end=495
+  _globals['_FATE']._serialized_start=497
+  _globals['_FATE']._serialized_end=572
 # @@protoc_insertion_point(module_scope)

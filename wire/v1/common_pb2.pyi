@@ -89,8 +89,11 @@ class WeightPlan(_message.Message):
 
     BUCKETS_FIELD_NUMBER: _builtins.int
     WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
+    ADAPTER_CONFIG_FIELD_NUMBER: _builtins.int
     weights_digest: _builtins.str
     """Of all weights, see wire/weights/digest.py."""
+    adapter_config: _builtins.str
+    """Set where only low-rank adapters travel, beside a base model that everybody has: peft's adapter_config.json."""
     @_builtins.property
     def buckets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bucket]: ...
     def __init__(
@@ -98,10 +101,11 @@ class WeightPlan(_message.Message):
         *,
         buckets: _abc.Iterable[Global___Bucket] | None = ...,
         weights_digest: _builtins.str = ...,
+        adapter_config: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter_config", b"adapter_config", "buckets", b"buckets", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

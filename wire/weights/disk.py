@@ -26,6 +26,7 @@ def save_weights(
     named: Iterable[tuple[str, Tensor]],
     metadata: Mapping[str, str],
     *,
+    weights_file: str = _WEIGHTS,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes `named` aside, fsyncs files and folders, and renames: `folder` appears whole. An older one is replaced.
@@ -38,10 +39,15 @@ def save_weights(
     aside.mkdir()
     try:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named}
-        save_file(tensors, aside / _WEIGHTS, metadata={"format": "pt"})
+        save_file(tensors, aside / weights_file, metadata={"format": "pt"})
         for name, content in files.items():
             (aside / name).write_bytes(content)
-        manifest = {"schema": _SCHEMA, "sha256": _file_sha256(aside / _WEIGHTS), "metadata": dict(metadata)}
+        manifest = {
+            "schema": _SCHEMA,
+            "file": weights_file,
+            "sha256": _file_sha256(aside / weights_file),
+            "metadata": dict(metadata),
+        }
         (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
         for path in (*aside.iterdir(), aside):
             _fsync(path)
@@ -57,11 +63,11 @@ def save_weights(
 def load_weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of `folder` on the CPU; raises ContractError (`bad_weights`) unless every byte is as it was saved."""
     manifest = _manifest(folder)
+    file = folder / Path(str(manifest.get("file", _WEIGHTS))).name
     try:
-        digest = _file_sha256(folder / _WEIGHTS)
-        if digest != manifest["sha256"]:
-            raise ContractError("bad_weights", f"{folder / _WEIGHTS} does not match its manifest: it is damaged")
-        return load_file(folder / _WEIGHTS)
+        if _file_sha256(file) != manifest["sha256"]:
+            raise ContractError("bad_weights", f"{file} does not match its manifest: it is damaged")
+        return load_file(file)
     except (OSError, SafetensorError) as error:
         raise ContractError("bad_weights", f"{folder}: {error}") from error
 

@@ -37,7 +37,12 @@ class Copies:
             buckets = [held.host_bucket(index) for index in range(len(snapshot.buckets))]
             plan = snapshot.plan
             metadata = {"version": str(held.version), "digest": held.digest}
-            save_weights(path, tensors_of(plan, buckets), metadata, files=self._files(plan.buckets[0].dtype))
+            named = tensors_of(plan, buckets)
+            if plan.adapter_config:
+                files = {"adapter_config.json": plan.adapter_config.encode()}
+                save_weights(path, named, metadata, weights_file="adapter_model.safetensors", files=files)
+            else:
+                save_weights(path, named, metadata, files=self._files(plan.buckets[0].dtype))
         log.info("weights_saved", version=held.version, path=str(path))
         self._keep_newest()
 

@@ -37,12 +37,14 @@ class Publisher:
         weights_folder: Path,
         model_path: Path,
         disk_only: bool,
+        adapter_config: str = "",
         canary: Callable[[Policy], common_pb2.Canary],
     ) -> None:
-        """`disk_only`: no collective group is ever used."""
+        """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
         self._shelf = Shelf(dtype=dtype, bucket_bytes=bucket_bytes)
         self._copies = Copies(weights_folder, model_path)
-        self._disk_only = disk_only
+        self._adapter_config = adapter_config
+        self._disk_only = disk_only or bool(adapter_config)
         self._canary = canary
         self._checksums: dict[tuple[str, str], dict[str, str]] = {}
         self._device = torch.device("cpu")
@@ -65,7 +67,9 @@ class Publisher:
         """Copies the weights as `version`; called by the main thread while nobody changes them."""
         with metrics.SNAPSHOT_SECONDS.time():
             self._device = backend.policy.device
-            return self._shelf.put(version, backend.named_weights(), self._canary(backend.policy))
+            held = self._shelf.put(version, backend.named_weights(), self._canary(backend.policy))
+            held.snapshot.plan.adapter_config = self._adapter_config
+            return held
 
     async def publish(self, stub: Stub, incarnation: int, *, timeout_s: float) -> None:
         """Asks the orchestrator to publish the newest version until it has; WaitTimeoutError at the deadline."""

@@ -8,6 +8,7 @@ import torch
 
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.backends.single import SingleDevice
+from services.trainer.lora import adapter_config
 from services.trainer.model import Policy, load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
@@ -28,6 +29,7 @@ def load_backend(settings: TrainerSettings) -> SingleDevice:
         device=settings.run.device,
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=table.gradient_checkpointing,
+        lora=settings.model.lora,
     )
     return SingleDevice(policy, betas=table.betas, eps=table.eps, weight_decay=table.weight_decay)
 
@@ -65,6 +67,7 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
         weights_folder=settings.run_dir / "weights",
         model_path=settings.model.path,
         disk_only=table.publish == "disk",
+        adapter_config=adapter_config(settings.model.lora, settings.model.path.name),
         canary=partial(
             make_canary,
             seed=settings.run.seed,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from services.rollout.engines.protocol import AbandonedError, Completion, EngineStats, GenerateRequest, InFlight, Routes
+from services.rollout.engines.torch.adapter import load_base, merge
 from services.rollout.engines.torch.architecture import load_config, read_architecture
 from services.rollout.engines.torch.cache import KeyValueCache
 from services.rollout.engines.torch.core import EngineCore
@@ -82,6 +83,9 @@ class TorchEngine:
         self._staged: tuple[common_pb2.WeightPlan, list[Tensor]] | None = None
         self._ticket = object()
         self._receiver = Receiver(self._device)
+        self._model_path = model_path
+        self._base: dict[str, Tensor] | None = None
+        """What adapters are merged into; loaded with the first one."""
         self._thread = EngineThread(threads=threads)
 
     @property
@@ -120,10 +124,7 @@ class TorchEngine:
         if self._staged is None:
             raise ContractError("no_weights", "there are no received weights to install")
         plan, buckets = self._staged
-        named = dict(tensors_of(plan, buckets))
-        weights = await asyncio.to_thread(
-            build_weights, self._arch, named, dtype=self._torch_dtype, device=self._device
-        )
+        weights = await asyncio.to_thread(self._build, plan, buckets)
         self._staged = None
         in_flight = self._in_flight
         if in_flight is InFlight.DRAIN and not await self._drained(timeout_s / 2):
@@ -172,6 +173,14 @@ class TorchEngine:
             raise TransientError(f"the engine's thread did not end within {timeout_s:.1f} s")
         if self._thread.core is not None:
             self._thread.core.abandon("the engine was closed")
+
+    def _build(self, plan: common_pb2.WeightPlan, buckets: list[Tensor]) -> ModelWeights:
+        named = dict(tensors_of(plan, buckets))
+        if plan.adapter_config:
+            if self._base is None:
+                self._base = load_base(self._model_path)
+            named = dict(merge(self._base, named, plan.adapter_config))
+        return build_weights(self._arch, named, dtype=self._torch_dtype, device=self._device)
 
     def _core(self) -> EngineCore:
         if self._thread.core is None:

@@ -1,0 +1,79 @@
+"""Low-rank adapters (LoRA, arXiv:2106.09685) in a model, through peft: only they are trained and only they travel.
+
+peft is imported where it is used: a run without adapters starts without it.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from wire.errors import ConfigError
+from wire.settings import LoraTable
+
+_ADAPTER = "default"
+_PREFIX = "base_model.model."
+"""Of parameter names in an adapter's own file."""
+
+
+def add_adapters(model: nn.Module, table: LoraTable) -> None:
+    """Freezes the model and puts adapters beside the targets; their products begin at zero.
+
+    Raises ConfigError if a target is in none of the model's modules. No dropout: the engine's logprobs would differ.
+    """
+    from peft import inject_adapter_in_model
+
+    names = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    missing = sorted(set(table.targets) - names)
+    if missing:
+        there = ", ".join(sorted(names))
+        raise ConfigError(f"model.lora.targets: no {', '.join(missing)} in the model, it has {there}")
+    model.requires_grad_(False)
+    inject_adapter_in_model(_config(table), model, adapter_name=_ADAPTER)
+
+
+def adapter_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The trained parameters, named as in an adapter's file."""
+    for name, parameter in model.named_parameters():
+        if f".{_ADAPTER}." in name:
+            yield _PREFIX + name.replace(f".{_ADAPTER}.", "."), parameter
+
+
+def adapter_config(table: LoraTable, base: str) -> str:
+    """The content of `adapter_config.json`; empty without adapters."""
+    if not table.rank:
+        return ""
+    values: dict[str, Any] = _config(table).to_dict()
+    values |= {"base_model_name_or_path": base, "inference_mode": True}
+    plain = {key: sorted(value) if isinstance(value, set) else value for key, value in values.items()}
+    return json.dumps(plain, indent=2, sort_keys=True, default=str)
+
+
+def merged_state(model: nn.Module) -> dict[str, Tensor]:
+    """The whole model's weights with the adapters' products added, under the base model's names."""
+    from peft.tuners.lora import LoraLayer
+
+    layers: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    products = {name: layer.get_delta_weight(_ADAPTER) for name, layer in layers.items()}
+    state: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if f".{_ADAPTER}." in name:
+            continue
+        owner, base, kind = name.rpartition(".base_layer.")
+        plain = f"{owner}.{kind}" if base else name
+        state[plain] = tensor + products[owner] if base and kind == "weight" else tensor
+    return state
+
+
+def _config(table: LoraTable) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=table.rank,
+        lora_alpha=table.alpha,
+        target_modules=list(table.targets),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
