@@ -150,6 +150,8 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
 def _orchestrator(status: dict[str, Any]) -> str:
     credit, groups = _dict(status.get("credit")), _dict(status.get("groups"))
     dropped = sum(_dict(groups.get("dropped")).values())
+    if status.get("waiting_for"):
+        return _waiting(status)
     text = f"credit {credit.get('issued', 0)}/{credit.get('limit', 0)}, groups trained {groups.get('trained', 0)}"
     if dropped:
         text += f", dropped {dropped}"

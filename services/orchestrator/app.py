@@ -2,7 +2,9 @@
 
 import asyncio
 import secrets
+import time
 
+from services.orchestrator.beginning import Beginning
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.joiners import Joiners
@@ -42,7 +44,11 @@ async def serve(settings: OrchestratorSettings) -> int:
     registry = Registry(settings.orchestrator.replica_lease_s)
     peers = Peers()
     prompts = PromptStream(broker, store)
-    issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events)
+    table = settings.orchestrator
+    beginning = Beginning(
+        registry, replicas=table.first_replicas, deadline_s=table.first_replicas_s, now=time.monotonic()
+    )
+    issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events, beginning)
     publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from services.orchestrator import metrics
+from services.orchestrator.beginning import Beginning
 from services.orchestrator.credit import credit_limit, room
 from services.orchestrator.messages import training_prompt
 from services.orchestrator.peers import Peers
@@ -40,7 +41,9 @@ class Issuer:
         prompts: PromptStream,
         peers: Peers,
         events: EventLog,
+        beginning: Beginning | None = None,
     ) -> None:
+        """`beginning` may hold the first prompt back."""
         self._settings = settings
         self._rows = rows
         self._order = PromptOrder(len(rows), settings.run.seed)
@@ -50,11 +53,17 @@ class Issuer:
         self._prompts = prompts
         self._peers = peers
         self._events = events
+        self._beginning = beginning
         self._lock = asyncio.Lock()
         self._generation = ""
         self._moved_at = time.monotonic()
         self._counts: dict[str, int] = {}
         self.limit = 0
+
+    @property
+    def waiting_for(self) -> str:
+        """Why nothing is issued although there is credit; empty if there is no reason."""
+        return self._beginning.waiting_for if self._beginning else ""
 
     async def run(self) -> None:
         """Issues whenever credit is free; looks for lost groups when there is a reason. Never ends by itself."""
@@ -98,6 +107,8 @@ class Issuer:
             if not free:
                 return
             first = self._store.next_index()
+            if first == 0 and self._beginning and not self._beginning.is_over(time.monotonic()):
+                return
             indices = [*self._store.gaps(), *range(first, first + free)][:free]
             await self._put([OpenGroup(group_index=index, attempt=0) for index in indices], "new")
 

@@ -27,6 +27,10 @@ class OrchestratorTable(Table):
     """A group that is open for so long without news is looked for in the streams, and issued again if it is in none."""
     failures_in_row: int = Field(64, ge=1)
     """So many groups in a row that could not be generated or scored end the run: nothing would ever be trained."""
+    first_replicas: int = Field(0, ge=0)
+    """The run's first prompt is issued when so many replicas serve; 0 = at once, to whoever is there."""
+    first_replicas_s: float = Field(600.0, gt=0)
+    """After so long the run begins with those that are there."""
     trim_s: float = Field(5.0, gt=0)
     """Time between two trims of what is acked."""
     publication: PublicationTable = PublicationTable()

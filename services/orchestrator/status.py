@@ -47,6 +47,7 @@ class Status:
             "incarnation": state.incarnation,
             "eval": [asdict(result) for result in self._evaluation.results] if self._evaluation else [],
             "evaluating": self._evaluation.waiting_for if self._evaluation else "",
+            "waiting_for": self._issuer.waiting_for,
             "credit": {"issued": num_open, "limit": self._issuer.limit},
             "groups": {
                 "issued": trained + num_open + sum(counts.values()),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.orchestrator.beginning import Beginning
 from services.orchestrator.credit import credit_limit, room
 from services.orchestrator.prompts import PromptOrder
 from services.orchestrator.registry import Registry
@@ -145,3 +146,17 @@ def test_who_is_gone_or_quarantined_leaves_its_share_to_the_others() -> None:
     assert registry.share("a", 2) == 1
     assert registry.share("b", 2) == registry.share("c", 2) == 0
     assert [replica.replica_id for replica in registry.alive(2)] == ["a", "c"]
+
+
+def test_the_first_prompt_waits_for_the_replicas_a_run_begins_with_but_not_for_ever() -> None:
+    registry = registry_of(a=1)
+    beginning = Beginning(registry, replicas=2, deadline_s=60, now=0)
+    assert not beginning.is_over(2) and beginning.waiting_for == "2 replicas to serve, 1 do"
+    registry.register(pb.RegisterReplicaRequest(replica_id="b", boot_id="b"), now=3)
+    assert not beginning.is_over(3), "it has registered, but does not serve yet"
+    registry.committed("b", PolicyVersion(incarnation=1, version=0))
+    assert beginning.is_over(4) and beginning.waiting_for == ""
+    assert beginning.is_over(1000), "whoever leaves later holds nothing up"
+    late = Beginning(registry_of(a=1), replicas=2, deadline_s=5, now=0)
+    assert not late.is_over(4) and late.is_over(6)
+    assert Beginning(registry_of(), replicas=0, deadline_s=5, now=0).is_over(0)
