@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from services.trainer.lora import adapter_config
 from services.trainer.model import Policy
@@ -27,8 +27,8 @@ COPIED_FILES = (
 def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dtype) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, the tokenizer's files out of `source`.
 
-    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of the trained
-    parameters, as the last publication carried them.
+    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of the model that
+    was written.
     """
     aside = target.parent / f".aside-{target.name}"
     shutil.rmtree(aside, ignore_errors=True)
@@ -48,6 +48,8 @@ def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dty
         target.rename(old)
     aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
+    if policy.lora:
+        return weights_sha256((n, t) for file in target.glob("*.safetensors") for n, t in load_file(file).items())
     return weights_sha256((name, weight.detach().to(dtype)) for name, weight in policy.named_weights())
 
 

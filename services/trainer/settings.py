@@ -58,6 +58,8 @@ class TrainerTable(Table):
     """Tokens whose logits over the vocabulary exist at a time."""
     gradient_checkpointing: bool = False
     """Recompute the layers in backward: less memory, more time."""
+    memory_fraction: float = Field(1.0, gt=0, le=1)
+    """Share of its GPU's memory that the trainer may take; less than 1 where an engine lives on the same device."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between two checkpoints; the journal covers the steps between."""
     keep_checkpoints: int = Field(2, ge=1)
@@ -65,7 +67,7 @@ class TrainerTable(Table):
     resume: bool = True
     """Go on from the newest valid checkpoint and the journal; off: refuse a run directory that has them."""
     publish: Literal["broadcast", "disk"] = "broadcast"
-    """How weights reach the engines: over a collective group, or as safetensors in `RUN/weights`."""
+    """How weights reach the engines: over collective groups, or always as safetensors in `RUN/weights`."""
     bucket_mib: int = Field(512, ge=1)
     """Size of one transfer."""
     batch_timeout_s: float = Field(1800.0, gt=0)

@@ -17,6 +17,7 @@ from services.trainer.step import Recipe
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 _CONFIG_TABLES = {"model", "batch", "algorithm", "trainer", "run"}
+_NOT_IN_WEIGHTS = ("fail_at", "resume", "memory_fraction", "publish")
 
 
 def load_backend(settings: TrainerSettings) -> SingleDevice:
@@ -24,6 +25,8 @@ def load_backend(settings: TrainerSettings) -> SingleDevice:
     torch.set_num_threads(settings.run.threads)
     torch.manual_seed(settings.run.seed)
     table = settings.trainer
+    if settings.run.device.startswith("cuda") and table.memory_fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(table.memory_fraction, torch.device(settings.run.device).index or 0)
     policy = load_policy(
         settings.model.path,
         device=settings.run.device,
@@ -82,7 +85,7 @@ def config_digest(settings: TrainerSettings) -> str:
     """Hex sha256 of all settings that the weights depend on; paths, ports and deadlines are left out."""
     values = settings.model_dump(mode="json", include=_CONFIG_TABLES)
     values["model"].pop("path")
-    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in ("fail_at", "resume")]:
+    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
