@@ -27,8 +27,8 @@ COPIED_FILES = (
 def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dtype) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, the tokenizer's files out of `source`.
 
-    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of the model that
-    was written.
+    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of what was
+    written.
     """
     aside = target.parent / f".aside-{target.name}"
     shutil.rmtree(aside, ignore_errors=True)
