@@ -93,8 +93,11 @@ class Crew:
             await child.terminate(grace_s)
         except WaitTimeoutError as error:
             self._notice(str(error))
-        if child.returncode == -signal.SIGKILL:
+        code = child.returncode or 0
+        if code == -signal.SIGKILL:
             self._notice(f"{child.plan.name} was killed: it did not end within {grace_s:g} s")
+        elif code > 0:
+            self._notice(f"{child.plan.name} left with status {code}")
 
     def keeper(self, name: str) -> Keeper | None:
         """Of a process that is kept, or on its way out."""

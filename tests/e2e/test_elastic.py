@@ -1,5 +1,6 @@
 """Replicas come, go, freeze and return during a run, and the run goes on."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
+from headrace.supervisor.control import ask
+from headrace.supervisor.lock import supervisor
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
@@ -34,6 +38,14 @@ class PacedRun(TinyRun):
 
     def hurry(self) -> None:
         (self.folder / "slow").unlink()
+
+    def prompts_of(self, replica: str) -> set[str]:
+        """Entries that a replica has taken and not settled; of all consumers without a name."""
+        url = json.loads((self.run_dir / "run" / "broker.json").read_text())["url"]
+        with redis.Redis.from_url(url) as broker:
+            key = "headrace:{tiny}:prompts"
+            found = broker.xpending_range(key, "rollout", "-", "+", 1000, consumername=replica or None)
+        return {str(one["message_id"]) for one in found}
 
     def notices(self) -> str:
         return (self.folder / "stderr.log").read_text()
@@ -89,17 +101,24 @@ def test_1_to_4_to_0_to_2_replicas_during_a_run_and_at_0_the_trainer_waits_and_s
 def test_one_that_is_sent_away_hands_back_at_once_and_the_last_one_may_die(begin: Callable[..., PacedRun]) -> None:
     lease_s = 40
     run = begin(
-        f"--broker.lease-s={lease_s}", f"--orchestrator.replica-lease-s={lease_s}", "--batch.groups=12", steps=14,
+        f"--broker.lease-s={lease_s}", f"--orchestrator.replica-lease-s={lease_s}", "--batch.groups=12",
+        "--rollout.sampling.max-tokens=24", steps=14,
     )  # fmt: skip
     run.wait_for_step(2)
     run.wait_until(lambda: len(run.serving()) == 2, "both to serve")
-    leaver, began, step = run.pid("rollout-1"), time.monotonic(), run.steps()
-    run.scale(1)
-    run.wait_until(lambda: "rollout-1" not in json.dumps(run.status()), "its farewell", 2.0 + 2.0)
+    leaver, control = run.pid("rollout-1"), Path(supervisor(run.run_dir)["control"])
+    run.wait_until(lambda: len(run.prompts_of("rollout-1")) >= 2, "it to have work")
+    handed_back = run.prompts_of("rollout-1")
+    assert asyncio.run(ask(control, {"verb": "scale", "service": "rollout", "count": 1}, 5)) == ["rollout-1 drains"]
+
+    def taken() -> bool:
+        return not handed_back & (run.prompts_of("") - run.prompts_of("rollout-0"))
+
+    run.wait_until(taken, "the other one to take its prompts", 2.0)
+    run.wait_until(lambda: "rollout-1" not in [one["id"] for one in run.status()["replicas"]], "its farewell", 2.0)
     run.wait_until(lambda: not Path(f"/proc/{leaver}").exists(), "its end", 10.0)
-    run.wait_for_step(step + 2)
-    assert time.monotonic() - began < lease_s / 2, "its groups waited for the lease"
-    assert "was killed" not in run.notices()
+    run.wait_for_step(run.steps() + 1)
+    assert "was killed" not in run.notices() and "left with" not in run.notices()
     # The sole replica of a strictly on-policy run: the next one gets the current weights at once.
     run.kill("rollout-0")
     run.hurry()
