@@ -1,5 +1,6 @@
 # make demo   sets up .venv from the pinned lock and runs the demo
 # make test   sets up .venv and runs the whole test suite
+# make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
 # make check  lint, types, import rules, unit tests: under a minute, before every commit
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,7 +19,10 @@ export OMP_WAIT_POLICY := PASSIVE
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help demo test check lint types unit sizes proto lock clean
+# Outside of the checkout: 2.5 GB that all checkouts share.
+SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
+
+.PHONY: help demo test sglang check lint types unit sizes proto lock clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +32,11 @@ demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minu
 
 test: $(READY) ## The whole test suite
 	$(BIN)/python -m pytest $(TESTS)
+
+sglang: $(READY) ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
+	@mkdir -p $(dir $(SGLANG_VENV))
+	deploy/sglang-cpu/install.sh $(SGLANG_VENV)
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(TESTS)
 
 check: $(READY) ## Lint, types, import rules and unit tests
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types unit sizes
