@@ -5,7 +5,8 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
@@ -42,12 +43,28 @@ async def serve(settings: RolloutSettings) -> int:
         await broker.check(settings.broker.connect_timeout_s)
         began = time.monotonic()
         decoder = await asyncio.to_thread(TextDecoder, settings.model.path)
-        engine = await start_engine(settings)
-        log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
-        await run_replica(settings, engine, decoder, broker, shutdown)
+        engine = await _started(start_engine(settings), shutdown)
+        if engine is not None:
+            log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
+            await run_replica(settings, engine, decoder, broker, shutdown)
     finally:
         await broker.close()
     return 0
+
+
+async def _started(start: Coroutine[Any, Any, Engine], shutdown: Shutdown) -> Engine | None:
+    """The engine; None if the shutdown comes first: a server may need minutes to start."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(shutdown.event.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            return starting.result()
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.wait({starting, stopping}, timeout=_CLOSE_S)
+    log.info("stopped_while_starting")
+    return None
 
 
 async def start_engine(settings: RolloutSettings) -> Engine:
