@@ -80,7 +80,7 @@ class Crew:
     def take_failed(self) -> list[tuple[str, RunFailedError]]:
         """Those on trial that have failed; the crew is without them from now on."""
         failed: list[tuple[str, RunFailedError]] = []
-        for name in [*self._on_trial]:
+        for name in self._on_trial - self._leaving.keys():
             task = self._tasks[name]
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, RunFailedError) and not self._keepers[name].first_ready.is_set():
