@@ -9,7 +9,7 @@ venv=${1:?$usage} model=${2:?$usage} port=${3:?$usage}
 shift 3
 
 # Only this process sees the stand-ins.
-export PYTHONPATH=$folder/shims
+export PYTHONPATH=$folder/shims${PYTHONPATH:+:$PYTHONPATH}
 # A paused server is alive: its health must not depend on a generated token.
 export SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=false
 export TORCHELASTIC_USE_AGENT_STORE=False

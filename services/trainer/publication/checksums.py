@@ -2,7 +2,8 @@
 
 `sglang-sha256`: the `/weights_checker` of an SGLang server on a CPU with one rank hashes each of its parameters as the
 first 8 bytes of the sha256 of its bytes. It keeps projections of one input fused: q, k, v and gate, up, one behind the
-other. Formats that cannot be computed here give nothing: then replicas are compared with each other.
+other; and it pads with zeros: the vocabulary to a multiple of 64, the inner size of an MLP to one of 32. Formats that
+cannot be computed here give nothing: then replicas are compared with each other.
 """
 
 import hashlib
@@ -20,6 +21,12 @@ _FUSED = {
     "mlp.up_proj": ("mlp.gate_up_proj", 1, 2),
 }
 """Part -> (whole, place in it, number of parts)."""
+_PADDED = (
+    (re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),
+    (re.compile(r"\.mlp\.(gate|up)_proj\.(weight|bias)$"), 0, 32),
+    (re.compile(r"\.mlp\.down_proj\.weight$"), 1, 32),
+)
+"""Name, dimension, and what its size is rounded up to."""
 _PART = re.compile(r"^(?P<layer>.*\.)(?P<part>(?:self_attn|mlp)\.\w+)(?P<kind>\.(?:weight|bias))$")
 
 
@@ -31,7 +38,7 @@ def engine_checksums(named: Iterable[tuple[str, Tensor]], layout: str) -> dict[s
     counts: dict[str, int] = {}
     for name, tensor in named:
         found, place, count = _place(name)
-        whole.setdefault(found, {})[place] = tensor
+        whole.setdefault(found, {})[place] = _padded(name, tensor)
         counts[found] = count
     return {
         name: _hash(parts[place] for place in sorted(parts))
@@ -46,6 +53,15 @@ def _place(name: str) -> tuple[str, int, int]:
         return name, 0, 1
     whole, place, count = _FUSED[match["part"]]
     return f"{match['layer']}{whole}{match['kind']}", place, count
+
+
+def _padded(name: str, tensor: Tensor) -> Tensor:
+    for pattern, dim, multiple in _PADDED:
+        if pattern.search(name) and (extra := -tensor.shape[dim] % multiple):
+            shape = list(tensor.shape)
+            shape[dim] = extra
+            return torch.cat([tensor, tensor.new_zeros(shape)], dim)
+    return tensor
 
 
 def _hash(parts: Iterable[Tensor]) -> str:

@@ -71,9 +71,12 @@ def check_server(
             f"the SGLang server serves a {model.get('model_type')} model ({model.get('model_path')}), "
             f"model.path is a {shape.family} model"
         )
+    context = _context(server, shape, context_length)
     return Limits(
         vocab=shape.vocab,
-        context_length=_context(server, shape, context_length),
+        context_length=context,
+        # SGLang's number is the first that is too long.
+        prompt_length=min(context, _positive(server, "max_req_input_len")) - 1,
         max_requests=_positive(server, "max_running_requests"),
         deterministic=deterministic,
         priorities=bool(server.get("enable_priority_scheduling")),

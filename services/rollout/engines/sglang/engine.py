@@ -108,7 +108,7 @@ class SGLangEngine:
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
         """See Engine. A paused SGLang answers nothing, so it goes on decoding first."""
-        if not 2 <= len(token_ids) < self._limits.context_length or token_ids.max() >= self._limits.vocab:
+        if not 2 <= len(token_ids) <= self._limits.prompt_length or token_ids.max() >= self._limits.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
         await self._updater.unpause(timeout_s)
         body = score_body(token_ids, self._limits, request_id=uuid.uuid4().hex, salt=self._generation.salt)

@@ -72,15 +72,16 @@ class Generation:
             raise AbandonedError("the engine has no weights yet")
         group = _Group(asyncio.get_running_loop().create_future())
         self._enter(group)
-        rollouts = asyncio.gather(
-            *(self._rollout(group, request, index, most) for index in range(len(request.seeds))),
-        )
+        rollouts = [
+            asyncio.create_task(self._rollout(group, request, index, most)) for index in range(len(request.seeds))
+        ]
         try:
-            ends: list[asyncio.Future[Any]] = [rollouts, group.given_up]
+            whole = asyncio.gather(*rollouts)
+            ends: list[asyncio.Future[Any]] = [whole, group.given_up]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if group.given_up.done():
                 raise AbandonedError(group.given_up.result())
-            return tuple(await rollouts)
+            return tuple(await whole)
         finally:
             await self._end(group, rollouts)
 
@@ -138,7 +139,8 @@ class Generation:
             done += part.token_ids
             if len(done) > most:
                 raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were asked for")
-            if part.finish_reason is not None or len(done) == most:
+            full = len(done) == most or len(request.token_ids) + len(done) > self._limits.prompt_length
+            if part.finish_reason is not None or full:
                 return join_parts(parts, self.digests)
             if not part.token_ids:
                 await asyncio.sleep(_AGAIN_S)
@@ -167,14 +169,14 @@ class Generation:
             self._counters.busy_since = time.monotonic()
         self._groups.add(group)
 
-    async def _end(self, group: _Group, rollouts: "asyncio.Future[list[Completion]]") -> None:
+    async def _end(self, group: _Group, rollouts: "list[asyncio.Task[Completion]]") -> None:
         self._groups.discard(group)
         if not self._groups:
             self._counters.busy_s += time.monotonic() - self._counters.busy_since
-        if not group.given_up.done():
-            group.given_up.cancel()
-        rollouts.cancel()
-        await asyncio.gather(rollouts, return_exceptions=True)
+        group.given_up.cancel()
+        for rollout in rollouts:
+            rollout.cancel()
+        await asyncio.gather(*rollouts, return_exceptions=True)
         if group.live:
             self._spawn(self._abort(group.live))
 

@@ -73,13 +73,19 @@ class ServerProcess:
 
 
 async def until_ready(client: SGLangClient, process: ServerProcess | None, timeout_s: float) -> None:
-    """Waits for the server; raises TransientError when it ends before, or is not ready in time."""
+    """Waits for the server; raises TransientError when it ends before, or is not ready in time.
+
+    One that we did not launch may have been left paused by an earlier life of ours: it goes on.
+    """
     ended = asyncio.ensure_future(process.wait()) if process is not None else None
     try:
         async with asyncio.timeout(timeout_s):
             while not await client.is_ready(_READY_S):
                 if ended is not None and ended.done():
                     raise TransientError(f"the SGLang server ended while it started: {ended.result()}")
+                if process is None:
+                    with contextlib.suppress(TransientError):
+                        await client.resume(_READY_S)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         waited = WaitTimeoutError(f"SGLang at {client.url} to be ready", timeout_s)

@@ -29,6 +29,8 @@ class Limits:
     vocab: int
     context_length: int
     """Prompt and completion together."""
+    prompt_length: int
+    """Of the longest prompt; also of one that has tokens of its own completion at the end."""
     max_requests: int
     """Decoded at the same time."""
     deterministic: bool = False
@@ -54,11 +56,11 @@ def check_request(request: GenerateRequest, limits: Limits) -> int:
     """The most tokens each rollout may sample; raises ContractError for what this engine can never do."""
     sampling, prompt = request.sampling, request.token_ids
     room = limits.context_length - len(prompt)
-    if room < 1:
+    if room < 1 or len(prompt) > limits.prompt_length:
         raise ContractError(
             "context_overflow",
             f"{request.group_id}: a prompt of {len(prompt)} tokens leaves no room in a context of "
-            f"{limits.context_length} (rollout.context_length)",
+            f"{limits.context_length} (rollout.context_length), {limits.prompt_length} is the longest",
         )
     # SGLang looks a token up without a check: one beyond the vocabulary ends the whole server.
     highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
@@ -96,7 +98,8 @@ def generate_body(
         "top_k": _NEUTRAL_TOP_K,
         "min_p": 0.0,
         "stop_token_ids": list(sampling.stop_token_ids),
-        # Without stop tokens a rollout ends by its length, whatever the model's own end token is.
+        # With stop tokens SGLang also stops at the tokenizer's and the model's own end tokens: a run's stop tokens have
+        # them anyway. Without, a rollout ends by its length.
         "ignore_eos": not sampling.stop_token_ids,
         "skip_special_tokens": False,
         "no_stop_trim": True,

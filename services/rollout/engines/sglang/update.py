@@ -6,6 +6,7 @@ behind it. So such a server is given up: `on_stuck` is told, which kills it.
 
 import asyncio
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -47,7 +48,6 @@ class Updater:
         self._paused = False
         self._session = False
         self._group = ""
-        self._installs = 0
         self.busy = False
         """From `prepare` to `resume` or `discard`."""
 
@@ -172,9 +172,9 @@ class Updater:
     async def _join(self, source: rollout_pb2.CollectiveGroup, end: float) -> None:
         if self._group == source.name:
             return
+        await _reach(source.store_host, source.store_port)
         if self._group:
             await self._leave(end)
-        await _reach(source.store_host, source.store_port)
         joining = self._client.join_group(
             source.name,
             source.backend,
@@ -211,8 +211,8 @@ class Updater:
         if self._in_flight is not InFlight.IN_PLACE:
             await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
             return
-        self._installs += 1
-        self._generation.salt = f"{version}/{self._installs}"
+        # Never the same again, even for one version: damaged weights may have left entries, and so may an earlier life.
+        self._generation.salt = f"{version}/{uuid.uuid4().hex}"
         try:
             await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
         except ContractError as error:

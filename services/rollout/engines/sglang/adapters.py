@@ -1,0 +1,168 @@
+"""Publications of low-rank adapters: the new one is loaded beside the one in use, then requests turn to it.
+
+The server's own weights never change, so it is not paused, and nothing has to be flushed: SGLang keeps the prefixes of
+each adapter apart.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from services.rollout.engines.protocol import InFlight
+from services.rollout.engines.sglang.client import SGLangClient
+from services.rollout.engines.sglang.generation import Adapter, Generation
+from wire.contracts import PolicyVersion
+from wire.errors import ContractError, TransientError
+from wire.telemetry import get_logger
+from wire.v1 import common_pb2, rollout_pb2
+
+log = get_logger("rollout.sglang")
+
+_FILE = "adapter_model.safetensors"
+_DRAIN_POLL_S = 0.02
+
+
+class AdapterUpdater:
+    """The server's side of update sessions when adapters travel. Same acts as `Updater`."""
+
+    in_place = False
+
+    def __init__(
+        self,
+        client: SGLangClient,
+        generation: Generation,
+        in_flight: InFlight,
+        on_stuck: Callable[[str], None],
+        *,
+        control_timeout_s: float,
+        unload_timeout_s: float,
+    ) -> None:
+        """`unload_timeout_s`: SGLang lets go of an adapter when the last request that uses it has ended."""
+        self._client = client
+        self._generation = generation
+        self._in_flight = in_flight
+        self._on_stuck = on_stuck
+        self._control_timeout_s = control_timeout_s
+        self._unload_timeout_s = unload_timeout_s
+        self._staged = ""
+        self._loads = 0
+        self._background: set[asyncio.Task[None]] = set()
+        self.busy = False
+
+    async def prepare(self, timeout_s: float) -> None:
+        """There is nothing to pause."""
+        self.busy = True
+
+    async def receive(
+        self,
+        version: PolicyVersion,
+        plan: common_pb2.WeightPlan,
+        source: rollout_pb2.ReceiveWeightsRequest,
+        timeout_s: float,
+    ) -> list[str]:
+        """Loads the adapter in the folder; returns the digests of what lies there."""
+        if not plan.adapter_config:
+            raise ContractError("bad_plan", "whole weights were sent to a server that takes adapters (model.lora)")
+        if source.WhichOneof("source") != "disk_path":
+            raise ContractError("bad_source", "SGLang takes adapters from the disk only")
+        end = time.monotonic() + timeout_s
+        folder = Path(source.disk_path)
+        digests = await asyncio.to_thread(adapter_digests, plan, folder / _FILE)
+        await self._drop_staged()
+        self._loads += 1
+        # A version may come more than once, and SGLang takes a name once.
+        name = f"{version}-{self._loads}"
+        try:
+            await self._client.load_adapter(name, str(folder), max(end - time.monotonic(), 0.001))
+        except TransientError as error:
+            self._on_stuck(f"waited for SGLang to load an adapter: {error}")
+            raise
+        self._staged = name
+        return digests
+
+    async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
+        """Turns all requests to the new adapter; running ones go on as `rollout.in_flight` says."""
+        if self._in_flight is InFlight.DRAIN:
+            await self._drain(timeout_s / 2)
+        old = self._generation.adapter
+        self._generation.digests[version] = weights_digest
+        self._generation.adapter = Adapter(self._staged, version)
+        self._staged = ""
+        if self._in_flight is not InFlight.IN_PLACE:
+            # What runs comes back with the tokens it has, and is asked for again under the new adapter.
+            await self._generation.interrupt(timeout_s)
+        if old is not None:
+            self._spawn(self._unload(old.name))
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """The digests of the buckets have said it all."""
+        return {}
+
+    async def unpause(self, timeout_s: float) -> None:
+        """Nothing was paused."""
+
+    async def resume(self, timeout_s: float) -> None:
+        """Ends the update."""
+        self._generation.admission.release()
+        self.busy = False
+
+    async def discard(self) -> None:
+        """Ends the update early: the adapter in use stays."""
+        await self._drop_staged()
+        await self.resume(self._control_timeout_s)
+
+    async def close(self) -> None:
+        """Leaves the rest to the server."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _drain(self, timeout_s: float) -> None:
+        admission = self._generation.admission
+        admission.hold()
+        end = time.monotonic() + timeout_s
+        while admission.inside and time.monotonic() < end:
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _drop_staged(self) -> None:
+        name, self._staged = self._staged, ""
+        if name:
+            self._spawn(self._unload(name))
+
+    async def _unload(self, name: str) -> None:
+        try:
+            await self._client.unload_adapter(name, self._unload_timeout_s)
+        except (TransientError, ContractError) as error:
+            log.warning("adapter_kept", adapter=name, error=str(error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def adapter_digests(plan: common_pb2.WeightPlan, file: Path) -> list[str]:
+    """Hex xxh3-128 of each bucket of the plan, put together from a safetensors file; no torch is needed.
+
+    Raises ContractError (`bad_weights`) if the file cannot be read or does not hold the plan's tensors.
+    """
+    try:
+        data = file.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        view = memoryview(data)[8 + length :]
+        digests = []
+        for bucket in plan.buckets:
+            state = xxhash.xxh3_128()
+            for spec in bucket.tensors:
+                begin, end = header[spec.name]["data_offsets"]
+                state.update(view[begin:end])
+            digests.append(state.hexdigest())
+        return digests
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ContractError("bad_weights", f"{file} does not hold the adapter of the plan: {error!r}") from error
