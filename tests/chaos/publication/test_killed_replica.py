@@ -1,0 +1,37 @@
+"""A replica dies by SIGKILL in each phase: the others serve the new version, and its next life comes back."""
+
+import pytest
+
+from tests.chaos.publication.stage import TIMES, Stage
+from tests.chaos.publication.strike import PHASES, Moment, Watch
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+WITHIN_S = 2 * TIMES.transfer_s + 1
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("members", [2, 4])
+async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(
+    stage: Stage, phase: str, members: int
+) -> None:
+    victim, *survivors = reversed(await stage.cast(members))
+    version = stage.current.version + 1
+    middle = members > 2 or phase == "transfer"
+    Watch.moment = Moment(phase, version, lambda: stage.replicas.kill(victim), middle=middle, at=f"{victim}-")
+    new, waited = await stage.publish()
+    assert Watch.moment.over
+    await stage.replicas.serving(new, survivors, WITHIN_S - waited)
+    outcome = stage.outcome(new, victim)
+    if middle and phase != "transfer":
+        # Its answer may have been out already.
+        later = PHASES[PHASES.index(phase) :]
+        assert outcome.committed if phase == "commit" and not outcome.reason else outcome.reason.startswith(later)
+    else:
+        assert outcome.reason.startswith(f"{phase}: "), outcome.reason
+    stage.traffic.flows = False
+    stage.replicas.start(victim)
+    newer, waited = await stage.publish()
+    await stage.replicas.serving(newer, survivors, WITHIN_S - waited)
+    await stage.replicas.serving(newer, [victim], 30)
+    stage.traffic.check()
+    assert stage.traffic.looked_at
