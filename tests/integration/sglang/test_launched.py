@@ -1,0 +1,229 @@
+"""Servers that the engine launches itself: what becomes of them when something dies or stands still."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.rollout.engines.protocol import AbandonedError
+from services.rollout.engines.sglang import guard
+from services.rollout.engines.sglang.engine import SGLangEngine
+from services.rollout.engines.sglang.start import start_engine
+from tests.rollout_models import make_model, make_request, save_folder
+from tests.sglang import Server, Trainer, attached, engine_of, sglang_settings, sglang_venv, take
+from wire.contracts import PolicyVersion
+from wire.errors import ConfigError, TransientError
+from wire.v1 import rollout_pb2
+
+V1 = PolicyVersion(incarnation=1, version=1)
+
+
+def group_of(leader: int) -> list[int]:
+    """Living processes of the process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == leader and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+async def launched(folder: Path, **rollout: object) -> tuple[SGLangEngine, int]:
+    """With weights, and the id of its process group."""
+    model_path = save_folder(make_model(max_position_embeddings=4096), folder / "model")
+    engine = await start_engine(sglang_settings(model_path, folder, {"venv": sglang_venv()}, **rollout))
+    assert engine._process is not None
+    await Trainer().publish(engine, make_model(), 0)
+    return engine, engine._process.pid
+
+
+async def test_a_launched_server_keeps_its_keys_to_itself_and_its_death_ends_the_engine(tmp_path: Path) -> None:
+    engine, leader = await launched(tmp_path)
+    try:
+        await keys_are_private(tmp_path, leader)
+        group = asyncio.create_task(engine.generate(make_request([1, 2], 3, max_tokens=4000)))
+        await asyncio.sleep(0.3)
+        scheduler = next(
+            each for each in group_of(leader) if b"scheduler" in Path(f"/proc/{each}/cmdline").read_bytes()
+        )
+        os.kill(scheduler, signal.SIGKILL)
+        with pytest.raises(AbandonedError):
+            await asyncio.wait_for(group, 15)
+        with pytest.raises(TransientError):
+            await asyncio.wait_for(engine.failed(), 15)
+        until(lambda: not group_of(leader))
+        with pytest.raises(TransientError, match="broken down"):
+            await engine.prepare(V1, take(make_model()).plan, 5)
+    finally:
+        await engine.close(5)
+
+
+async def keys_are_private(folder: Path, leader: int) -> None:
+    config = folder / "run" / "rollout-0.sglang.yaml"
+    log = folder / "logs" / "rollout-0.sglang.log"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (config, log)} == {0o600}
+    keys = [line.split('"')[3] for line in config.read_text().splitlines() if "api-key" in line]
+    assert len(set(keys)) == 2
+    for process in group_of(leader):
+        command = Path(f"/proc/{process}/cmdline").read_text() + Path(f"/proc/{process}/environ").read_text()
+        assert not any(key in command for key in keys)
+    port = next(line.split(":")[1].strip(" ,") for line in config.read_text().splitlines() if '"port"' in line)
+    async with httpx.AsyncClient() as http:
+        for path in ("/generate", "/pause_generation", "/update_weights_from_disk"):
+            for headers in ({}, {"Authorization": "Bearer guess"}):
+                answer = await http.post(f"http://127.0.0.1:{port}{path}", json={}, headers=headers)
+                assert answer.status_code == 401
+        user = {"Authorization": f"Bearer {keys[0]}"}
+        assert (await http.post(f"http://127.0.0.1:{port}/pause_generation", json={}, headers=user)).status_code == 401
+
+
+async def test_a_server_that_freezes_in_the_transfer_is_killed_by_the_deadline(tmp_path: Path) -> None:
+    engine, leader = await launched(tmp_path)
+    try:
+        group = asyncio.create_task(engine.generate(make_request([1, 2], 3, max_tokens=4000)))
+        await asyncio.sleep(0.3)
+        trainer, snapshot = Trainer(), take(make_model(seed=1))
+        await engine.prepare(V1, snapshot.plan, 10)
+        os.killpg(leader, signal.SIGSTOP)
+        request = rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=trainer.source, deadline_s=1.5)
+        began = time.monotonic()
+        with pytest.raises(TransientError):
+            await engine.receive(snapshot.plan, request, 1.5)
+        assert time.monotonic() - began < 2.5
+        with pytest.raises(TransientError, match="waited for SGLang to leave the group"):
+            await asyncio.wait_for(engine.failed(), 1)
+        with pytest.raises(AbandonedError):
+            await asyncio.wait_for(group, 1)
+        until(lambda: not group_of(leader))
+    finally:
+        await engine.close(5)
+
+
+async def test_a_server_dies_with_its_service_also_while_it_loads(tmp_path: Path) -> None:
+    """SIGKILL to the service at the worst moment: when the server's children do not yet look after themselves."""
+    model_path = save_folder(make_model(), tmp_path / "model")
+    settings = sglang_settings(model_path, tmp_path, {"venv": sglang_venv()})
+    (tmp_path / "settings.json").write_text(settings.model_dump_json())
+    service = subprocess.Popen([sys.executable, "-c", _STARTS_AN_ENGINE, str(tmp_path / "settings.json")])
+    try:
+        pid_file = tmp_path / "logs" / "rollout-0.sglang.log"
+        until(pid_file.exists, 60)
+        (guarded,) = [each for each in children_of(service.pid) if Path(f"/proc/{each}").exists()]
+        until(lambda: len(group_of(guarded)) >= 5, 90)
+        service.kill()
+        service.wait()
+        until(lambda: not group_of(guarded), 5)
+    finally:
+        service.kill()
+        service.wait()
+
+
+_STARTS_AN_ENGINE = """
+import asyncio, sys
+from pathlib import Path
+from services.rollout.engines.sglang.start import start_engine
+from services.rollout.settings import RolloutSettings
+
+async def main():
+    await start_engine(RolloutSettings.model_validate_json(Path(sys.argv[1]).read_text()))
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def children_of(parent: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+async def test_a_server_that_cannot_start_tells_why(tmp_path: Path) -> None:
+    model_path = save_folder(make_model(), tmp_path / "model")
+    settings = sglang_settings(model_path, tmp_path, {"venv": sglang_venv(), "extra_args": ["--no-such-flag"]})
+    with pytest.raises(TransientError, match="ended while it started"):
+        await start_engine(settings)
+    with pytest.raises(ConfigError, match=r"rollout\.sglang\.venv"):
+        await start_engine(sglang_settings(model_path, tmp_path, {"venv": tmp_path}))
+
+
+async def test_a_frozen_server_that_is_not_ours_ends_the_engine_and_nothing_else(
+    server: Server, tmp_path: Path
+) -> None:
+    async with engine_of(attached(server, tmp_path, engine_timeout_s=1.0)) as engine:
+        await Trainer().publish(engine, make_model(), 0)
+        with server.frozen(), pytest.raises(TransientError, match="does not answer"):
+            await asyncio.wait_for(engine.failed(), 10)
+    async with engine_of(attached(server, tmp_path)) as engine:
+        await Trainer().publish(engine, make_model(), 0)
+
+
+async def test_a_server_left_in_the_middle_of_an_update_is_taken_over(server: Server, tmp_path: Path) -> None:
+    async with engine_of(attached(server, tmp_path)) as engine:
+        await Trainer().publish(engine, make_model(), 0)
+    for path, body in (("/pause_generation", {"mode": "retract"}), ("/begin_weight_update", {})):
+        await asyncio.to_thread(server.call, path, body)
+    async with engine_of(attached(server, tmp_path)) as engine:
+        await Trainer().publish(engine, make_model(seed=1), 0)
+        (one,) = await engine.generate(make_request([1], 1, max_tokens=3))
+        assert len(one.token_ids) == 3
+
+
+async def test_a_server_of_another_model_or_key_is_refused(server: Server, tmp_path: Path) -> None:
+    for size, reason in ((64, "vocabulary"), (128, "vocabulary")):
+        other = save_folder_of(tmp_path / str(size), size)
+        settings = attached(server, tmp_path).model_copy(update={"model": _model(other)})
+        with pytest.raises(ConfigError, match=reason):
+            await start_engine(settings)
+    (tmp_path / "key").write_text("wrong")
+    refused = attached(server, tmp_path).rollout
+    table = refused.sglang.model_copy(update={"api_key_file": tmp_path / "key", "start_timeout_s": 1.0})
+    settings = attached(server, tmp_path).model_copy(update={"rollout": refused.model_copy(update={"sglang": table})})
+    with pytest.raises(ConfigError, match="key"):
+        await start_engine(settings)
+
+
+def save_folder_of(folder: Path, vocab: int) -> Path:
+    folder.mkdir()
+    config = make_model(vocab_size=vocab, max_position_embeddings=4096).config
+    config.architectures = ["Qwen3ForCausalLM"]
+    config.save_pretrained(folder)
+    return folder
+
+
+def _model(path: Path) -> object:
+    from wire.settings import ModelTable
+
+    return ModelTable(path=path)
+
+
+def test_the_guard_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The same without SGLang: a command whose child would outlive it."""
+    script = (
+        "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('up', flush=True); time.sleep(300)"
+    )
+    command = [sys.executable, "-I", "-S", guard.__file__, sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as guarded:
+        assert guarded.stdin is not None and guarded.stdout is not None
+        assert guarded.stdout.readline() == b"up\n"
+        assert len(group_of(guarded.pid)) == 3
+        guarded.stdin.close()
+        assert guarded.wait(5) == -signal.SIGKILL
+        until(lambda: not group_of(guarded.pid))
