@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,3 +230,24 @@ def take(model: Any) -> Snapshot:
 def expected_checksums(model: Any) -> dict[str, str]:
     """What the trainer says that the server's must be."""
     return engine_checksums(((name, each.detach()) for name, each in model.named_parameters()), "sglang-sha256")
+
+
+def group_of(leader: int) -> list[int]:
+    """Living processes of the process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == leader and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)

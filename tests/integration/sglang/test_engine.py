@@ -18,6 +18,8 @@ from wire.errors import ContractError, TransientError
 from wire.v1 import rollout_pb2
 from wire.weights import save_weights
 
+pytestmark = pytest.mark.sglang
+
 CANARY = [*random_prompts(24, seed=5)[0], VOCAB - 1]
 STOPS = (5, 9, 95)
 """The tokenizer's own end token is among them, as in every run: SGLang always stops at it."""

@@ -7,44 +7,23 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from services.rollout.engines.protocol import AbandonedError
-from services.rollout.engines.sglang import guard
 from services.rollout.engines.sglang.engine import SGLangEngine
 from services.rollout.engines.sglang.start import start_engine
 from tests.rollout_models import make_model, make_request, save_folder
-from tests.sglang import Server, Trainer, attached, engine_of, sglang_settings, sglang_venv, take
+from tests.sglang import Server, Trainer, attached, engine_of, group_of, sglang_settings, sglang_venv, take, until
 from wire.contracts import PolicyVersion
 from wire.errors import ConfigError, TransientError
 from wire.v1 import rollout_pb2
 
+pytestmark = pytest.mark.sglang
+
 V1 = PolicyVersion(incarnation=1, version=1)
-
-
-def group_of(leader: int) -> list[int]:
-    """Living processes of the process group."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[2]) == leader and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 async def launched(folder: Path, **rollout: object) -> tuple[SGLangEngine, int]:
@@ -212,18 +191,3 @@ def _model(path: Path) -> object:
     from wire.settings import ModelTable
 
     return ModelTable(path=path)
-
-
-def test_the_guard_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The same without SGLang: a command whose child would outlive it."""
-    script = (
-        "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('up', flush=True); time.sleep(300)"
-    )
-    command = [sys.executable, "-I", "-S", guard.__file__, sys.executable, "-c", script]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as guarded:
-        assert guarded.stdin is not None and guarded.stdout is not None
-        assert guarded.stdout.readline() == b"up\n"
-        assert len(group_of(guarded.pid)) == 3
-        guarded.stdin.close()
-        assert guarded.wait(5) == -signal.SIGKILL
-        until(lambda: not group_of(guarded.pid))

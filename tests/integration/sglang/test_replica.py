@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from services.rollout.app import run_replica
 from services.rollout.engines.sglang.start import start_engine
@@ -21,6 +22,8 @@ from wire.streams.memory import MemoryBroker
 from wire.v1 import common_pb2, rollout_pb2
 from wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from wire.weights import Snapshot, save_weights
+
+pytestmark = pytest.mark.sglang
 
 
 class Replica(World):
