@@ -57,3 +57,10 @@ def test_what_is_wrong_is_named(model: Path, damage: Callable[[Path], object], t
 def test_an_absent_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         check_model(tmp_path / "m", engine="torch")
+
+
+def test_sglang_takes_architectures_that_the_torch_engine_does_not_know(model: Path) -> None:
+    config(model, model_type="gemma3_text")
+    with pytest.raises(ConfigError, match="not supported by the torch engine"):
+        check_model(model, engine="torch")
+    assert check_model(model, engine="sglang").family == "gemma3_text"
