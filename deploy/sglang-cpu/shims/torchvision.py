@@ -10,6 +10,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+import pageable
+
+pageable.make_pageable()
+
 __version__ = "0"
 __path__: list[str] = []
 

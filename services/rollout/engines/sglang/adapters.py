@@ -15,7 +15,8 @@ import xxhash
 
 from services.rollout.engines.protocol import InFlight
 from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.generation import Adapter, Generation
+from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.requests import Adapter
 from wire.contracts import PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger

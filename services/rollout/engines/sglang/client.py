@@ -129,6 +129,14 @@ class SGLangClient:
         body = {"model_path": folder, "weight_version": version, "flush_cache": False, "abort_all_requests": False}
         await self._change("/update_weights_from_disk", body, timeout_s)
 
+    async def load_adapter(self, name: str, folder: str, timeout_s: float) -> None:
+        """Loads a low-rank adapter that the server can read; requests may name it from here on."""
+        await self._change("/load_lora_adapter", {"lora_name": name, "lora_path": folder}, timeout_s)
+
+    async def unload_adapter(self, name: str, timeout_s: float) -> None:
+        """Returns when the last request that uses it has ended."""
+        await self._change("/unload_lora_adapter", {"lora_name": name}, timeout_s)
+
     async def checksums(self, timeout_s: float) -> list[dict[str, str]]:
         """For each rank: tensor -> its hash."""
         answer = await self._change("/weights_checker", {"action": "checksum"}, timeout_s)
@@ -140,7 +148,8 @@ class SGLangClient:
     async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         answer = await self._ask("POST", path, body, timeout_s, admin=True)
         if answer.get("success") is not True:
-            raise ContractError("engine_refused", f"{path}: {answer.get('message', answer)}")
+            reason = answer.get("message") or answer.get("error_message") or answer
+            raise ContractError("engine_refused", f"{path}: {reason}")
         return answer
 
     async def _ask(

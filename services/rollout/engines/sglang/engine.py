@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, InFlight, Routes
+from services.rollout.engines.sglang.adapters import AdapterUpdater
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
 from services.rollout.engines.sglang.process import ServerProcess
@@ -36,13 +37,14 @@ class EngineOptions:
     max_rows: int = 64
     engine_timeout_s: float = 60.0
     request_timeout_s: float = 3600.0
+    adapters: bool = False
+    """Low-rank adapters travel, the server's own weights stay as they are."""
 
 
 class SGLangEngine:
     """One server, checked and ready. `process` is None for one that somebody else runs."""
 
     name = "sglang"
-    in_place = True
 
     def __init__(
         self, client: SGLangClient, process: ServerProcess | None, limits: Limits, options: EngineOptions
@@ -61,12 +63,25 @@ class SGLangEngine:
             client, limits, max_rows=options.max_rows, request_timeout_s=options.request_timeout_s
         )
         self._generation.keeps_prefixes = options.in_flight is InFlight.IN_PLACE
-        self._updater = Updater(
-            client, self._generation, options.in_flight, self._break, control_timeout_s=options.engine_timeout_s
-        )
+        self._updater = self._make_updater(client, options)
+        self.in_place = self._updater.in_place
         self._watchers = [self._watch(self._look_after())]
         if process is not None:
             self._watchers.append(self._watch(self._await_end(process)))
+
+    def _make_updater(self, client: SGLangClient, options: EngineOptions) -> Updater | AdapterUpdater:
+        limit_s = options.engine_timeout_s
+        generation, in_flight = self._generation, options.in_flight
+        if not options.adapters:
+            return Updater(client, generation, in_flight, self._break, control_timeout_s=limit_s)
+        return AdapterUpdater(
+            client,
+            generation,
+            in_flight,
+            self._break,
+            control_timeout_s=limit_s,
+            unload_timeout_s=options.request_timeout_s,
+        )
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         """See Engine."""
@@ -85,12 +100,11 @@ class SGLangEngine:
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
-        """See Engine. SGLang cannot tell what arrived; its checksums do."""
+        """See Engine."""
         self._require_alive()
         if self._version is None:
             raise ContractError("no_session", "no update was prepared")
-        await self._updater.receive(self._version, plan, source, timeout_s)
-        return []
+        return await self._updater.receive(self._version, plan, source, timeout_s)
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
         """See Engine."""
@@ -111,7 +125,10 @@ class SGLangEngine:
         if not 2 <= len(token_ids) <= self._limits.prompt_length or token_ids.max() >= self._limits.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
         await self._updater.unpause(timeout_s)
-        body = score_body(token_ids, self._limits, request_id=uuid.uuid4().hex, salt=self._generation.salt)
+        generation = self._generation
+        body = score_body(
+            token_ids, self._limits, request_id=uuid.uuid4().hex, salt=generation.salt, adapter=generation.adapter
+        )
         return read_scores(await self._client.generate(body, timeout_s), token_ids, self._limits)
 
     async def resume(self, timeout_s: float) -> None:
@@ -140,6 +157,7 @@ class SGLangEngine:
         if self._process is None and self._updater.busy and not self._failure.done():
             # Somebody else's server is left as it was found: running.
             await self._updater.discard()
+        await self._updater.close()
         await self._generation.close()
         await self._client.close()
         if self._process is not None:

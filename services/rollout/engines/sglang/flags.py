@@ -1,11 +1,12 @@
 """How a server is launched: settings in, command line, config file and environment out. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wire.errors import ConfigError
+from wire.settings import LoraTable
 
 SHIMS = Path(__file__).parents[4] / "deploy" / "sglang-cpu" / "shims"
 """Of a checkout. What they stand in for is imported by SGLang on every device and called on none of the CPU's ways."""
@@ -32,6 +33,8 @@ _OWN_FLAGS = (
 _DANGEROUS_FLAGS = ("--enable-custom-logit-processor", "--custom-weight-loader")
 _CPU_TOKENS = 65536
 _CPU_MEMORY = 0.1
+_ADAPTERS = 4
+"""In one batch of the server: an old one's last requests must not keep the new one's waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class LaunchPlan:
     threads: int = 1
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str]
+    lora: LoraTable = field(default_factory=LoraTable)
     python_path: tuple[Path, ...] = ()
 
 
@@ -118,6 +122,8 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         config |= {"attention-backend": "torch_native", "disable-overlap-schedule": True}
     else:
         config["base-gpu-id"] = plan.base_gpu_id
+    if plan.lora.rank:
+        config |= _lora_config(plan)
     memory = plan.mem_fraction_static or (_CPU_MEMORY if plan.device == "cpu" else 0)
     tokens = plan.max_total_tokens or (_CPU_TOKENS if plan.device == "cpu" else 0)
     optional = {
@@ -127,6 +133,17 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         "enable-deterministic-inference": plan.deterministic,
     }
     return config | {name: value for name, value in optional.items() if value}
+
+
+def _lora_config(plan: LaunchPlan) -> dict[str, Any]:
+    """The base model, the adapter in use, and the next one."""
+    found: dict[str, Any] = {
+        "enable-lora": True,
+        "max-lora-rank": plan.lora.rank,
+        "lora-target-modules": list(plan.lora.targets),
+        "max-loras-per-batch": _ADAPTERS,
+    }
+    return found | ({"lora-backend": "torch_native"} if plan.device == "cpu" else {})
 
 
 def environment(plan: LaunchPlan) -> dict[str, str]:

@@ -16,7 +16,15 @@ from services.rollout.engines.protocol import (
 )
 from services.rollout.engines.sglang.admission import Admission
 from services.rollout.engines.sglang.client import BAD_ANSWER, SGLangClient
-from services.rollout.engines.sglang.requests import Limits, Part, check_request, generate_body, join_parts, read_part
+from services.rollout.engines.sglang.requests import (
+    Adapter,
+    Limits,
+    Part,
+    check_request,
+    generate_body,
+    join_parts,
+    read_part,
+)
 from wire.contracts import PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
@@ -59,6 +67,8 @@ class Generation:
         """Of every version that was installed."""
         self.salt = ""
         """Names the part of the server's prefix cache that new requests may use."""
+        self.adapter: Adapter | None = None
+        """What new requests are decoded with, where adapters travel."""
         self.keeps_prefixes = False
         """Running requests keep their keys and values when new weights come."""
         self._groups: set[_Group] = set()
@@ -90,6 +100,13 @@ class Generation:
         for group in self._groups:
             if not group.given_up.done():
                 group.given_up.set_result(reason)
+
+    async def interrupt(self, timeout_s: float) -> None:
+        """All running requests come back with what they have, and are asked for again."""
+        live = {request_id for group in self._groups for request_id in group.live}
+        end = time.monotonic() + timeout_s
+        for request_id in live:
+            await self._client.abort(request_id, max(end - time.monotonic(), 0.001))
 
     def stats(self) -> EngineStats:
         """See Engine."""
@@ -148,11 +165,14 @@ class Generation:
     async def _part(self, group: _Group, request: GenerateRequest, index: int, done: list[int], most: int) -> Part:
         async with self.admission.place():
             request_id = uuid.uuid4().hex
-            body = generate_body(request, index, done, most, self._limits, request_id=request_id, salt=self.salt)
+            adapter = self.adapter
+            body = generate_body(
+                request, index, done, most, self._limits, request_id=request_id, salt=self.salt, adapter=adapter
+            )
             group.live.add(request_id)
             answer = await self._client.generate(body, self._request_timeout_s)
             group.live.discard(request_id)
-        return read_part(answer)
+        return read_part(answer, adapter)
 
     def _count(self, part: Part, *, first: bool, prompt: int) -> None:
         counters = self._counters

@@ -38,6 +38,14 @@ class Limits:
     """It orders requests by priority."""
 
 
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A low-rank adapter that the server has loaded."""
+
+    name: str
+    version: PolicyVersion
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What one request brought."""
@@ -87,7 +95,15 @@ def check_sampling(sampling: Sampling) -> None:
 
 
 def generate_body(
-    request: GenerateRequest, index: int, done: Sequence[int], most: int, limits: Limits, *, request_id: str, salt: str
+    request: GenerateRequest,
+    index: int,
+    done: Sequence[int],
+    most: int,
+    limits: Limits,
+    *,
+    request_id: str,
+    salt: str,
+    adapter: Adapter | None = None,
 ) -> dict[str, Any]:
     """The request for rollout `index` from token number len(done) on; at most `most` tokens in all."""
     sampling = request.sampling
@@ -114,14 +130,20 @@ def generate_body(
         "return_logprob": True,
         "stream": False,
     }
-    if salt:
-        body["extra_key"] = salt
     if limits.priorities:
         body["priority"] = 0
-    return body
+    return body | _place(salt, adapter)
 
 
-def score_body(token_ids: TokenIds, limits: Limits, *, request_id: str, salt: str) -> dict[str, Any]:
+def _place(salt: str, adapter: Adapter | None) -> dict[str, str]:
+    """By which weights and in which part of the cache; SGLang keeps the prefixes of each adapter apart."""
+    found = {"extra_key": salt} if salt else {}
+    return found | ({"lora_path": adapter.name} if adapter else {})
+
+
+def score_body(
+    token_ids: TokenIds, limits: Limits, *, request_id: str, salt: str, adapter: Adapter | None = None
+) -> dict[str, Any]:
     """A prefill that computes every logprob of the prompt anew, at temperature 1."""
     body = {
         "rid": request_id,
@@ -131,11 +153,9 @@ def score_body(token_ids: TokenIds, limits: Limits, *, request_id: str, salt: st
         "logprob_start_len": 0,
         "stream": False,
     }
-    if salt:
-        body["extra_key"] = salt
     if limits.priorities:
         body["priority"] = _SCORE_PRIORITY
-    return body
+    return body | _place(salt, adapter)
 
 
 def vocabulary_body(token: int) -> dict[str, Any]:
@@ -148,14 +168,18 @@ def vocabulary_body(token: int) -> dict[str, Any]:
     }
 
 
-def read_part(answer: Mapping[str, Any]) -> Part:
-    """Raises ContractError (`bad_answer`) for an answer at odds with itself, GenerationError for broken numbers."""
+def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Part:
+    """What `/generate` answered; a server tells the version of its own weights, and its requests that of their adapter.
+
+    Raises ContractError (`bad_answer`) for an answer at odds with itself, GenerationError for broken numbers.
+    """
     try:
         meta = answer["meta_info"]
         ids = [int(token) for token in answer["output_ids"]]
         entries = [(entry[0], int(entry[1])) for entry in meta.get("output_token_logprobs") or []]
         kind = str(meta["finish_reason"]["type"])
-        raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in meta["weight_versions"]]
+        told = meta["weight_versions"] if adapter is None else _whole_span(len(ids), adapter)
+        raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in told]
         computed = int(meta["prompt_tokens"]) - int(meta.get("cached_tokens") or 0)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
@@ -172,6 +196,10 @@ def read_part(answer: Mapping[str, Any]) -> Part:
         spans=_spans(raw_spans, len(ids)),
         computed_tokens=max(computed, 0),
     )
+
+
+def _whole_span(count: int, adapter: Adapter) -> list[dict[str, Any]]:
+    return [{"start": 0, "end": count, "version": adapter.version}] if count else []
 
 
 _FINISHED: Mapping[str, FinishReason | None] = {

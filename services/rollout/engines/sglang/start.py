@@ -130,6 +130,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         threads=settings.run.threads,
         extra_args=own.extra_args,
         env=own.env,
+        lora=settings.model.lora,
         python_path=shims_for(device, own.python_path),
     )
 
@@ -140,12 +141,19 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
         dtype=settings.model.dtype,
         routes=routes,
         # On a GPU, and on several ranks, tensors are kept otherwise than the trainer can tell.
-        checksum_format="sglang-sha256" if _device(settings) == "cpu" and routes.ranks == 1 else "sglang-device",
+        checksum_format=_checksum_format(settings, routes),
+        adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
         max_rows=max(table.max_rows, settings.batch.group_size),
         engine_timeout_s=table.engine_timeout_s,
         request_timeout_s=table.sglang.request_timeout_s,
     )
+
+
+def _checksum_format(settings: RolloutSettings, routes: Routes) -> str:
+    if settings.model.lora.rank:
+        return ""  # The adapter's file has digests.
+    return "sglang-sha256" if _device(settings) == "cpu" and routes.ranks == 1 else "sglang-device"
 
 
 async def _routes(settings: RolloutSettings) -> Routes:

@@ -30,6 +30,8 @@ _LEAVE_S = 10.0
 class Updater:
     """The server's side of update sessions; there is at most one."""
 
+    in_place = True
+
     def __init__(
         self,
         client: SGLangClient,
@@ -68,8 +70,11 @@ class Updater:
         plan: common_pb2.WeightPlan,
         source: rollout_pb2.ReceiveWeightsRequest,
         timeout_s: float,
-    ) -> None:
-        """Brings the weights in; raises TransientError by the deadline, ContractError for weights that do not fit."""
+    ) -> list[str]:
+        """Brings the weights in; raises TransientError by the deadline, ContractError for weights that do not fit.
+
+        No digests: SGLang cannot tell what arrived, its checksums do.
+        """
         end = time.monotonic() + timeout_s
         match source.WhichOneof("source"):
             case "collective":
@@ -78,6 +83,7 @@ class Updater:
                 await self._from_disk(version, source.disk_path, end)
             case _:
                 raise ContractError("bad_source", "ReceiveWeights names neither a collective group nor a folder")
+        return []
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
         """Ends the session and makes sure that no key or value of the old weights is ever used for a new request.
@@ -123,6 +129,9 @@ class Updater:
         except (TransientError, ContractError) as error:
             log.warning("discard_failed", error=str(error))
             self._on_stuck(f"SGLang could not end an update: {error}")
+
+    async def close(self) -> None:
+        """Nothing runs beside."""
 
     async def _drain(self, timeout_s: float) -> None:
         """Lets running rollouts end; those that do not in time are retracted."""

@@ -2,16 +2,20 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from services.rollout.engines.protocol import Routes
-from wire.errors import ContractError
+from wire.errors import ContractError, TransientError
 from wire.v1 import common_pb2, rollout_pb2
 from wire.weights import CollectiveGroup, allocate, bucket_digest, device_names, load_weights, nccl_version, tensors_of
+
+_LATE = "another transfer has begun"
 
 
 class Receiver:
@@ -22,8 +26,10 @@ class Receiver:
         self._group: CollectiveGroup | None = None
         self._buffers: tuple[str, list[Tensor]] = ("", [])
         self._hasher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash-weights")
+        self._turn = 0
+        self._turns = threading.Lock()
         self._busy = threading.Lock()
-        """One transfer at a time: a later one waits until the former has seen that it was broken off."""
+        """One transfer fills the buffers at a time: a later one waits until the former has seen that it is over."""
 
     @property
     def routes(self) -> Routes:
@@ -37,26 +43,29 @@ class Receiver:
     ) -> tuple[list[Tensor], list[str]]:
         """The plan's buckets from the source that `request` names, and their digests.
 
-        The buckets are overwritten by the next call. Raises TransientError or ContractError.
+        The buckets are overwritten by the next call, which breaks this one off. Raises TransientError or ContractError.
         """
         end = time.monotonic() + timeout_s
-        group, stale = self._group, request.collective.name
-        if group is not None and group.name != stale:
+        with self._turns:
+            self._turn = turn = self._turn + 1
+            group = self._group
+        if group is not None and group.name != request.collective.name:
             group.abort()
-        with self._busy:
-            match request.WhichOneof("source"):
-                case "collective":
-                    return self._from_group(plan, request.collective, end)
-                case "disk_path":
-                    return self._from_disk(plan, Path(request.disk_path))
-                case _:
-                    raise ContractError("bad_source", "ReceiveWeights names neither a collective group nor a folder")
+        match request.WhichOneof("source"):
+            case "collective":
+                group = self._join(request.collective, turn, end)
+                with self._buffers_of(plan, self._place(request.collective.backend), turn, end) as buckets:
+                    return self._from_group(buckets, group, end)
+            case "disk_path":
+                with self._buffers_of(plan, torch.device("cpu"), turn, end) as buckets:
+                    return self._from_disk(plan, buckets, Path(request.disk_path))
+            case _:
+                raise ContractError("bad_source", "ReceiveWeights names neither a collective group nor a folder")
 
-    def _from_group(
-        self, plan: common_pb2.WeightPlan, source: rollout_pb2.CollectiveGroup, end: float
-    ) -> tuple[list[Tensor], list[str]]:
-        buckets = self._allocate(plan, self._device if source.backend == "nccl" else torch.device("cpu"))
-        group = self._join(source, end)
+    def _place(self, backend: str) -> torch.device:
+        return self._device if backend == "nccl" else torch.device("cpu")
+
+    def _from_group(self, buckets: list[Tensor], group: CollectiveGroup, end: float) -> tuple[list[Tensor], list[str]]:
         digests: list[Future[str]] = []
         try:
             for bucket in buckets:
@@ -68,22 +77,31 @@ class Receiver:
             group.abort()
             raise
 
-    def _join(self, source: rollout_pb2.CollectiveGroup, end: float) -> CollectiveGroup:
-        if self._group is None or self._group.name != source.name or self._group.aborted:
-            self._group = CollectiveGroup.join(
-                source.name,
-                source.backend,
-                source.store_host,
-                source.store_port,
-                source.rank,
-                source.world_size,
-                _left(end),
-            )
-        return self._group
+    def _join(self, source: rollout_pb2.CollectiveGroup, turn: int, end: float) -> CollectiveGroup:
+        """May wait for a trainer that is gone: a later call must not wait with it."""
+        group = self._group
+        if group is not None and group.name == source.name and not group.aborted:
+            return group
+        group = CollectiveGroup.join(
+            source.name,
+            source.backend,
+            source.store_host,
+            source.store_port,
+            source.rank,
+            source.world_size,
+            _left(end),
+        )
+        with self._turns:
+            if turn == self._turn:
+                self._group = group
+                return group
+        group.abort()
+        raise TransientError(_LATE)
 
-    def _from_disk(self, plan: common_pb2.WeightPlan, folder: Path) -> tuple[list[Tensor], list[str]]:
+    def _from_disk(
+        self, plan: common_pb2.WeightPlan, buckets: list[Tensor], folder: Path
+    ) -> tuple[list[Tensor], list[str]]:
         saved = load_weights(folder)
-        buckets = self._allocate(plan, torch.device("cpu"))
         for name, place in tensors_of(plan, buckets):
             tensor = saved.get(name)
             if tensor is None or tensor.shape != place.shape or tensor.dtype != place.dtype:
@@ -91,13 +109,24 @@ class Receiver:
             place.copy_(tensor)
         return buckets, [bucket_digest(bucket) for bucket in buckets]
 
-    def _allocate(self, plan: common_pb2.WeightPlan, device: torch.device) -> list[Tensor]:
+    @contextmanager
+    def _buffers_of(
+        self, plan: common_pb2.WeightPlan, device: torch.device, turn: int, end: float
+    ) -> Iterator[list[Tensor]]:
         """The buffers of last time, if they fit: fresh memory costs as much as the copy itself."""
-        layout = f"{device} {[bucket.size_bytes for bucket in plan.buckets]}"
-        if self._buffers[0] != layout:
-            self._buffers = ("", [])
-            self._buffers = (layout, allocate(plan, device))
-        return self._buffers[1]
+        if not self._busy.acquire(timeout=_left(end)):
+            raise TransientError("the transfer before did not end in time")
+        try:
+            if turn != self._turn:
+                # The later one may have been here already: its weights lie in the buffers.
+                raise TransientError(_LATE)
+            layout = f"{device} {[bucket.size_bytes for bucket in plan.buckets]}"
+            if self._buffers[0] != layout:
+                self._buffers = ("", [])
+                self._buffers = (layout, allocate(plan, device))
+            yield self._buffers[1]
+        finally:
+            self._busy.release()
 
 
 def _left(end: float) -> float:
