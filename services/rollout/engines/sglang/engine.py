@@ -149,7 +149,7 @@ class SGLangEngine:
         await asyncio.shield(self._failure)
 
     async def close(self, timeout_s: float) -> None:
-        """See Engine. Raises TransientError if the server does not die."""
+        """See Engine. Raises WaitTimeoutError if the server does not die."""
         self._closing = True
         for watcher in self._watchers:
             watcher.cancel()

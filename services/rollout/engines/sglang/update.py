@@ -50,13 +50,15 @@ class Updater:
         self._paused = False
         self._session = False
         self._group = ""
+        self._ticket = object()
+        """Of the update under way: a transfer of an earlier one stops before its next bucket."""
         self.busy = False
         """From `prepare` to `resume` or `discard`."""
 
     async def prepare(self, timeout_s: float) -> None:
         """Pauses the server and opens its update session."""
         end = time.monotonic() + timeout_s
-        self.busy = True
+        self.busy, self._ticket = True, object()
         if self._in_flight is InFlight.DRAIN:
             await self._drain(timeout_s / 2)
         mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
@@ -123,6 +125,7 @@ class Updater:
     async def discard(self) -> None:
         """Ends the update early and goes on. A server that cannot is given up, nothing is raised."""
         end = time.monotonic() + self._control_timeout_s
+        self._ticket = object()
         try:
             await self._end_session(end)
             await self.resume(_left(end))
@@ -164,11 +167,14 @@ class Updater:
     ) -> None:
         if not self._session:
             await self._begin(end)
+        ticket = self._ticket
         await self._join(source, end)
         last = len(plan.buckets) - 1
         try:
             # One at a time: two posts may overtake each other, and the broadcasts have no names.
             for number, bucket in enumerate(plan.buckets):
+                if self._ticket is not ticket:
+                    raise TransientError("the transfer was given up")
                 name = str(version) if number == last else None
                 post = self._client.receive_bucket(bucket, source.name, name, _left(end))
                 await self._act(post, f"to receive bucket {number} of {last + 1}")

@@ -299,6 +299,35 @@ async def test_drain_waits_for_running_rollouts_and_keeps_others_out() -> None:
         await second
 
 
+async def test_a_transfer_that_was_given_up_does_not_reach_into_the_next_update() -> None:
+    async with scripted() as (script, engine):
+        listener = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        plan = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(dtype="float32") for _ in range(3)])
+        group = rollout_pb2.CollectiveGroup(
+            name="g", backend="gloo", store_host="127.0.0.1", store_port=listener.sockets[0].getsockname()[1]
+        )
+        gate = asyncio.Event()
+
+        async def bucket(body: dict[str, Any]) -> dict[str, Any]:
+            await gate.wait()
+            return {"success": True}
+
+        script.answers["update_weights_from_distributed"] = bucket
+        await engine.prepare(V0, plan, 5)
+        source = rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=group, deadline_s=5)
+        receiving = asyncio.create_task(engine.receive(plan, source, 5))
+        await until(lambda: "update_weights_from_distributed" in script.paths())
+        await engine.discard()
+        await engine.prepare(V0, plan, 5)
+        gate.set()
+        with pytest.raises(TransientError, match="given up"):
+            await receiving
+        assert script.paths().count("update_weights_from_distributed") == 1
+        await engine.discard()
+        listener.close()
+        await listener.wait_closed()
+
+
 async def test_checksums_of_several_ranks_keep_them_apart() -> None:
     async with scripted() as (script, engine):
         script.answers["weights_checker"] = {"success": True, "ranks": [{"checksums": {"w": "a"}}]}
