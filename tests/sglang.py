@@ -30,7 +30,7 @@ from wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 
 ROOT = Path(__file__).parents[1]
 _FAULTS = ROOT / "tests" / "integration" / "sglang" / "faults"
-_READY_S = 120.0
+_READY_S = 170.0
 _HOW = (
     "the real SGLang is not installed for tests: run `deploy/sglang-cpu/install.sh VENV` once "
     "and set HEADRACE_SGLANG_VENV=VENV"
