@@ -18,6 +18,6 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IF
 
 exec "$venv/bin/python" -m sglang.launch_server \
     --model-path "$model" --host 127.0.0.1 --port "$port" \
-    --device cpu --attention-backend torch_native --disable-overlap-schedule \
+    --device cpu --attention-backend torch_native --disable-overlap-schedule --sleep-on-idle \
     --mem-fraction-static 0.1 --max-total-tokens 65536 --max-running-requests 65 \
-    --enable-metrics --enable-priority-scheduling --skip-server-warmup "$@"
+    --enable-metrics --sleep-on-idle --enable-priority-scheduling --skip-server-warmup "$@"

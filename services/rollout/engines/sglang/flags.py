@@ -113,13 +113,20 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         "tp-size": plan.tp,
         "max-running-requests": plan.max_requests,
         "enable-metrics": True,
+        # Else an idle scheduler spins on a core that trainer or neighbours could use.
+        "sleep-on-idle": True,
         # The canary must not queue behind a long line of rollouts.
         "enable-priority-scheduling": True,
         # The warm-up asks the server over its own address without a key that it has.
         "skip-server-warmup": True,
     }
     if plan.device == "cpu":
-        config |= {"attention-backend": "torch_native", "disable-overlap-schedule": True}
+        config |= {
+            "attention-backend": "torch_native",
+            "disable-overlap-schedule": True,
+            # An idle server else takes a whole core from the trainer.
+            "sleep-on-idle": True,
+        }
     else:
         config["base-gpu-id"] = plan.base_gpu_id
     if plan.lora.rank:

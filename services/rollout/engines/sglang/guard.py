@@ -5,27 +5,42 @@ that was killed while it loaded live on. So the server runs under this guard, in
 standard input is a pipe from the service: it ends when the service does, however that happened.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main(argv: list[str]) -> int:
     """Runs `argv`; ends with the whole process group, so no exit status arrives: it is told in the last line."""
-    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
-
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _end_all())
+    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
+    threading.Thread(target=_watch, daemon=True).start()
     status = server.wait()
     sys.stderr.write(f"the server ended with status {status}\n")
     sys.stderr.flush()
-    os.killpg(0, signal.SIGKILL)
+    _end_all()
     return status
+
+
+def _watch() -> None:
+    sys.stdin.buffer.read()
+    _end_all()
+
+
+def _end_all() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+def _die_with_guard() -> None:
+    """Should the guard itself be killed: the most that the kernel can do."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def test_a_cpu_server_is_started_as_the_recipe_has_it() -> None:
     assert variables["PYTHONPATH"] == str(SHIMS) and variables["GLOO_SOCKET_IFNAME"] == "lo"
     assert variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "false" and variables["OWN"] == "1"
     script = (SHIMS.parent / "serve.sh").read_text()
-    for flag in ("attention-backend torch_native", "disable-overlap-schedule", "enable-priority-scheduling"):
+    assert config["sleep-on-idle"]
+    for flag in ("attention-backend torch_native", "disable-overlap-schedule --sleep-on-idle", "enable-priority"):
         assert f"--{flag}" in script
 
 
