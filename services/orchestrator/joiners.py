@@ -50,6 +50,11 @@ class Joiners:
 
     def _behind(self, current: PolicyVersion) -> list[Replica]:
         now = time.monotonic()
+        for replica in self._registry.alive(now):
+            here = replica.version == current and replica.state == pb.REPLICA_STATE_SERVING
+            if here and replica.missed and not self._publisher.engaged(replica):
+                # Its commit was taken after all: it has missed nothing.
+                self._registry.committed(replica.replica_id, current, now)
         return [
             replica
             for replica in self._registry.alive(now)

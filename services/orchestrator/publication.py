@@ -40,6 +40,7 @@ class Publisher:
             events=events,
             times=settings,
             proved={},
+            aborts=set(),
         )
         self._lock = asyncio.Lock()
         self._attempts = 0

@@ -1,5 +1,6 @@
 """Who is alive: replicas with leases on a monotonic clock. Pure but for the clock value passed in."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 from wire.contracts import PolicyVersion
@@ -20,6 +21,8 @@ PUBLISHABLE = frozenset(
 """States in which a replica takes part in a publication."""
 PRODUCING = PUBLISHABLE - {pb.REPLICA_STATE_QUARANTINED}
 """States of a replica that generates, or will as soon as it has the weights."""
+_OVERTAKEN_S = 1.0
+"""So long after a commit, a heartbeat may arrive that was sent before it: what it says of the weights is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class Replica:
     routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
     missed: int = 0
     """Publications missed since the last commit."""
+    committed_at: float = -math.inf
 
     @property
     def distrust(self) -> str:
@@ -62,7 +66,13 @@ class Registry:
         self._replicas: dict[str, Replica] = {}
 
     def register(self, request: pb.RegisterReplicaRequest, now: float) -> None:
-        """Takes a replica in; a new boot of a known one replaces it."""
+        """Takes a replica in; a new boot of a known one replaces it, the same boot only says where it is."""
+        known = self._replicas.get(request.replica_id)
+        if known is not None and known.boot_id == request.boot_id:
+            self._replicas[request.replica_id] = replace(
+                known, address=request.address, routes=request.routes, seen=now
+            )
+            return
         self._replicas[request.replica_id] = Replica(
             replica_id=request.replica_id,
             boot_id=request.boot_id,
@@ -83,10 +93,14 @@ class Registry:
         seconds = now - known.seen
         tokens = beat.generated_tokens - known.generated_tokens
         rate = tokens / seconds if seconds > 0 and tokens >= 0 else 0.0
+        state: int = beat.state
+        version = PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version)
+        if now - known.committed_at < _OVERTAKEN_S and state in PUBLISHABLE:
+            state, version = known.state, known.version
         self._replicas[beat.replica_id] = replace(
             known,
-            state=beat.state,
-            version=PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version),
+            state=state,
+            version=version,
             seen=now,
             in_flight_groups=beat.in_flight_groups,
             in_flight_rollouts=beat.in_flight_rollouts,
@@ -98,10 +112,15 @@ class Registry:
         )
         return True
 
-    def committed(self, replica_id: str, version: PolicyVersion) -> None:
+    def committed(self, replica_id: str, version: PolicyVersion, now: float) -> None:
         """Notes a commit at once, not with the next heartbeat."""
-        known = self._replicas[replica_id]
-        self._replicas[replica_id] = replace(known, version=version, state=pb.REPLICA_STATE_SERVING, missed=0)
+        self._replicas[replica_id] = replace(
+            self._replicas[replica_id],
+            version=version,
+            state=pb.REPLICA_STATE_SERVING,
+            missed=0,
+            committed_at=now,
+        )
 
     def missed(self, replica: Replica) -> None:
         """Notes that this boot of a replica did not get through a publication."""

@@ -16,6 +16,7 @@ from services.orchestrator.transfer import Transfer
 from wire.contracts import PolicyVersion
 from wire.errors import HeadraceError
 from wire.events import EventLog
+from wire.lifecycle import wait_for
 from wire.rpc import call
 from wire.telemetry import get_logger
 from wire.v1 import orchestrator_pb2 as pb
@@ -24,7 +25,12 @@ from wire.v1.message_pb2 import PolicyVersion as WireVersion
 
 log = get_logger("orchestrator.publication")
 _ABORT_S = 2.0
-_MARGIN_S = 2.0
+_ABORTS_TAKEN_S = 0.3
+"""How long a publication waits at its end for aborts to be taken: a frozen replica takes none."""
+_GRACE_S = 0.5
+"""A phase ends so long after its deadline, whoever is missing: by then the peers have told by themselves."""
+_MARGIN_S = 4.0
+"""A replica ends an update session by itself so long after the last phase must be over."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +58,8 @@ class Office:
     times: PublicationTable
     proved: dict[tuple[PolicyVersion, str], str]
     """(version, layout) -> checksum of the replicas that serve it."""
+    aborts: set[asyncio.Task[None]]
+    """On their way to replicas that were left out."""
 
     def route(self, replica: Replica) -> Route:
         """By which way this replica gets the weights."""
@@ -75,6 +83,7 @@ class Session:
         self._missed: dict[str, str] = {}
         self._formats: dict[str, str] = {}
         self._proofs: dict[str, Proved] = {}
+        self._aborts: list[asyncio.Task[None]] = []
         self.progress = Progress(version=self._version)
 
     async def run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
@@ -86,8 +95,10 @@ class Session:
             left = await self._phase("prepare", times.prepare_s, left, self._prepare)
             left = await self._phase("transfer", times.transfer_s, left, self._receive)
             left = await self._phase("verify", times.verify_s, left, self._verify)
-            left = await self._agree(left)
+            left = self._agree(left)
             left = await self._phase("commit", times.commit_s, left, self._commit)
+        if self._aborts:
+            await asyncio.wait(self._aborts, timeout=_ABORTS_TAKEN_S)
         left += holders
         committed = {replica.replica_id for replica in left}
         log.info("published", version=str(self._version), committed=sorted(committed), missed=self._missed)
@@ -107,7 +118,7 @@ class Session:
     async def _phase(
         self, name: str, deadline_s: float, members: Sequence[Replica], act: Callable[[Replica], Awaitable[None]]
     ) -> list[Replica]:
-        """Runs `act` on all members at once; returns those who made it. The others are aborted."""
+        """Runs `act` on all members at once; returns those who made it by the deadline. The others are aborted."""
         begin = time.monotonic()
         progress = self.progress
         progress.phase, progress.since, progress.deadline_s = name, begin, deadline_s
@@ -115,7 +126,7 @@ class Session:
 
         async def one(replica: Replica) -> str:
             try:
-                await act(replica)
+                await wait_for(act(replica), deadline_s + _GRACE_S, replica.replica_id)
             except (HeadraceError, Miss, RuntimeError) as error:
                 return f"{name}: {error}"
             finally:
@@ -125,13 +136,23 @@ class Session:
         reasons = await asyncio.gather(*(one(replica) for replica in members))
         metrics.PUBLICATION_SECONDS.labels(name).observe(time.monotonic() - begin)
         late = [(replica, reason) for replica, reason in zip(members, reasons, strict=True) if reason]
-        await asyncio.gather(*(self._leave_out(replica, reason) for replica, reason in late))
+        for replica, reason in late:
+            self._leave_out(replica, reason)
         return [replica for replica, reason in zip(members, reasons, strict=True) if not reason]
 
-    async def _leave_out(self, replica: Replica, reason: str, quarantine: str = "") -> None:
+    def _leave_out(self, replica: Replica, reason: str, quarantine: str = "") -> None:
+        """Tells it so beside the phases of the others: a frozen one would hold them up."""
         log.warning("replica_missed_publication", replica=replica.replica_id, version=str(self._version), reason=reason)
         self._missed[replica.replica_id] = reason
-        self._office.registry.missed(replica)
+        if not (replica.distrust and reason.startswith("prepare: ")):
+            # One that does not even answer has not missed by the disk: that is the next way to it, too.
+            self._office.registry.missed(replica)
+        abort = asyncio.create_task(self._abort(replica, quarantine))
+        self._aborts.append(abort)
+        self._office.aborts.add(abort)
+        abort.add_done_callback(self._office.aborts.discard)
+
+    async def _abort(self, replica: Replica, quarantine: str) -> None:
         request = rollout_pb2.AbortWeightsRequest(publication_id=self._id, quarantine=quarantine)
         try:
             stub = self._office.peers.rollout(replica.address)
@@ -145,7 +166,7 @@ class Session:
             publication_id=self._id,
             version=WireVersion(incarnation=self._version.incarnation, version=self._version.version),
             plan=self._request.plan,
-            deadline_s=times.prepare_s + times.transfer_s + times.verify_s + times.commit_s + 2 * _MARGIN_S,
+            deadline_s=times.prepare_s + times.transfer_s + times.verify_s + times.commit_s + _MARGIN_S,
         )
         stub = self._office.peers.rollout(replica.address)
         what = f"{replica.replica_id} to prepare"
@@ -167,13 +188,13 @@ class Session:
             publication_id=self._id, canary=self._request.canary, deadline_s=self._times.verify_s, checksums=checksums
         )
         stub = self._office.peers.rollout(replica.address)
-        timeout = self._times.verify_s + _MARGIN_S
+        timeout = self._times.verify_s + _GRACE_S
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
         self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum)
 
-    async def _agree(self, members: list[Replica]) -> list[Replica]:
+    def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""
         proofs = [self._proofs[replica.replica_id] for replica in members]
         known = {layout: value for (version, layout), value in self._office.proved.items() if version == self._version}
@@ -181,7 +202,7 @@ class Session:
         for replica in members:
             if replica.replica_id in wrong:
                 reason = wrong[replica.replica_id]
-                await self._leave_out(replica, f"verify: {reason}", quarantine=reason)
+                self._leave_out(replica, f"verify: {reason}", quarantine=reason)
         return [replica for replica in members if replica.replica_id not in wrong]
 
     async def _commit(self, replica: Replica) -> None:
@@ -189,7 +210,7 @@ class Session:
         stub = self._office.peers.rollout(replica.address)
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
-        self._office.registry.committed(replica.replica_id, self._version)
+        self._office.registry.committed(replica.replica_id, self._version, time.monotonic())
         self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
             "publication_committed",

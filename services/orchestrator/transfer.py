@@ -15,8 +15,8 @@ from wire.v1 import orchestrator_pb2 as pb
 from wire.v1 import rollout_pb2, trainer_pb2
 from wire.v1.common_pb2 import TensorChecksum, WeightPlan
 
-_MARGIN_S = 2.0
-_BREAK_OFF_S = 1.0
+_GRACE_S = 0.5
+_BREAK_OFF_S = 0.3
 """How long the other end may take to notice that a transfer is broken off."""
 
 
@@ -95,14 +95,14 @@ class Transfer:
             deadline_s=self._times.transfer_s,
         )
         stub = self._peers.trainer(self._state.trainer.address)
-        timeout = self._times.transfer_s + _MARGIN_S
+        timeout = self._times.transfer_s + _GRACE_S
         await call(stub.SendWeights, request, timeout_s=timeout, what="the trainer to send")
 
     async def _receive(self, replica: Replica, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
         request.publication_id = self._id
         request.deadline_s = self._times.transfer_s
         stub = self._peers.rollout(replica.address)
-        timeout = self._times.transfer_s + _MARGIN_S
+        timeout = self._times.transfer_s + _GRACE_S
         answer = await call(stub.ReceiveWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to receive")
         return list(answer.digests)
 
