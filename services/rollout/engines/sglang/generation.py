@@ -85,18 +85,21 @@ class Generation:
         rollouts = [
             asyncio.create_task(self._rollout(group, request, index, most)) for index in range(len(request.seeds))
         ]
+        whole = asyncio.gather(*rollouts)
         try:
-            whole = asyncio.gather(*rollouts)
             ends: list[asyncio.Future[Any]] = [whole, group.given_up]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if group.given_up.done():
                 raise AbandonedError(group.given_up.result())
             return tuple(await whole)
         finally:
-            await self._end(group, rollouts)
+            for rollout in rollouts:
+                rollout.cancel()
+            await asyncio.gather(whole, *rollouts, return_exceptions=True)
+            self._leave(group)
 
     def abandon(self, reason: str) -> None:
-        """All running groups are given up at once; `stop_all` tells the server."""
+        """All running groups are given up at once; the server is told beside."""
         for group in self._groups:
             if not group.given_up.done():
                 group.given_up.set_result(reason)
@@ -189,14 +192,11 @@ class Generation:
             self._counters.busy_since = time.monotonic()
         self._groups.add(group)
 
-    async def _end(self, group: _Group, rollouts: "list[asyncio.Task[Completion]]") -> None:
+    def _leave(self, group: _Group) -> None:
         self._groups.discard(group)
         if not self._groups:
             self._counters.busy_s += time.monotonic() - self._counters.busy_since
         group.given_up.cancel()
-        for rollout in rollouts:
-            rollout.cancel()
-        await asyncio.gather(*rollouts, return_exceptions=True)
         if group.live:
             self._spawn(self._abort(group.live))
 
