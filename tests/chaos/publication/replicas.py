@@ -15,7 +15,7 @@ from wire.contracts import PolicyVersion
 from wire.errors import HeadraceError
 from wire.events import read_events
 from wire.rpc import call, channel
-from wire.v1 import rollout_pb2
+from wire.v1 import message_pb2, rollout_pb2
 from wire.v1.rollout_pb2_grpc import RolloutServiceStub
 
 RUN_ID = "chaos"
@@ -96,6 +96,14 @@ class Replicas:
         for process in self._processes.values():
             process.kill()
             process.wait(10)
+
+    async def prepare(self, replica: str, version: PolicyVersion) -> None:
+        """Asks it to get ready for a version, as an orchestrator would."""
+        async with channel(f"127.0.0.1:{self._ports[replica]}") as link:
+            stub: Any = RolloutServiceStub(link)
+            wire_version = message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)
+            request = rollout_pb2.PrepareWeightsRequest(publication_id="late", version=wire_version, deadline_s=1)
+            await call(stub.PrepareWeights, request, timeout_s=5, what=replica)
 
     async def look(self, replica: str) -> tuple[str, PolicyVersion]:
         """State and version, from the replica itself; `away` if it does not answer."""

@@ -49,6 +49,8 @@ from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 
 TIMES = PublicationTable(prepare_s=2, transfer_s=3, verify_s=3, commit_s=2)
 _UNDER_WAY = 4
+_FIRST_INDEX = 10_000
+"""Beyond what an orchestrator issues by itself."""
 _LOOK_S = 0.1
 
 
@@ -151,7 +153,7 @@ class Traffic:
         self._broker = broker
         self._replicas = replicas
         self._issued = 0
-        self._taken: set[str] = set()
+        self._taken = 0
         self._groups: list[RolloutGroup] = []
         self._versions = Versions()
         self.flows = False
@@ -163,13 +165,13 @@ class Traffic:
         """Always a few prompts under way, short ones and such that outlast a publication."""
         consumer = self._broker.consumer(StreamName.ROLLOUTS, "test", lease_s=30.0)
         while not self.over:
-            while self.flows and self._issued - len(self._taken) < _UNDER_WAY:
+            while self.flows and self._issued - self._taken < _UNDER_WAY:
                 await self._issue(self._issued)
                 self._issued += 1
             for entry in await consumer.read(count=50, block_s=_LOOK_S):
                 message = decode(entry.data)
                 assert isinstance(message.body, RolloutGroup)
-                self._taken.add(message.header.group_id)
+                self._taken += message.header.group_index >= _FIRST_INDEX
                 self._groups.append(message.body)
                 await consumer.ack([entry])
 
@@ -181,8 +183,9 @@ class Traffic:
             group_size=2,
             sampling=Sampling(max_tokens=(8, 40, 200)[index % 3], seed=9),
         )
-        header = Header(run_id=RUN_ID, purpose=Purpose.TRAIN, group_index=index, group_id=group_id(RUN_ID, index))
-        await self._broker.add(StreamName.PROMPTS, encode(Message(header=header, body=body)), sequence=index + 1)
+        number = _FIRST_INDEX + index
+        header = Header(run_id=RUN_ID, purpose=Purpose.TRAIN, group_index=number, group_id=group_id(RUN_ID, number))
+        await self._broker.add(StreamName.PROMPTS, encode(Message(header=header, body=body)))
 
     def check(self) -> list[RolloutGroup]:
         """What came since the last look: each token was sampled from weights that its replica had committed."""
@@ -203,26 +206,21 @@ class Traffic:
 class Stage:
     """Everything, running."""
 
-    def __init__(self, run: WatchedRun, side: Trainer, replicas: Replicas, traffic: Traffic) -> None:
+    def __init__(self, address: str, run: WatchedRun, side: Trainer, replicas: Replicas, traffic: Traffic) -> None:
+        self.address = address
+        """Of the orchestrator."""
         self.run = run
         self.trainer = side
         self.replicas = replicas
         self.traffic = traffic
-        self._version = 0
-
-    def next_version(self) -> int:
-        self._version += 1
-        return self._version
-
-    @property
-    def current(self) -> PolicyVersion:
-        return PolicyVersion(incarnation=self.trainer.incarnation, version=self._version)
+        self.current = PolicyVersion(incarnation=0, version=0)
+        """What all replicas are to serve."""
 
     async def publish(self) -> tuple[PolicyVersion, float]:
         """The next version, and how long the trainer waited."""
-        version = self.next_version()
         begin = time.monotonic()
-        return await self.trainer.publish(version), time.monotonic() - begin
+        self.current = PolicyVersion(incarnation=self.trainer.incarnation, version=self.current.version + 1)
+        return await self.trainer.publish(self.current.version), time.monotonic() - begin
 
     def outcome(self, version: PolicyVersion, replica: str) -> pb.ReplicaOutcome:
         return self.run.outcomes[version][replica]
@@ -237,7 +235,7 @@ class Stage:
         for replica in wanted:
             if replica not in self.replicas.ids or not self.replicas.lives(replica):
                 self.replicas.start(replica)
-        if not self._version:
+        if not self.current.version:
             await self.publish()
         await self.replicas.serving(self.current, wanted, 60)
         self.traffic.flows = True
@@ -258,7 +256,7 @@ async def open_stage(folder: Path, broker_url: str) -> AsyncIterator[Stage]:
             traffic = Traffic(broker, replicas)
             feeding = asyncio.create_task(traffic.run())
             try:
-                yield Stage(run, side, replicas, traffic)
+                yield Stage(address, run, side, replicas, traffic)
                 assert not feeding.done(), feeding.exception()
             finally:
                 traffic.over = True

@@ -88,7 +88,17 @@ class WatchedGroup(CollectiveGroup):
         super().broadcast(tensor, timeout_s)
 
 
+def watch_sessions() -> None:
+    """In this process, from now on: the orchestrator's side."""
+    publication.Session = WatchedSession  # type: ignore[misc]
+
+
+def watch_groups() -> None:
+    """In this process, from now on: the trainer's side."""
+    sender.CollectiveGroup = WatchedGroup  # type: ignore[misc]
+
+
 def install(patch: Any) -> None:
-    """Puts the watched ones in the place of the real ones, in this process."""
+    """Both, for as long as `patch` lasts."""
     patch.setattr(publication, "Session", WatchedSession)
     patch.setattr(sender, "CollectiveGroup", WatchedGroup)
