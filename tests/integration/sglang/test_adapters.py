@@ -33,7 +33,9 @@ class Adapters:
     """A trainer of adapters: each version has other random ones."""
 
     def __init__(self, folder: Path) -> None:
-        self.model_path = save_folder(make_model(max_position_embeddings=4096), folder / "model")
+        # A multiple of 32: on a CPU SGLang pads the inner size of an MLP to one, but not the adapters of it.
+        model = make_model(max_position_embeddings=4096, intermediate_size=96)
+        self.model_path = save_folder(model, folder / "model")
         self.policy = load_policy(self.model_path, device="cpu", forward_dtype=torch.float32, lora=LORA)
         self.backend = SingleDevice(self.policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
         self.publisher = Publisher(
