@@ -1,16 +1,20 @@
 """A replica is frozen by SIGSTOP in each phase: nobody waits for it beyond the deadline, and thawed it catches up."""
 
 import asyncio
+import socket
 import time
 
 import pytest
 
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
+from wire.v1 import common_pb2
+from wire.v1 import orchestrator_pb2 as pb
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 SLACK_S = 1.5
 """For what the phases take on a busy machine."""
+GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
 DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 
 
@@ -43,19 +47,64 @@ async def test_the_trainer_waits_no_longer_than_the_deadline_and_the_thawed_one_
     stage.traffic.check()
 
 
-async def test_one_that_stays_frozen_over_several_publications_delays_each_of_them_by_no_more_than_a_deadline(
+async def test_one_that_stays_frozen_delays_one_publication_by_no_more_than_a_deadline_and_the_next_not_at_all(
     stage: Stage,
 ) -> None:
     victim, other = reversed(await stage.cast(2))
     stage.replicas.freeze(victim)
+    waits = []
     try:
         for _ in range(3):
             new, waited = await stage.publish()
-            assert waited <= TIMES.prepare_s + SLACK_S
+            waits.append(waited)
             await stage.replicas.serving(new, [other], SLACK_S)
             await asyncio.sleep(0.5)
+        assert waits[0] <= TIMES.prepare_s + SLACK_S
+        assert max(waits[1:]) <= SLACK_S
     finally:
         stage.replicas.thaw(victim)
     await stage.replicas.serving(new, [victim], 20)
     stage.traffic.check()
     assert stage.traffic.looked_at
+
+
+@pytest.mark.parametrize("phase", ["verify", "commit"])
+async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_the_former(
+    stage: Stage, phase: str
+) -> None:
+    victim, other = reversed(await stage.cast(2))
+    Watch.moment = Moment(phase, stage.current.version + 1, lambda: stage.replicas.freeze(victim))
+    former, _ = await stage.publish()
+    try:
+        await stage.trainer.register(former.version)
+        new, _ = await stage.publish()
+        assert new.incarnation == former.incarnation + 1
+        await stage.replicas.serving(new, [other], SLACK_S)
+    finally:
+        stage.replicas.thaw(victim)
+    await stage.replicas.serving(new, [victim], 20)
+    assert former not in [version for version, _ in stage.replicas.committed()[victim]]
+    stage.traffic.check()
+
+
+async def test_a_member_that_never_shows_up_delays_a_publication_by_no_more_than_a_deadline(stage: Stage) -> None:
+    (replica,) = await stage.cast(1)
+    with socket.socket() as silent, socket.socket() as closed:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        closed.bind(("127.0.0.1", 0))
+        for name, place in (("rollout-7", silent), ("rollout-8", closed)):
+            address = f"127.0.0.1:{place.getsockname()[1]}"
+            stage.run.registry.register(
+                pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address=address, routes=GLOO), time.monotonic()
+            )
+            beat = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=pb.REPLICA_STATE_SERVING)
+            assert stage.run.registry.heartbeat(beat, time.monotonic())
+        new, waited = await stage.publish()
+        assert TIMES.prepare_s <= waited <= TIMES.prepare_s + SLACK_S
+        assert all(stage.outcome(new, name).reason.startswith("prepare: ") for name in ("rollout-7", "rollout-8"))
+        await stage.replicas.serving(new, [replica], SLACK_S)
+        # They are known for it: the next one does not wait for them.
+        new, waited = await stage.publish()
+        assert waited <= SLACK_S
+        await stage.replicas.serving(new, [replica], SLACK_S)
