@@ -145,7 +145,8 @@ class Updates:
             try:
                 await self._engine.install(session.version, session.plan.weights_digest, deadline_s)
             except ContractError:
-                session.installed = False
+                # Refused before anything was touched, unless the weights were received in place.
+                session.installed = self._engine.in_place
                 raise
             found = await self._engine.checksums(deadline_s)
             wrong = [one.name for one in checksums if found.get(one.name) != one.value]
