@@ -66,7 +66,10 @@ class Registry:
         self._replicas: dict[str, Replica] = {}
 
     def register(self, request: pb.RegisterReplicaRequest, now: float) -> None:
-        """Takes a replica in; a new boot of a known one replaces it, the same boot only says where it is."""
+        """Takes a replica in; a new boot of a known one replaces it, the same boot only says where it is.
+
+        What it has missed stays known over its lives: one that broke in a transfer comes back over the disk.
+        """
         known = self._replicas.get(request.replica_id)
         if known is not None and known.boot_id == request.boot_id:
             self._replicas[request.replica_id] = replace(
@@ -83,6 +86,7 @@ class Registry:
             seen=now,
             dtype=request.dtype,
             routes=request.routes,
+            missed=known.missed if known is not None else 0,
         )
 
     def heartbeat(self, beat: pb.HeartbeatRequest, now: float) -> bool:

@@ -110,7 +110,8 @@ def test_a_replica_that_registers_again_is_still_the_one_that_missed_a_publicati
     (known,) = registry.alive(5)
     assert known.distrust and known.version.version == 4 and known.seen == 5
     registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="another", address="a"), now=6)
-    assert not registry.alive(6)[0].distrust
+    (newborn,) = registry.alive(6)
+    assert newborn.distrust and newborn.version.version == 0, "its next life comes back over the disk"
 
 
 def test_pass_at_k_and_avg_at_k_by_hand() -> None:
