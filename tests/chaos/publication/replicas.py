@@ -32,8 +32,10 @@ runpy.run_module("services.rollout", run_name="__main__")
 class Replicas:
     """Those of one run directory, by their ids."""
 
-    def __init__(self, folder: Path, *, broker_url: str, orchestrator: str) -> None:
+    def __init__(self, folder: Path, *, broker_url: str, orchestrator: str, **rollout: Any) -> None:
+        """`rollout`: of the settings' table of that name."""
         self.folder = folder
+        self._rollout = rollout
         self._broker_url = broker_url
         self._orchestrator = orchestrator
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -58,7 +60,9 @@ class Replicas:
                 "orchestrator_address": self._orchestrator,
                 "grpc_port": port,
                 "instance": number,
-                "rollout": {"max_rows": 4, "hold_s": 0.5, "heartbeat_s": HEARTBEAT_S, "engine_timeout_s": 20.0},
+                "rollout": {"max_rows": 4, "context_length": 512, "hold_s": 0.5, "heartbeat_s": HEARTBEAT_S}
+                | {"engine_timeout_s": 20.0}
+                | self._rollout,
             }
         )
         config = self.folder / f"{replica}.json"
@@ -81,6 +85,13 @@ class Replicas:
     def thaw(self, replica: str) -> None:
         self._processes[replica].send_signal(signal.SIGCONT)
         self.frozen.discard(replica)
+
+    def pid(self, replica: str) -> int:
+        return self._processes[replica].pid
+
+    async def end(self, replica: str, within_s: float) -> int:
+        """Waits for its end; returns the exit code."""
+        return await asyncio.to_thread(self._processes[replica].wait, within_s)
 
     def lives(self, replica: str) -> bool:
         return self._processes[replica].poll() is None

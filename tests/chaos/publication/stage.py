@@ -67,7 +67,9 @@ class WatchedRun(Run):
 
 
 @asynccontextmanager
-async def orchestrator(folder: Path, broker: RedisBroker, port: int) -> AsyncIterator[WatchedRun]:
+async def orchestrator(
+    folder: Path, broker: RedisBroker, port: int, times: PublicationTable
+) -> AsyncIterator[WatchedRun]:
     """All of `services.orchestrator.app` but the issuer's loop: who tests issues the prompts."""
     settings = OrchestratorSettings.model_validate({"run": {"id": RUN_ID, "max_steps": 1000}, "run_dir": folder})
     store = Store(folder / "state.sqlite")
@@ -76,7 +78,7 @@ async def orchestrator(folder: Path, broker: RedisBroker, port: int) -> AsyncIte
     events = EventLog(folder, "orchestrator", secrets.token_hex(4))
     prompts = PromptStream(broker, store)
     issuer = Issuer(settings, [None], store, state, broker, prompts, peers, events)  # type: ignore[list-item]
-    coordinator = Coordinator(state, registry, peers, events, TIMES)
+    coordinator = Coordinator(state, registry, peers, events, times)
     run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events)
     run.outcomes = {}
     servicer = OrchestratorServicer(run, Status(store, state, registry, issuer, coordinator, None), run_id=RUN_ID)
@@ -225,7 +227,7 @@ class Stage:
     def outcome(self, version: PolicyVersion, replica: str) -> pb.ReplicaOutcome:
         return self.run.outcomes[version][replica]
 
-    async def cast(self, members: int) -> list[str]:
+    async def cast(self, members: int, within_s: float = 60) -> list[str]:
         """So many replicas live and serve the current version, with prompts at work; returns their ids."""
         self.traffic.flows = False
         wanted = [f"rollout-{number}" for number in range(members)]
@@ -237,21 +239,23 @@ class Stage:
                 self.replicas.start(replica)
         if not self.current.version:
             await self.publish()
-        await self.replicas.serving(self.current, wanted, 60)
+        await self.replicas.serving(self.current, wanted, within_s)
         self.traffic.flows = True
         return wanted
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, broker_url: str) -> AsyncIterator[Stage]:
+async def open_stage(
+    folder: Path, broker_url: str, *, times: PublicationTable = TIMES, **rollout: Any
+) -> AsyncIterator[Stage]:
     """No replica is there yet."""
     folder_of(folder / "model")
     broker = RedisBroker(broker_url, RUN_ID)
     port = free_port()
     address = f"127.0.0.1:{port}"
-    replicas = Replicas(folder, broker_url=broker_url, orchestrator=address)
+    replicas = Replicas(folder, broker_url=broker_url, orchestrator=address, **rollout)
     try:
-        async with orchestrator(folder, broker, port) as run, trainer(folder, address) as side:
+        async with orchestrator(folder, broker, port, times) as run, trainer(folder, address) as side:
             await side.register()
             traffic = Traffic(broker, replicas)
             feeding = asyncio.create_task(traffic.run())

@@ -20,7 +20,7 @@ BUCKET_BYTES = 2 * 1024 * 1024
 
 def base_model() -> Any:
     """About 8 MB, most of it in the vocabulary: more than sockets buffer, and fast to decode with."""
-    return make_model(vocab_size=16384, hidden_size=64, head_dim=16)
+    return make_model(vocab_size=16384, hidden_size=64, head_dim=16, max_position_embeddings=4096)
 
 
 def folder_of(path: Path) -> Path:

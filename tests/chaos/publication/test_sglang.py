@@ -1,0 +1,95 @@
+"""SGLang servers that die or stand still in a transfer: nobody waits for them, their service ends, the next returns."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.orchestrator.settings import PublicationTable
+from tests.chaos.publication import strike
+from tests.chaos.publication.stage import Stage, open_stage
+from tests.chaos.publication.strike import Moment, Watch
+from tests.sglang import group_of, sglang_venv
+from tests.valkey import Valkey
+
+pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+TIMES = PublicationTable(prepare_s=5, transfer_s=6, verify_s=10, commit_s=5)
+START_S = 170
+SLACK_S = 2.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    table = {"venv": sglang_venv(), "device": "cpu"}
+    strike.install(patch)
+    folder = tmp_path_factory.mktemp("stage")
+    valkey = Valkey(folder / "valkey")
+    valkey.start()
+    try:
+        async with open_stage(folder / "run", valkey.url, times=TIMES, engine="sglang", sglang=table) as opened:
+            yield opened
+    finally:
+        valkey.stop()
+
+
+def server_of(service: int) -> list[int]:
+    """The processes of the SGLang server that the service with this id has launched."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == service and (found := group_of(int(entry.name))):
+                return found
+    raise AssertionError("the service has no server")
+
+
+def schedulers(processes: list[int]) -> list[int]:
+    """Those that hold the weights."""
+    found = [each for each in processes if b"scheduler" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_returns_from_the_disk(
+    stage: Stage, blow: signal.Signals
+) -> None:
+    victim, other = reversed(await stage.cast(2, START_S))
+    _, usual = await stage.publish()
+    server = server_of(stage.replicas.pid(victim))
+    targets = server if blow is signal.SIGKILL else schedulers(server)
+
+    def strike_server() -> None:
+        for process in targets:
+            os.kill(process, blow)
+
+    Watch.moment = Moment("transfer", stage.current.version + 1, strike_server, middle=True, at=f"{victim}-")
+    new, waited = await stage.publish()
+    assert Watch.moment.over
+    assert waited <= TIMES.transfer_s + usual + SLACK_S
+    await stage.replicas.serving(new, [other], SLACK_S)
+    assert stage.outcome(new, victim).reason.startswith("transfer: ")
+    assert await stage.replicas.end(victim, 30) != 0
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{process}").exists() for process in server):
+        assert time.monotonic() < end, "a process of the server outlives its service"
+        time.sleep(0.05)
+
+    stage.traffic.flows = False
+    stage.replicas.start(victim)
+    newer, waited = await stage.publish()
+    assert waited <= usual + SLACK_S
+    await stage.replicas.serving(newer, [other], SLACK_S)
+    await stage.replicas.serving(newer, [victim], START_S)
+    assert stage.replicas.routes(victim, newer) == ["disk"]
+    newest, _ = await stage.publish()
+    await stage.replicas.serving(newest, [victim, other], SLACK_S)
+    assert stage.replicas.routes(victim, newest) == ["gloo"]
+    stage.traffic.check()
+    assert stage.traffic.looked_at
