@@ -1,6 +1,7 @@
 """The bucket plan: what goes in comes out, whatever shapes, dtypes and bucket sizes."""
 
 import math
+
 import pytest
 import torch
 from hypothesis import given, settings
