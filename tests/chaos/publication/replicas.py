@@ -134,6 +134,7 @@ class Replicas:
             seen = {replica: await self.look(replica) for replica in replicas}
             if all(state == "serving" and held == version for state, held in seen.values()):
                 return time.monotonic() - begin
+            assert all(self.lives(replica) for replica in replicas), f"one has ended: {seen}" + self.logs()
             late = f"not all serve {version} within {within_s} s: {seen}"
             assert time.monotonic() - begin < within_s, late + self.logs()
             await asyncio.sleep(0.05)

@@ -12,25 +12,27 @@ import pytest_asyncio
 from services.orchestrator.settings import PublicationTable
 from tests.chaos.publication import strike
 from tests.chaos.publication.stage import Stage, open_stage
-from tests.chaos.publication.strike import Moment, Watch
+from tests.chaos.publication.strike import PHASES, Moment, Watch
 from tests.sglang import group_of, sglang_venv
 from tests.valkey import Valkey
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 TIMES = PublicationTable(prepare_s=5, transfer_s=6, verify_s=10, commit_s=5)
+DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 START_S = 170
 SLACK_S = 2.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    table = {"venv": sglang_venv(), "device": "cpu"}
+    server = {"venv": sglang_venv(), "device": "cpu"}
+    table = {"engine": "sglang", "sglang": server, "engine_timeout_s": 8.0}
     strike.install(patch)
     folder = tmp_path_factory.mktemp("stage")
     valkey = Valkey(folder / "valkey")
     valkey.start()
     try:
-        async with open_stage(folder / "run", valkey.url, times=TIMES, engine="sglang", sglang=table) as opened:
+        async with open_stage(folder / "run", valkey.url, times=TIMES, **table) as opened:
             yield opened
     finally:
         valkey.stop()
@@ -56,9 +58,10 @@ def schedulers(processes: list[int]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_returns_from_the_disk(
-    stage: Stage, blow: signal.Signals
+    stage: Stage, blow: signal.Signals, phase: str
 ) -> None:
     victim, other = reversed(await stage.cast(2, START_S))
     _, usual = await stage.publish()
@@ -69,12 +72,15 @@ async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_r
         for process in targets:
             os.kill(process, blow)
 
-    Watch.moment = Moment("transfer", stage.current.version + 1, strike_server, middle=True, at=f"{victim}-")
+    middle = phase == "transfer"
+    Watch.moment = Moment(phase, stage.current.version + 1, strike_server, middle=middle, at=f"{victim}-")
     new, waited = await stage.publish()
     assert Watch.moment.over
-    assert waited <= TIMES.transfer_s + usual + SLACK_S
+    assert waited <= (DEADLINES[phase] if blow is signal.SIGSTOP else 0) + usual + SLACK_S
     await stage.replicas.serving(new, [other], SLACK_S)
-    assert stage.outcome(new, victim).reason.startswith("transfer: ")
+    outcome = stage.outcome(new, victim)
+    # The gate of a verified server opens without asking it again: what became of it may be seen only afterwards.
+    assert (outcome.committed and phase == "commit") or outcome.reason.startswith(f"{phase}: ")
     assert await stage.replicas.end(victim, 30) != 0
     end = time.monotonic() + 10
     while any(Path(f"/proc/{process}").exists() for process in server):
@@ -87,7 +93,7 @@ async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_r
     assert waited <= usual + SLACK_S
     await stage.replicas.serving(newer, [other], SLACK_S)
     await stage.replicas.serving(newer, [victim], START_S)
-    assert stage.replicas.routes(victim, newer) == ["disk"]
+    assert stage.replicas.routes(victim, newer) == ["gloo" if outcome.committed else "disk"]
     newest, _ = await stage.publish()
     await stage.replicas.serving(newest, [victim, other], SLACK_S)
     assert stage.replicas.routes(victim, newest) == ["gloo"]
