@@ -47,7 +47,8 @@ def test_a_transfer_that_waits_for_a_trainer_that_is_gone_does_not_hold_up_the_n
         buckets, digests = receiver.receive(snapshot.plan, request, 10.0)
         assert time.monotonic() - begin < 1
         assert digests == [bucket.digest for bucket in snapshot.plan.buckets]
-        waiting.join(10)
+        assert waiting.is_alive()
+    waiting.join(10)
     assert failures
     assert all(torch.equal(a, b) for a, b in zip(buckets, snapshot.buckets, strict=True))
 
