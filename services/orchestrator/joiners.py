@@ -30,6 +30,7 @@ class Joiners:
         self._state = state
         self._registry = registry
         self._publisher = publisher
+        self._current: PolicyVersion | None = None
         self._backoff: dict[str, tuple[float, float]] = {}
         """Boot id -> (not before, last delay)."""
         self._orphaned: dict[str, float] = {}
@@ -43,7 +44,12 @@ class Joiners:
                 request = self._state.publication
                 if request is None or request.incarnation < self._state.incarnation:
                     continue  # The trainer's next life publishes first.
-                for replica in self._behind(PolicyVersion(incarnation=request.incarnation, version=request.version)):
+                current = PolicyVersion(incarnation=request.incarnation, version=request.version)
+                if current != self._current:
+                    # What held them back concerned another version, or a trainer that is gone.
+                    self._current, self._backoff = current, {}
+                await self._publisher.forget_gone()
+                for replica in self._behind(current):
                     # Until its session has begun it is not looked at again.
                     self._backoff[replica.boot_id] = (time.monotonic() + _FIRST_BACKOFF_S, self._delay(replica))
                     sessions.create_task(self._bring(request, replica))
@@ -54,7 +60,7 @@ class Joiners:
             here = replica.version == current and replica.state == pb.REPLICA_STATE_SERVING
             if here and replica.missed and not self._publisher.engaged(replica):
                 # Its commit was taken after all: it has missed nothing.
-                self._registry.committed(replica.replica_id, current, now)
+                self._registry.committed(replica, current, now)
         return [
             replica
             for replica in self._registry.alive(now)

@@ -4,6 +4,7 @@ A group is used until its first failure. A new life of either side begins a new 
 """
 
 import secrets
+from collections.abc import Container
 from dataclasses import dataclass
 
 from services.orchestrator.peers import Peers
@@ -20,10 +21,11 @@ _CLOSE_S = 2.0
 class _Link:
     group: rollout_pb2.CollectiveGroup
     incarnation: int
+    boot_id: str
 
 
 class Links:
-    """Open groups by the replica's boot."""
+    """Open groups by replica, each of one boot."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -33,9 +35,11 @@ class Links:
         self, replica: Replica, *, trainer: str, incarnation: int, version: int, backend: str
     ) -> rollout_pb2.CollectiveGroup:
         """The group of this replica; a new one is opened at the trainer if there is none that fits."""
-        link = self._links.get(replica.boot_id)
-        if link is not None and link.incarnation == incarnation and link.group.backend == backend:
+        link = self._links.get(replica.replica_id)
+        wanted = (incarnation, backend, replica.boot_id)
+        if link is not None and (link.incarnation, link.group.backend, link.boot_id) == wanted:
             return link.group
+        await self.drop(replica, trainer)
         # Unique over all lives of everybody.
         name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(4)}"
         store = await call(
@@ -52,12 +56,20 @@ class Links:
             rank=1,
             world_size=1 + max(replica.routes.ranks, 1),
         )
-        self._links[replica.boot_id] = _Link(group, incarnation)
+        self._links[replica.replica_id] = _Link(group, incarnation, replica.boot_id)
         return group
 
     async def drop(self, replica: Replica, trainer: str) -> None:
-        """The group has failed: it is never used again, and whoever waits in it is let go."""
-        link = self._links.pop(replica.boot_id, None)
+        """The group has failed, or nobody needs it: it is never used again, and whoever waits in it is let go."""
+        await self._drop(replica.replica_id, trainer)
+
+    async def keep_only(self, replica_ids: Container[str], trainer: str) -> None:
+        """Closes the groups of all others: they are gone."""
+        for replica_id in [one for one in self._links if one not in replica_ids]:
+            await self._drop(replica_id, trainer)
+
+    async def _drop(self, replica_id: str, trainer: str) -> None:
+        link = self._links.pop(replica_id, None)
         if link is None:
             return
         request = trainer_pb2.CloseGroupRequest(group_name=link.group.name)

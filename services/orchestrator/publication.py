@@ -70,6 +70,8 @@ class Publisher:
 
     async def bring(self, request: pb.PublishRequest, replica: Replica) -> bool:
         """Publishes to one replica, beside whatever else is being published; returns whether it committed."""
+        if self.engaged(replica):
+            return False
         response = await self._run(request, [replica], main=False)
         return response.outcomes[0].committed
 
@@ -99,6 +101,11 @@ class Publisher:
             self._engaged -= boots
         _count(outcomes)
         return pb.PublishResponse(outcomes=outcomes)
+
+    async def forget_gone(self) -> None:
+        """Closes the groups of replicas that live no more."""
+        living = {replica.replica_id for replica in self._office.registry.alive(time.monotonic())}
+        await self._office.links.keep_only(living, self._office.state.trainer.address)
 
     def engaged(self, replica: Replica) -> bool:
         """It is in a publication now."""

@@ -116,15 +116,13 @@ class Registry:
         )
         return True
 
-    def committed(self, replica_id: str, version: PolicyVersion, now: float) -> None:
-        """Notes a commit at once, not with the next heartbeat."""
-        self._replicas[replica_id] = replace(
-            self._replicas[replica_id],
-            version=version,
-            state=pb.REPLICA_STATE_SERVING,
-            missed=0,
-            committed_at=now,
-        )
+    def committed(self, replica: Replica, version: PolicyVersion, now: float) -> None:
+        """Notes a commit at once, not with the next heartbeat; not for a next life that has registered meanwhile."""
+        known = self._replicas.get(replica.replica_id)
+        if known is not None and known.boot_id == replica.boot_id:
+            self._replicas[replica.replica_id] = replace(
+                known, version=version, state=pb.REPLICA_STATE_SERVING, missed=0, committed_at=now
+            )
 
     def missed(self, replica: Replica) -> None:
         """Notes that this boot of a replica did not get through a publication."""

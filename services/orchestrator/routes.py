@@ -1,6 +1,6 @@
 """By which way a replica gets the weights. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from wire.v1.common_pb2 import Routes
@@ -47,17 +47,25 @@ class Proved:
     """Empty: it was proved by digests."""
 
 
-def disagreeing(found: Iterable[Proved], known: Mapping[str, str]) -> dict[str, str]:
+def disagreeing(
+    found: Iterable[Proved], known: Mapping[str, str], stale: Container[tuple[str, str]] = ()
+) -> dict[str, str]:
     """Who does not hold what the others of its layout hold: replica -> why.
 
-    `known` are checksums of replicas that serve this version already. Without them the majority is right; where there
-    is none, nobody can be believed.
+    `known` are checksums (by layout) of replicas that serve this version already. Without them the majority is right;
+    where there is none, nobody can be believed. `stale` are (layout, checksum) of an older version with other weights:
+    who still has those has taken nothing in, whatever it answers.
     """
     by_layout: dict[str, list[Proved]] = {}
     for one in found:
         if one.checksum:
             by_layout.setdefault(one.layout, []).append(one)
     wrong: dict[str, str] = {}
+    for layout, replicas in by_layout.items():
+        for one in list(replicas):
+            if (layout, one.checksum) in stale:
+                wrong[one.replica_id] = "it has kept its old weights"
+                replicas.remove(one)
     for layout, replicas in by_layout.items():
         sums = [one.checksum for one in replicas]
         right = known.get(layout) or next((each for each in sums if 2 * sums.count(each) > len(sums)), "")

@@ -76,6 +76,9 @@ class Run:
         """Publishes a version, after the evaluation of the one before it."""
         self.state.fence(request.incarnation)
         before = self.state.publication
+        if before is not None and before.incarnation == request.incarnation and before.version > request.version:
+            log.info("publication_overtaken", version=request.version, current=before.version)
+            return pb.PublishResponse()
         if before is not None and before.incarnation == request.incarnation and before.version < request.version:
             self._evaluate_if_due(before.version)  # This process was restarted while it was under way.
         await self._wait_for_evaluation(request.version)

@@ -12,7 +12,7 @@ from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.routes import DISK, Proved, Route, choose_route, disagreeing
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
-from services.orchestrator.transfer import Transfer
+from services.orchestrator.transfer import TrainerAwayError, Transfer
 from wire.contracts import PolicyVersion
 from wire.errors import HeadraceError
 from wire.events import EventLog
@@ -56,8 +56,8 @@ class Office:
     links: Links
     events: EventLog
     times: PublicationTable
-    proved: dict[tuple[PolicyVersion, str], str]
-    """(version, layout) -> checksum of the replicas that serve it."""
+    proved: dict[tuple[PolicyVersion, str], tuple[str, str]]
+    """(version, layout) -> checksum of the replicas that serve it, and the digest of its weights."""
     aborts: set[asyncio.Task[None]]
     """On their way to replicas that were left out."""
 
@@ -81,6 +81,8 @@ class Session:
         self._version = PolicyVersion(incarnation=request.incarnation, version=request.version)
         self._transfer = Transfer(office.state, office.peers, office.links, request, publication_id, office.times)
         self._missed: dict[str, str] = {}
+        self._blameless: set[str] = set()
+        """Those whom the trainer let down."""
         self._formats: dict[str, str] = {}
         self._proofs: dict[str, Proved] = {}
         self._aborts: list[asyncio.Task[None]] = []
@@ -127,6 +129,9 @@ class Session:
         async def one(replica: Replica) -> str:
             try:
                 await wait_for(act(replica), deadline_s + _GRACE_S, replica.replica_id)
+            except TrainerAwayError as error:
+                self._blameless.add(replica.replica_id)
+                return f"{name}: {error}"
             except (HeadraceError, Miss, RuntimeError) as error:
                 return f"{name}: {error}"
             finally:
@@ -144,8 +149,9 @@ class Session:
         """Tells it so beside the phases of the others: a frozen one would hold them up."""
         log.warning("replica_missed_publication", replica=replica.replica_id, version=str(self._version), reason=reason)
         self._missed[replica.replica_id] = reason
-        if not (replica.distrust and reason.startswith("prepare: ")):
-            # One that does not even answer has not missed by the disk: that is the next way to it, too.
+        # One that does not even answer has not missed by the disk: that is the next way to it, too.
+        no_change = replica.distrust and reason.startswith("prepare: ")
+        if not no_change and replica.replica_id not in self._blameless:
             self._office.registry.missed(replica)
         abort = asyncio.create_task(self._abort(replica, quarantine))
         self._aborts.append(abort)
@@ -167,6 +173,7 @@ class Session:
             version=WireVersion(incarnation=self._version.incarnation, version=self._version.version),
             plan=self._request.plan,
             deadline_s=times.prepare_s + times.transfer_s + times.verify_s + times.commit_s + _MARGIN_S,
+            prepare_s=times.prepare_s,
         )
         stub = self._office.peers.rollout(replica.address)
         what = f"{replica.replica_id} to prepare"
@@ -197,8 +204,15 @@ class Session:
     def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""
         proofs = [self._proofs[replica.replica_id] for replica in members]
-        known = {layout: value for (version, layout), value in self._office.proved.items() if version == self._version}
-        wrong = disagreeing(proofs, known)
+        digest = self._request.plan.weights_digest
+        known: dict[str, str] = {}
+        stale: set[tuple[str, str]] = set()
+        for (version, layout), (checksum, weights) in self._office.proved.items():
+            if version == self._version:
+                known[layout] = checksum
+            elif weights != digest:
+                stale.add((layout, checksum))
+        wrong = disagreeing(proofs, known, stale)
         for replica in members:
             if replica.replica_id in wrong:
                 reason = wrong[replica.replica_id]
@@ -210,7 +224,7 @@ class Session:
         stub = self._office.peers.rollout(replica.address)
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
-        self._office.registry.committed(replica.replica_id, self._version, time.monotonic())
+        self._office.registry.committed(replica, self._version, time.monotonic())
         self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
             "publication_committed",
@@ -222,8 +236,10 @@ class Session:
         )
 
     def _remember(self, proof: Proved) -> None:
+        """The checksums of the two newest versions are kept: the older tells who has kept its old weights."""
         proved = self._office.proved
-        for old in [key for key in proved if key[0] != self._version]:
-            del proved[old]
         if proof.checksum:
-            proved[self._version, proof.layout] = proof.checksum
+            proved[self._version, proof.layout] = proof.checksum, self._request.plan.weights_digest
+        newest = sorted({version for version, _ in proved})[-2:]
+        for key in [key for key in proved if key[0] not in newest]:
+            del proved[key]

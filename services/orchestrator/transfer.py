@@ -9,7 +9,7 @@ from services.orchestrator.registry import Replica
 from services.orchestrator.routes import DISK, Route
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
-from wire.errors import ContractError
+from wire.errors import ContractError, TransientError
 from wire.rpc import call
 from wire.v1 import orchestrator_pb2 as pb
 from wire.v1 import rollout_pb2, trainer_pb2
@@ -18,6 +18,10 @@ from wire.v1.common_pb2 import TensorChecksum, WeightPlan
 _GRACE_S = 0.5
 _BREAK_OFF_S = 0.3
 """How long the other end may take to notice that a transfer is broken off."""
+
+
+class TrainerAwayError(TransientError):
+    """There was nothing to be had from the trainer: the replica has missed nothing."""
 
 
 class Transfer:
@@ -51,13 +55,16 @@ class Transfer:
     async def _over_group(self, replica: Replica, route: Route) -> list[str]:
         trainer = self._state.trainer.address
         request = self._request
-        group = await self._links.take(
-            replica,
-            trainer=trainer,
-            incarnation=request.incarnation,
-            version=request.version,
-            backend=route.backend,
-        )
+        try:
+            group = await self._links.take(
+                replica,
+                trainer=trainer,
+                incarnation=request.incarnation,
+                version=request.version,
+                backend=route.backend,
+            )
+        except TransientError as error:
+            raise TrainerAwayError(str(error)) from error
         sending = asyncio.create_task(self._send(group))
         receiving = asyncio.create_task(self._receive(replica, rollout_pb2.ReceiveWeightsRequest(collective=group)))
         try:
@@ -78,12 +85,17 @@ class Transfer:
         return answer.checksums
 
     async def _from_disk(self, replica: Replica) -> list[str]:
+        # A replica that is told of the disk leaves its group, if it ever was in it.
+        await self._links.drop(replica, self._state.trainer.address)
         path = self._request.disk_path
         if not path:
             request = trainer_pb2.SaveWeightsRequest(version=self._request.version)
             stub = self._peers.trainer(self._state.trainer.address)
             seconds = self._times.transfer_s
-            path = (await call(stub.SaveWeights, request, timeout_s=seconds, what="the trainer to save")).disk_path
+            try:
+                path = (await call(stub.SaveWeights, request, timeout_s=seconds, what="the trainer to save")).disk_path
+            except TransientError as error:
+                raise TrainerAwayError(str(error)) from error
         return await self._receive(replica, rollout_pb2.ReceiveWeightsRequest(disk_path=path))
 
     async def _send(self, group: rollout_pb2.CollectiveGroup) -> None:

@@ -50,7 +50,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     ) -> pb.PrepareWeightsResponse:
         version = PolicyVersion(incarnation=request.version.incarnation, version=request.version.version)
         reason = await self._whole(
-            self._updates.prepare(request.publication_id, version, request.plan, request.deadline_s)
+            self._updates.prepare(
+                request.publication_id, version, request.plan, request.deadline_s, prepare_s=request.prepare_s
+            )
         )
         return pb.PrepareWeightsResponse(
             accepted=not reason, reason=reason, checksum_format=self._engine.checksum_format

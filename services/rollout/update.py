@@ -74,9 +74,17 @@ class Updates:
         self._background: set[asyncio.Task[None]] = set()
 
     async def prepare(
-        self, publication_id: str, version: PolicyVersion, plan: common_pb2.WeightPlan, deadline_s: float
+        self,
+        publication_id: str,
+        version: PolicyVersion,
+        plan: common_pb2.WeightPlan,
+        deadline_s: float,
+        *,
+        prepare_s: float = 0.0,
     ) -> str:
         """Opens a session that ends by itself after `deadline_s`; returns why not, or an empty string.
+
+        The engine gets ready within `prepare_s` (0: within its own time).
 
         An open session of another publication is aborted. Raises FencedError for an incarnation that is over.
         """
@@ -84,6 +92,9 @@ class Updates:
             raise FencedError(f"incarnation {version.incarnation} is over, {self._incarnation} has begun")
         if self._session is not None:
             await self._close(self._session, "another publication began")
+        if self._gate.state is ReplicaState.UPDATING:
+            # A session that could not be ended, say by a full disk: nothing is known of the weights.
+            self._gate.disown(ReplicaState.PENDING_WEIGHTS, "an update did not end")
         if self._gate.state not in PUBLISHABLE:
             return f"the replica is {self._gate.state}"
         serving = self._gate.serving
@@ -99,12 +110,13 @@ class Updates:
             expiry=loop.call_later(deadline_s, self._expire, publication_id),
         )
         self._gate.move(ReplicaState.UPDATING, f"publication {version}: prepared")
-        return await self._make_ready(self._session)
+        limit_s = self._engine_timeout_s
+        return await self._make_ready(self._session, min(limit_s, prepare_s) if prepare_s > 0 else limit_s)
 
-    async def _make_ready(self, session: Session) -> str:
+    async def _make_ready(self, session: Session, timeout_s: float) -> str:
         begin = time.perf_counter()
         try:
-            await self._engine.prepare(session.version, session.plan, self._engine_timeout_s)
+            await self._engine.prepare(session.version, session.plan, timeout_s)
         except HeadraceError as error:
             await self._close(session, f"the engine did not get ready: {error}")
             return f"the engine did not get ready: {error}"
@@ -176,15 +188,15 @@ class Updates:
             if not session.verified:
                 raise ContractError("not_verified", f"{publication_id} was not verified")
             await self._engine.resume(self._engine_timeout_s)
-            self._forget(session)
             digest = session.plan.weights_digest
-            self._last_committed = publication_id
             self._events.append(
                 "weights_committed",
                 incarnation=session.version.incarnation,
                 version=session.version.version,
                 digest=digest,
             )
+            self._forget(session)
+            self._last_committed = publication_id
             self._gate.commit(Serving(session.version, digest))
             metrics.UPDATES.labels("committed").inc()
             log.info("weights_committed", version=str(session.version), digest=digest)

@@ -29,9 +29,13 @@ class PrepareWeightsRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    PREPARE_S_FIELD_NUMBER: _builtins.int
     publication_id: _builtins.str
     """Names this publication; an open session of another one is aborted by it."""
     deadline_s: _builtins.float
+    """Of the whole session."""
+    prepare_s: _builtins.float
+    """Of this phase."""
     @_builtins.property
     def version(self) -> _message_pb2.PolicyVersion: ...
     @_builtins.property
@@ -43,10 +47,11 @@ class PrepareWeightsRequest(_message.Message):
         version: _message_pb2.PolicyVersion | None = ...,
         plan: _common_pb2.WeightPlan | None = ...,
         deadline_s: _builtins.float = ...,
+        prepare_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "plan", b"plan", "publication_id", b"publication_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "plan", b"plan", "prepare_s", b"prepare_s", "publication_id", b"publication_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,8 +7,11 @@ All calls block and belong in a worker thread.
 """
 
 import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import Protocol, Self, cast
+from typing import Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +23,9 @@ from wire.errors import ContractError, TransientError
 SOURCE_RANK = 0
 _JOIN_S = 20.0
 """Longest wait for the other members: they were all asked at once."""
+_PROBE_S = 5.0
+_GRACE_S = 0.5
+T = TypeVar("T")
 
 
 class _Backend(Protocol):
@@ -51,10 +57,16 @@ class CollectiveGroup:
         """Waits until all `world_size` members are there; raises TransientError when they are not in time."""
         timeout_s = min(timeout_s, _JOIN_S)
         limit = timedelta(seconds=timeout_s)
-        try:
+
+        def join() -> "CollectiveGroup":
+            # Asked first: torch's store takes twice the deadline to find that nobody listens.
+            socket.create_connection((store_host, store_port), min(timeout_s, _PROBE_S)).close()
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
             store = _keys_of(name, backend, tcp)
             return cls(_open(backend, store, rank, world_size, store_host, limit), store, name)
+
+        try:
+            return cast(Self, _in_time(join, timeout_s))
         except (RuntimeError, OSError) as error:
             raise TransientError(
                 f"rank {rank} could not join the group {name} in {timeout_s:.1f} s: {error}"
@@ -100,6 +112,20 @@ class CollectiveGroup:
         backend, self._backend = self._backend, None
         if backend is not None:
             backend.abort()
+
+
+def _in_time(act: Callable[[], T], timeout_s: float) -> T:
+    """Raises TimeoutError by the deadline, which torch's store forgets when its host is there but frozen."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="join-group", daemon=True).start()
+    return done.result(timeout_s + _GRACE_S)
 
 
 def _keys_of(name: str, backend: str, store: Store) -> Store:

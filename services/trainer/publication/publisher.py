@@ -46,7 +46,7 @@ class Publisher:
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)
         self._canary = canary
-        self._checksums: dict[tuple[str, str], dict[str, str]] = {}
+        self._checksums: dict[tuple[str, str], asyncio.Task[dict[str, str]]] = {}
         self._device = torch.device("cpu")
         self.sender = Sender(host)
 
@@ -121,8 +121,9 @@ class Publisher:
         held = self._shelf.version(version)
         key = (held.digest, layout)
         if key not in self._checksums:
-            self._checksums = {key: await asyncio.to_thread(_checksums, held, layout)}
-        return self._checksums[key]
+            # One for all who ask, whether or not they wait for its end.
+            self._checksums = {key: asyncio.create_task(asyncio.to_thread(_checksums, held, layout))}
+        return await asyncio.shield(self._checksums[key])
 
 
 def _checksums(held: Held, layout: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from wire.telemetry import get_logger
 from wire.weights import CollectiveGroup, open_store
 
 log = get_logger("trainer.sender")
-_MOST_LINKS = 64
+_MOST_LINKS = 512
 
 
 class _Link:

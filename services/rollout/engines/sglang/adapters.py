@@ -26,6 +26,7 @@ log = get_logger("rollout.sglang")
 
 _FILE = "adapter_model.safetensors"
 _DRAIN_POLL_S = 0.02
+_UNUSED_POLL_S = 0.2
 
 
 class AdapterUpdater:
@@ -94,11 +95,16 @@ class AdapterUpdater:
         self._generation.digests[version] = weights_digest
         self._generation.adapter = Adapter(self._staged, version)
         self._staged = ""
-        if self._in_flight is not InFlight.IN_PLACE:
-            # What runs comes back with the tokens it has, and is asked for again under the new adapter.
-            await self._generation.interrupt(timeout_s)
         if old is not None:
             self._spawn(self._unload(old.name))
+        if self._in_flight is InFlight.IN_PLACE:
+            return
+        try:
+            # What runs comes back with the tokens it has, and is asked for again under the new adapter.
+            await self._generation.interrupt(timeout_s)
+        except ContractError as error:
+            # The new adapter is in use already: nobody may take this for a refusal that changed nothing.
+            raise TransientError(f"SGLang did not interrupt its requests: {error}") from error
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
         """The digests of the buckets have said it all."""
@@ -136,6 +142,9 @@ class AdapterUpdater:
             self._spawn(self._unload(name))
 
     async def _unload(self, name: str) -> None:
+        # SGLang waits for an adapter's last request before it unloads it, and lets nobody load another one meanwhile.
+        while self._generation.uses(name):
+            await asyncio.sleep(_UNUSED_POLL_S)
         try:
             await self._client.unload_adapter(name, self._unload_timeout_s)
         except (TransientError, ContractError) as error:

@@ -33,7 +33,7 @@ class Admission:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._leave()
-            else:
+            elif turn in self._queue:
                 self._queue.remove(turn)
             raise
         try:
@@ -61,5 +61,7 @@ class Admission:
 
     def _let_in(self) -> None:
         while self._queue and not self._held and self.inside < max(self._limit - self._others, 1):
-            self.inside += 1
-            self._queue.popleft().set_result(None)
+            turn = self._queue.popleft()
+            if not turn.done():  # Else it was cancelled, and has not come to say so yet.
+                self.inside += 1
+                turn.set_result(None)

@@ -3,8 +3,10 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from services.rollout.engines.protocol import (
@@ -25,7 +27,7 @@ from services.rollout.engines.sglang.requests import (
     join_parts,
     read_part,
 )
-from wire.contracts import PolicyVersion
+from wire.contracts import FinishReason, PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
 
@@ -71,6 +73,7 @@ class Generation:
         """What new requests are decoded with, where adapters travel."""
         self.keeps_prefixes = False
         """Running requests keep their keys and values when new weights come."""
+        self._users: Counter[str] = Counter()
         self._groups: set[_Group] = set()
         self._counters = _Counters()
         self._background: set[asyncio.Task[None]] = set()
@@ -159,6 +162,9 @@ class Generation:
             done += part.token_ids
             if len(done) > most:
                 raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were asked for")
+            if part.finish_reason is None and part.token_ids and part.token_ids[-1] in request.sampling.stop_token_ids:
+                # An abort hides the stop token that came with it.
+                return join_parts([*parts[:-1], replace(part, finish_reason=FinishReason.STOP)], self.digests)
             full = len(done) == most or len(request.token_ids) + len(done) > self._limits.prompt_length
             if part.finish_reason is not None or full:
                 return join_parts(parts, self.digests)
@@ -173,9 +179,25 @@ class Generation:
                 request, index, done, most, self._limits, request_id=request_id, salt=self.salt, adapter=adapter
             )
             group.live.add(request_id)
-            answer = await self._client.generate(body, self._request_timeout_s)
+            with self._use(adapter):
+                answer = await self._client.generate(body, self._request_timeout_s)
             group.live.discard(request_id)
         return read_part(answer, adapter)
+
+    @contextmanager
+    def _use(self, adapter: Adapter | None) -> Iterator[None]:
+        name = adapter.name if adapter else ""
+        self._users[name] += 1
+        try:
+            yield
+        finally:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name]
+
+    def uses(self, adapter: str) -> bool:
+        """A request that names it has not been answered yet."""
+        return adapter in self._users
 
     def _count(self, part: Part, *, first: bool, prompt: int) -> None:
         counters = self._counters

@@ -58,13 +58,21 @@ class Updater:
     async def prepare(self, timeout_s: float) -> None:
         """Pauses the server and opens its update session."""
         end = time.monotonic() + timeout_s
-        self.busy, self._ticket = True, object()
+        self.busy = True
+        ticket = self._ticket = object()
         if self._in_flight is InFlight.DRAIN:
             await self._drain(timeout_s / 2)
+            self._require(ticket)
         mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
         self._paused = True
         await self._act(self._client.pause(mode, _left(end)), "to pause")
+        self._require(ticket)
         await self._begin(end)
+
+    def _require(self, ticket: object) -> None:
+        """A session that was ended while the server got ready must not touch it any more: a later one has begun."""
+        if self._ticket is not ticket:
+            raise TransientError("the update was given up while SGLang got ready for it")
 
     async def receive(
         self,

@@ -13,6 +13,7 @@ from services.orchestrator.joiners import Joiners
 from services.orchestrator.peers import Peers
 from services.orchestrator.publication import Publisher
 from services.orchestrator.registry import Registry, Replica
+from services.orchestrator.run import Run
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
 from services.orchestrator.store import Store
@@ -388,3 +389,53 @@ async def test_two_lives_of_the_coordinator_never_use_one_publication_id(tmp_pat
     async with world(tmp_path) as it:
         again = Publisher(it.state, it.registry, it.peers, EventLog(tmp_path, "orchestrator", 2), TIMES)
         assert it.publisher._next_attempt() != again._next_attempt()
+
+
+async def test_a_late_publication_of_an_older_version_changes_nothing(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        it.state.remember_publication(it.request(5))
+        run = Run.__new__(Run)
+        run.state, run.publisher = it.state, it.publisher
+        assert not (await run.publish(it.request(4))).outcomes
+        assert it.state.publication is not None and it.state.publication.version == 5 and one.calls == []
+
+
+async def test_a_replica_told_of_the_disk_begins_a_new_group_afterwards(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        await it.publisher.publish(it.request(3))
+        one.script["verify"] = "fail_once"
+        await it.publisher.publish(it.request(4))
+        assert await it.publisher.bring(it.request(4), it.replica("a"))
+        assert it.trainer.closed == [one.groups[0].name]
+        assert committed(await it.publisher.publish(it.request(5))) == {"a": True}
+        assert one.groups[-1].name not in {one.groups[0].name, ""}
+
+
+async def test_groups_of_replicas_that_are_gone_are_closed(tmp_path: Path) -> None:
+    gone, there = ScriptedReplica("gone"), ScriptedReplica("there")
+    async with world(tmp_path, gone, there) as it:
+        await it.publisher.publish(it.request(3))
+        beat = pb.HeartbeatRequest(replica_id="gone", boot_id="gone", state=pb.REPLICA_STATE_GONE)
+        it.registry.heartbeat(beat, time.monotonic())
+        await it.publisher.forget_gone()
+        assert it.trainer.closed == [gone.groups[0].name]
+
+
+async def test_who_keeps_its_old_weights_is_caught_although_it_is_alone(tmp_path: Path) -> None:
+    one = ScriptedReplica("a", checksum="old")
+    async with world(tmp_path, one) as it:
+        assert committed(await it.publisher.publish(it.request(3))) == {"a": True}
+        newer = it.request(4)
+        newer.plan.weights_digest = "other"
+        assert committed(await it.publisher.publish(newer)) == {"a": False}
+        assert one.calls[-1] == "quarantine"
+
+
+async def test_a_trainer_that_is_away_is_not_the_replicas_miss(tmp_path: Path) -> None:
+    one = ScriptedReplica("a")
+    async with world(tmp_path, one) as it:
+        await it.servers[0].stop(0)
+        assert committed(await it.publisher.publish(it.request())) == {"a": False}
+        assert it.replica("a").missed == 0

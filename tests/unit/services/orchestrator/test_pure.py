@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 from services.orchestrator.beginning import Beginning
 from services.orchestrator.credit import credit_limit, room
 from services.orchestrator.prompts import PromptOrder
-from services.orchestrator.registry import Registry
+from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.scoring import count_correct, summarize
 from services.orchestrator.transfer import check_digests
 from wire.contracts import PolicyVersion, Score
 from wire.errors import ContractError, DataError
 from wire.v1 import common_pb2
 from wire.v1 import orchestrator_pb2 as pb
+
+
+def registered(registry: Registry, replica_id: str) -> Replica:
+    return registry._replicas[replica_id]
 
 
 @given(st.integers(0, 50), st.integers(0, 8), st.integers(1, 64))
@@ -81,21 +85,21 @@ def test_a_draining_replica_gets_no_publication() -> None:
 def test_a_commit_is_noted_at_once() -> None:
     registry = Registry(lease_s=10)
     registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
-    registry.committed("r", PolicyVersion(incarnation=1, version=4), now=0)
+    registry.committed(registered(registry, "r"), PolicyVersion(incarnation=1, version=4), now=0)
     assert registry.alive(0)[0].version.version == 4
 
 
 def test_a_heartbeat_that_a_commit_has_overtaken_changes_nothing() -> None:
     registry = Registry(lease_s=10)
     registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
-    registry.committed("r", PolicyVersion(incarnation=1, version=4), now=1)
+    registry.committed(registered(registry, "r"), PolicyVersion(incarnation=1, version=4), now=1)
     late = pb.HeartbeatRequest(replica_id="r", boot_id="b", state=pb.REPLICA_STATE_UPDATING)
     registry.heartbeat(late, now=1.5)
     (replica,) = registry.alive(1.5)
     assert (replica.state, replica.version.version, replica.seen) == (pb.REPLICA_STATE_SERVING, 4, 1.5)
     registry.heartbeat(late, now=3)
     assert registry.alive(3)[0].state == pb.REPLICA_STATE_UPDATING
-    registry.committed("r", PolicyVersion(incarnation=1, version=5), now=4)
+    registry.committed(registered(registry, "r"), PolicyVersion(incarnation=1, version=5), now=4)
     registry.heartbeat(pb.HeartbeatRequest(replica_id="r", boot_id="b", state=pb.REPLICA_STATE_GONE), now=4.1)
     assert not registry.alive(4.1), "the end of a replica is believed at once"
 
@@ -104,7 +108,7 @@ def test_a_replica_that_registers_again_is_still_the_one_that_missed_a_publicati
     registry = Registry(lease_s=10)
     request = pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a")
     registry.register(request, now=0)
-    registry.committed("r", PolicyVersion(incarnation=1, version=4), now=0)
+    registry.committed(registered(registry, "r"), PolicyVersion(incarnation=1, version=4), now=0)
     registry.missed(registry.alive(0)[0])
     registry.register(request, now=5)
     (known,) = registry.alive(5)
@@ -183,7 +187,7 @@ def test_the_first_prompt_waits_for_the_replicas_a_run_begins_with_but_not_for_e
     assert not beginning.is_over(2) and beginning.waiting_for == "2 replicas to serve, 1 do"
     registry.register(pb.RegisterReplicaRequest(replica_id="b", boot_id="b"), now=3)
     assert not beginning.is_over(3), "it has registered, but does not serve yet"
-    registry.committed("b", PolicyVersion(incarnation=1, version=0), now=0)
+    registry.committed(registered(registry, "b"), PolicyVersion(incarnation=1, version=0), now=0)
     assert beginning.is_over(4) and beginning.waiting_for == ""
     assert beginning.is_over(1000), "whoever leaves later holds nothing up"
     late = Beginning(registry_of(a=1), replicas=2, deadline_s=5, now=0)
