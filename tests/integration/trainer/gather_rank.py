@@ -13,13 +13,16 @@ from tests.unit.services.trainer.builders import tiny_model
 from wire.weights import CollectiveGroup, join_snapshot, make_snapshot
 
 BUCKET = 4096
-LIMIT = datetime.timedelta(seconds=3)
+SHORT, LONG = datetime.timedelta(seconds=3), datetime.timedelta(seconds=60)
+"""Where nobody is late the limit must outlast slow imports on a busy machine."""
 
 
 def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.dtype) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=LIMIT)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=LONG)
     model = tiny_model()
     mesh = init_device_mesh("cpu", (ranks,))
+    if late >= 0:
+        dist.distributed_c10d._set_pg_timeout(SHORT, mesh.get_group())
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -29,6 +32,8 @@ def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.d
         join_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
         return
     snapshot = make_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     group = CollectiveGroup.join("g", "gloo", "127.0.0.1", port, 0, 2, 20.0)
     for bucket in snapshot.buckets:
         group.broadcast(bucket, 20.0)

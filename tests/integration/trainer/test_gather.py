@@ -35,6 +35,8 @@ def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int,
     expected = make_snapshot(tiny_model().named_parameters(), dtype=getattr(torch, dtype), bucket_bytes=BUCKET)
     _store, port = open_store("127.0.0.1")
     processes = start(tmp_path, ranks, port, dtype=dtype)
+    assert processes[0].stdout is not None
+    assert processes[0].stdout.readline() == "ready\n"
     group = CollectiveGroup.join("g", "gloo", "127.0.0.1", port, 1, 2, 20.0)
     buckets = allocate(expected.plan, "cpu")
     for bucket in buckets:
