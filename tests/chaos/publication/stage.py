@@ -189,6 +189,13 @@ class Traffic:
         header = Header(run_id=RUN_ID, purpose=Purpose.TRAIN, group_index=number, group_id=group_id(RUN_ID, number))
         await self._broker.add(StreamName.PROMPTS, encode(Message(header=header, body=body)))
 
+    async def some(self, limit_s: float) -> None:
+        """Waits until something has come since the last look: after a cold start the first rollouts take a while."""
+        end = time.monotonic() + limit_s
+        while not self._groups:
+            assert time.monotonic() < end, "no rollout has come"
+            await asyncio.sleep(0.05)
+
     def check(self) -> list[RolloutGroup]:
         """What came since the last look: each token was sampled from weights that its replica had committed."""
         groups, self._groups = self._groups, []

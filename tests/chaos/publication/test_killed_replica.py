@@ -28,6 +28,7 @@ async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(
         assert outcome.committed if phase == "commit" and not outcome.reason else outcome.reason.startswith(later)
     else:
         assert outcome.reason.startswith(f"{phase}: "), outcome.reason
+    await stage.traffic.some(20)
     stage.traffic.flows = False
     stage.replicas.start(victim)
     newer, waited = await stage.publish()

@@ -1,11 +1,13 @@
 """One rank of a sharded trainer: gathers a snapshot; rank 0 sends it over a group to one receiver."""
 
 import datetime
+import os
 import sys
 import time
 
 import torch
 from torch import distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -30,7 +32,15 @@ def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.d
         time.sleep(60)
     if rank:
         join_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
-        return
+    else:
+        send(model, port, dtype)
+    # All at once and at once: gloo's threads abort a process that tears its groups down while peers leave.
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def send(model: nn.Module, port: int, dtype: torch.dtype) -> None:
     snapshot = make_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
