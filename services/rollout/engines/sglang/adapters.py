@@ -25,7 +25,6 @@ from wire.v1 import common_pb2, rollout_pb2
 log = get_logger("rollout.sglang")
 
 _FILE = "adapter_model.safetensors"
-_DRAIN_POLL_S = 0.02
 _UNUSED_POLL_S = 0.2
 
 
@@ -90,7 +89,8 @@ class AdapterUpdater:
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
         """Turns all requests to the new adapter; running ones go on as `rollout.in_flight` says."""
         if self._in_flight is InFlight.DRAIN:
-            await self._drain(timeout_s / 2)
+            # Those that do not end in time go on as with `retract`.
+            await self._generation.admission.drain(timeout_s / 2)
         old = self._generation.adapter
         self._generation.digests[version] = weights_digest
         self._generation.adapter = Adapter(self._staged, version)
@@ -128,13 +128,6 @@ class AdapterUpdater:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-
-    async def _drain(self, timeout_s: float) -> None:
-        admission = self._generation.admission
-        admission.hold()
-        end = time.monotonic() + timeout_s
-        while admission.inside and time.monotonic() < end:
-            await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _drop_staged(self) -> None:
         name, self._staged = self._staged, ""

@@ -1,9 +1,12 @@
 """How many requests are on their way to the server at the same time. Lives on one event loop."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+_DRAIN_POLL_S = 0.02
 
 
 class Admission:
@@ -40,6 +43,13 @@ class Admission:
             yield
         finally:
             self._leave()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Holds, and lets those inside leave; returns when they have, or when the time is over."""
+        self.hold()
+        end = time.monotonic() + timeout_s
+        while self.inside and time.monotonic() < end:
+            await asyncio.sleep(_DRAIN_POLL_S)
 
     def hold(self) -> None:
         """Nobody else gets in until `release`."""

@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 log = get_logger("rollout.sglang")
 
-_DRAIN_POLL_S = 0.02
 _PROBE_S = 2.0
 _LEAVE_S = 10.0
 
@@ -61,7 +60,8 @@ class Updater:
         self.busy = True
         ticket = self._ticket = object()
         if self._in_flight is InFlight.DRAIN:
-            await self._drain(timeout_s / 2)
+            # Those that do not end in time go on as with `retract`.
+            await self._generation.admission.drain(timeout_s / 2)
             self._require(ticket)
         mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
         self._paused = True
@@ -143,14 +143,6 @@ class Updater:
 
     async def close(self) -> None:
         """Nothing runs beside."""
-
-    async def _drain(self, timeout_s: float) -> None:
-        """Lets running rollouts end; those that do not in time are retracted."""
-        admission = self._generation.admission
-        admission.hold()
-        end = time.monotonic() + timeout_s
-        while admission.inside and time.monotonic() < end:
-            await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _begin(self, end: float) -> None:
         try:
