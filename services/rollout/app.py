@@ -101,24 +101,7 @@ async def run_replica(
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
     gate = Gate()
     events = EventLog(settings.run_dir, replica_id, boot_id)
-    limit = functools.partial(
-        group_limit,
-        max_rows=table.max_rows,
-        group_size=settings.batch.group_size,
-        batch_groups=settings.batch.groups,
-        max_staleness=settings.run.max_staleness,
-        deterministic=table.deterministic,
-    )
-    generator = GroupGenerator(
-        engine,
-        gate,
-        events,
-        decoder.decode,
-        replica_id=replica_id,
-        limit=limit,
-        share=1 / table.replicas,
-        hold_s=table.hold_s,
-    )
+    generator = _make_generator(settings, engine, gate, events, decoder, replica_id)
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
     worker = Worker(
         broker,
@@ -161,6 +144,30 @@ async def run_replica(
         await rpc.stop()
         await http.stop()
         events.close()
+
+
+def _make_generator(
+    settings: RolloutSettings, engine: Engine, gate: Gate, events: EventLog, decoder: TextDecoder, replica_id: str
+) -> GroupGenerator:
+    table = settings.rollout
+    limit = functools.partial(
+        group_limit,
+        max_rows=table.max_rows,
+        group_size=settings.batch.group_size,
+        batch_groups=settings.batch.groups,
+        max_staleness=settings.run.max_staleness,
+        deterministic=table.deterministic,
+    )
+    return GroupGenerator(
+        engine,
+        gate,
+        events,
+        decoder.decode,
+        replica_id=replica_id,
+        limit=limit,
+        share=1 / table.replicas,
+        hold_s=table.hold_s,
+    )
 
 
 async def _until_first_end(shutdown: Shutdown, drain: Callable[[], None], *parts: Awaitable[None]) -> None:
