@@ -1,8 +1,14 @@
-"""Advantages of rollouts from their rewards. Axes: rollouts = members of one group."""
+"""Advantages of rollouts from their rewards. Axes: rollouts = members of one group.
+
+A reward of NaN is an abstention: nobody could score that rollout. It is left out of every mean and std and its own
+advantage is 0 (as TRL does). A baseline made of the group needs two scored rollouts: with fewer, all advantages are 0.
+"""
+
+from collections.abc import Callable
 
 import torch
 from beartype import beartype
-from jaxtyping import Float, jaxtyped
+from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
 
@@ -13,11 +19,52 @@ def group_relative_advantages(
     """Reward minus the group's mean, over (unbiased std + `eps`) if `normalize_std`.
 
     GRPO (arXiv 2402.03300, equation 3); without the std it is Dr. GRPO's (arXiv 2503.20783). A group of one has no
-    baseline but itself: its advantage is 0 (not its raw reward).
+    baseline but itself: its advantage is 0 (verl leaves its raw reward).
     """
-    if len(rewards) < 2:
-        return torch.zeros_like(rewards)
-    centered = rewards - rewards.mean()
-    if not normalize_std:
-        return centered
-    return centered / (rewards.std(correction=1) + eps)
+
+    def relative(scored: Tensor) -> Tensor:
+        centered = scored - scored.mean()
+        return centered / (scored.std(correction=1) + eps) if normalize_std else centered
+
+    return _of_scored(rewards, relative)
+
+
+@jaxtyped(typechecker=beartype)
+def mean_baseline_advantages(rewards: Float[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+    """Reward minus the group's mean: REINFORCE++-baseline before the batch is whitened (arXiv 2501.03262)."""
+    return _of_scored(rewards, lambda scored: scored - scored.mean())
+
+
+@jaxtyped(typechecker=beartype)
+def rloo_advantages(rewards: Float[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+    """Reward minus the mean of the *other* rollouts' (RLOO, arXiv 2402.14740) = G / (G - 1) (R - mean)."""
+    return _of_scored(rewards, lambda scored: (scored - scored.mean()) * (len(scored) / (len(scored) - 1)))
+
+
+@jaxtyped(typechecker=beartype)
+def opo_advantages(
+    rewards: Float[Tensor, " rollouts"], lengths: Int[Tensor, " rollouts"]
+) -> Float[Tensor, " rollouts"]:
+    """Reward minus the mean reward weighted by length, the baseline of least variance (OPO, arXiv 2505.23585)."""
+    weights = lengths[~rewards.isnan()].to(rewards.dtype)
+    return _of_scored(rewards, lambda scored: scored - (weights * scored).sum() / weights.sum().clamp(min=1))
+
+
+@jaxtyped(typechecker=beartype)
+def remax_advantages(rewards: Float[Tensor, " rollouts"], baseline: float) -> Float[Tensor, " rollouts"]:
+    """Reward minus that of the prompt's greedy completion (ReMax, arXiv 2310.10505); all 0 if that one is NaN."""
+    return (rewards - baseline).nan_to_num(nan=0.0)
+
+
+@jaxtyped(typechecker=beartype)
+def reward_advantages(rewards: Float[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+    """The rewards themselves, without a baseline (REINFORCE)."""
+    return rewards.nan_to_num(nan=0.0)
+
+
+def _of_scored(rewards: Tensor, advantages: Callable[[Tensor], Tensor]) -> Tensor:
+    scored = ~rewards.isnan()
+    made = torch.zeros_like(rewards)
+    if int(scored.sum()) >= 2:
+        made[scored] = advantages(rewards[scored])
+    return made
