@@ -9,7 +9,8 @@ from benchmarks import workload
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import StepBatch, TrainRollout
 from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy, load_policy
+from services.trainer.loading import load_policy
+from services.trainer.model import Policy
 from services.trainer.settings import AlgorithmTable
 from services.trainer.step import Recipe, train_step
 

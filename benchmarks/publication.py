@@ -27,7 +27,7 @@ import torch
 from benchmarks.publication_stage import Stage, Times
 from headrace.demo.models import Shape, character_tokenizer, write_model
 from services.trainer.backends.single import SingleDevice
-from services.trainer.model import load_policy
+from services.trainer.loading import load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from wire.weights import CollectiveGroup, open_store

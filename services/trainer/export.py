@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+from services.trainer.backends.backend import Backend
 from services.trainer.lora import adapter_config
-from services.trainer.model import Policy
 from wire.weights import weights_sha256
 
 COPIED_FILES = (
@@ -24,21 +26,26 @@ COPIED_FILES = (
 """What belongs to a model beside config and weights."""
 
 
-def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dtype) -> str:
+def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.dtype) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, the tokenizer's files out of `source`.
 
     Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of what was
-    written.
+    written. Every rank must call it; rank 0 writes, the others return "" without waiting for that.
     """
+    module = backend.module
+    state = backend.whole_state()
+    adapter = dict(backend.whole_weights()) if module.lora else {}
+    if backend.ranks.rank:
+        return ""
     aside = target.parent / f".aside-{target.name}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    tensors = {name: tensor.to(dtype) for name, tensor in policy.whole_state().items()}
-    policy.model.save_pretrained(aside, state_dict=tensors)
+    tensors = {name: tensor.to(dtype) for name, tensor in state.items()}
+    module.model.save_pretrained(aside, state_dict=tensors)
     config = json.loads((aside / "config.json").read_text())
     (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
-    if policy.lora:
-        _write_adapter(policy, source, aside / "adapter", dtype)
+    if module.lora:
+        _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
     for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, aside / name)
@@ -48,14 +55,13 @@ def export_model(policy: Policy, source: Path, target: Path, *, dtype: torch.dty
         target.rename(old)
     aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-    if policy.lora:
+    if module.lora:
         return weights_sha256((n, t) for file in target.glob("*.safetensors") for n, t in load_file(file).items())
-    return weights_sha256((name, weight.detach().to(dtype)) for name, weight in policy.named_weights())
+    return weights_sha256((name, tensors[name]) for name, _ in module.named_weights())
 
 
-def _write_adapter(policy: Policy, source: Path, folder: Path, dtype: torch.dtype) -> None:
-    assert policy.lora is not None
+def _write_adapter(adapter: Mapping[str, Tensor], config: str, folder: Path, dtype: torch.dtype) -> None:
     folder.mkdir()
-    tensors = {name: weight.detach().to(dtype).cpu().contiguous() for name, weight in policy.named_weights()}
+    tensors = {name: weight.to(dtype).contiguous() for name, weight in adapter.items()}
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    (folder / "adapter_config.json").write_text(adapter_config(policy.lora, source.name))
+    (folder / "adapter_config.json").write_text(config)

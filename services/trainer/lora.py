@@ -4,7 +4,8 @@ peft is imported where it is used: a run without adapters starts without it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -50,20 +51,43 @@ def adapter_config(table: LoraTable, base: str) -> str:
     return json.dumps(plain, indent=2, sort_keys=True, default=str)
 
 
-def merged_state(model: nn.Module) -> dict[str, Tensor]:
-    """The whole model's weights with the adapters' products added, under the base model's names."""
-    from peft.tuners.lora import LoraLayer
+def merged_state(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The whole model's weights with the adapters' products added, under the base model's names.
 
-    layers: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
-    products = {name: layer.get_delta_weight(_ADAPTER) for name, layer in layers.items()}
-    state: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
+    `state` is the state dict of `model`, every tensor whole.
+    """
+    layers = dict(_lora_layers(model))
+    merged: dict[str, Tensor] = {}
+    for name, tensor in state.items():
         if f".{_ADAPTER}." in name:
             continue
         owner, base, kind = name.rpartition(".base_layer.")
         plain = f"{owner}.{kind}" if base else name
-        state[plain] = tensor + products[owner] if base and kind == "weight" else tensor
-    return state
+        if base and kind == "weight":
+            down, up = (state[f"{owner}.lora_{part}.{_ADAPTER}.weight"] for part in "AB")
+            merged[plain] = tensor + (up @ down) * layers[owner].scaling[_ADAPTER]
+        else:
+            merged[plain] = tensor
+    return merged
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Inside it the model computes as if it had no adapters."""
+    layers = [layer for _, layer in _lora_layers(model)]
+    for layer in layers:
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
+
+
+def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    from peft.tuners.lora import LoraLayer
+
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
 
 
 def _config(table: LoraTable) -> Any:

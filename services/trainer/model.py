@@ -1,54 +1,60 @@
-"""The language model as the training step needs it: hidden states and the head, apart."""
+"""Language models as the training step needs them: modules whose forward pass gives scores or values.
+
+The heads' products are inside `forward`, so that a backend that shards weights gathers them with the rest.
+"""
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
-from services.trainer.algorithms.products import speed_up
-from services.trainer.lora import adapter_parameters, add_adapters, merged_state
-from wire.errors import ConfigError
+from services.trainer.algorithms.logprobs import TokenScores, token_logprobs
+from services.trainer.lora import adapter_parameters, adapters_off, merged_state
 from wire.settings import LoraTable
 
-_LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Config keys of families whose logits are more than hidden states times head."""
 
-
-class Policy:
-    """A causal language model split at its head."""
+class TrainedModule(nn.Module):
+    """A transformers model, and what backends and exports need to know of it."""
 
     def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
         """`lora`: the model has these adapters, and only they are trained."""
+        super().__init__()
         self.model = model
         self.lora = lora if lora is not None and lora.rank else None
-        self._body: nn.Module = model.get_decoder()
-        self._head: nn.Module = model.get_output_embeddings()
-        self._forward_dtype = forward_dtype
+        self.forward_dtype = forward_dtype
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.head.device
+        found: torch.device = next(self.model.parameters()).device
+        return found
 
     @property
-    def head(self) -> Float[Tensor, "vocab hidden"]:
-        """The head's weight (the embedding's own, if they are tied)."""
-        weight = self._head.weight
-        assert isinstance(weight, Tensor)
-        return weight
+    def body(self) -> nn.Module:
+        """The decoder: all but the head."""
+        raise NotImplementedError
+
+    @property
+    def head(self) -> Float[Tensor, "out hidden"]:
+        """The head's weight (a policy's is the embedding's own, if they are tied)."""
+        raise NotImplementedError
+
+    def layers(self) -> list[nn.Module]:
+        """The decoder's layers in their order: the units of sharding."""
+        lists = [module for module in self.body.modules() if isinstance(module, nn.ModuleList)]
+        return list(max(lists, key=lambda found: len(found))) if lists else []
 
     def hidden(self, token_ids: Int[Tensor, "rows seq"]) -> Float[Tensor, "rows seq hidden"]:
         """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it."""
-        low = self._forward_dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
-            states = self._body(input_ids=token_ids, use_cache=False).last_hidden_state
+        low = self.forward_dtype == torch.bfloat16
+        with torch.autocast(token_ids.device.type, dtype=torch.bfloat16, enabled=low):
+            states = self.body(input_ids=token_ids, use_cache=False).last_hidden_state
         assert isinstance(states, Tensor)
-        return states.to(self._forward_dtype) if low else states
+        return states.to(self.forward_dtype) if low else states
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trained parameters in the model's order, each once, named as in a model's or adapter's file.
@@ -59,49 +65,79 @@ class Policy:
 
     def whole_state(self) -> dict[str, Tensor]:
         """The model's state dict; adapters are merged into it."""
-        state: dict[str, Tensor] = merged_state(self.model) if self.lora else self.model.state_dict()
-        return state
+        return self.export_state(self.model.state_dict())
+
+    def export_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is exported of a state dict whose tensors are whole: adapters are merged into the rest."""
+        return merged_state(self.model, state) if self.lora else state
 
 
-def load_policy(
-    path: Path,
-    *,
-    device: str,
-    forward_dtype: torch.dtype,
-    trainable: bool = True,
-    gradient_checkpointing: bool = False,
-    lora: LoraTable | None = None,
-) -> Policy:
-    """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
+class Policy(TrainedModule):
+    """A causal language model. Its forward pass scores tokens."""
 
-    With `lora` the weights are frozen, and adapters are trained beside them.
-    """
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"model.path {path} is no Hugging Face model folder: it has no config.json")
-    transformers_logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
-    _refuse_other_logits(model, path)
-    model.to(device)
-    model.requires_grad_(trainable)
-    if lora is not None and lora.rank:
-        add_adapters(model, lora)
-    model.train(trainable)
-    if gradient_checkpointing and trainable:
-        # The reentrant kind needs inputs with gradients, which a frozen embedding has not.
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    speed_up(model)
-    return Policy(model, forward_dtype=forward_dtype, lora=lora)
+    def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
+        """See `TrainedModule`."""
+        super().__init__(model, forward_dtype=forward_dtype, lora=lora)
+        self.vocab = int(self.head.shape[0])
+
+    @property
+    def body(self) -> nn.Module:
+        """See `TrainedModule`."""
+        found = self.model.get_decoder()
+        assert isinstance(found, nn.Module)
+        return found
+
+    @property
+    def head(self) -> Float[Tensor, "vocab hidden"]:
+        """See `TrainedModule`."""
+        weight = self.model.get_output_embeddings().weight
+        assert isinstance(weight, Tensor)
+        return weight
+
+    def forward(
+        self,
+        token_ids: Int[Tensor, "rows seq"],
+        rows: Int[Tensor, " tokens"],
+        places: Int[Tensor, " tokens"],
+        targets: Int[Tensor, " tokens"],
+        temperature: Float[Tensor, " tokens"],
+        chunk: int,
+    ) -> TokenScores:
+        """Logprobs (nats) and entropy of `targets`, each predicted by the hidden state at its row and place."""
+        states = self.hidden(token_ids)[rows, places]
+        return token_logprobs(states, self.head, targets, temperature=temperature, chunk=chunk)
+
+    def adapters_off(self) -> AbstractContextManager[None]:
+        """Inside it the model is the one that the adapters were put into: a reference that costs no memory."""
+        return adapters_off(self.model) if self.lora else nullcontext()
 
 
-def _refuse_other_logits(model: Any, path: Path) -> None:
-    """Logprobs are taken from hidden states times head; a family that does more would silently train on others."""
-    for key in _LOGIT_CHANGES:
-        if getattr(model.config, key, None) not in (None, 1, 1.0):
-            raise ConfigError(f"model.path {path}: {key} of {model.config.model_type} is not supported")
-    if getattr(model.get_output_embeddings(), "bias", None) is not None:
-        raise ConfigError(f"model.path {path}: a head with a bias is not supported")
+class ValueModel(TrainedModule):
+    """A language model with a linear head named `score`: the critic, or a reward model."""
+
+    def __init__(self, model: Any, *, forward_dtype: torch.dtype) -> None:
+        """`model`: one of transformers' `*ForSequenceClassification`, whose labels are the outputs."""
+        super().__init__(model, forward_dtype=forward_dtype)
+        self.outputs = int(self.head.shape[0])
+
+    @property
+    def body(self) -> nn.Module:
+        """See `TrainedModule`."""
+        found = self.model.base_model
+        assert isinstance(found, nn.Module)
+        return found
+
+    @property
+    def head(self) -> Float[Tensor, "outputs hidden"]:
+        """See `TrainedModule`."""
+        weight = self.model.score.weight
+        assert isinstance(weight, Tensor)
+        return weight
+
+    def forward(
+        self, token_ids: Int[Tensor, "rows seq"], rows: Int[Tensor, " tokens"], places: Int[Tensor, " tokens"]
+    ) -> Float[Tensor, "tokens outputs"]:
+        """The head's outputs at the given places: float32 (float64 stays)."""
+        states = self.hidden(token_ids)[rows, places]
+        wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+        return F.linear(states.to(wide), self.head.to(wide))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from services.trainer.algorithms.aggregation import StepCounts, aggregate
 from services.trainer.algorithms.algorithm import Algorithm, PolicyTokens
 from services.trainer.algorithms.batching import micro_batches
 from services.trainer.algorithms.kl import kl_per_token
-from services.trainer.algorithms.logprobs import TokenScores, token_logprobs
+from services.trainer.algorithms.logprobs import TokenScores
 from services.trainer.assembly import MicroBatch, StepBatch, micro_batch
 from services.trainer.backends.backend import Backend
 from services.trainer.model import Policy
@@ -46,10 +47,11 @@ class StepOutcome:
     """One a rollout, in the batch's order."""
 
 
-def score_tokens(policy: Policy, micro: MicroBatch, *, chunk: int) -> TokenScores:
-    """Logprobs and entropy of the micro-batch's completion tokens under `policy`."""
-    hidden = policy.hidden(micro.token_ids)[micro.rows, micro.places]
-    return token_logprobs(hidden, policy.head, micro.targets, temperature=micro.temperature, chunk=chunk)
+def score_tokens(policy: Callable[..., Any], micro: MicroBatch, *, chunk: int) -> TokenScores:
+    """Logprobs and entropy of the micro-batch's completion tokens; `policy` is a Policy or the backend that has it."""
+    scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk)
+    assert isinstance(scores, TokenScores)
+    return scores
 
 
 def train_step(
@@ -80,8 +82,8 @@ def train_step(
         if interrupted():
             backend.discard()
             raise StepInterruptedError("the step was interrupted before its weights changed")
-        micro = micro_batch([batch.rollouts[row] for row in rows], backend.policy.device)
-        loss = _micro_loss(backend.policy, micro, advantages[rows], recipe, counts, reference, sums)
+        micro = micro_batch([batch.rollouts[row] for row in rows], backend.device)
+        loss = _micro_loss(backend, micro, advantages[rows], recipe, counts, reference, sums)
         backend.backward(loss)
     grad_norm = backend.apply(learning_rate=learning_rate, grad_clip=recipe.grad_clip)
     metrics = sums.metrics(counts.tokens)
@@ -90,7 +92,7 @@ def train_step(
 
 
 def _micro_loss(
-    policy: Policy,
+    policy: Backend,
     micro: MicroBatch,
     advantages: Tensor,
     recipe: Recipe,

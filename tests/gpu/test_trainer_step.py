@@ -5,7 +5,7 @@ from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import assemble
 from services.trainer.backends.single import SingleDevice
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
-from services.trainer.model import load_policy
+from services.trainer.loading import load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from services.trainer.settings import AlgorithmTable

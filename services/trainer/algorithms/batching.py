@@ -1,6 +1,7 @@
 """Micro-batches without padding work: rows sorted by length, cut where the padding would cost the most."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 def micro_batches(lengths: Sequence[int], *, token_budget: int, overhead_tokens: int = 32) -> list[list[int]]:
@@ -31,3 +32,39 @@ def micro_batches(lengths: Sequence[int], *, token_budget: int, overhead_tokens:
         batches.append(order[start : end_of[start]])
         start = end_of[start]
     return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One rank's micro-batch in one round of forward and backward passes."""
+
+    rows: tuple[int, ...]
+    counts: bool = True
+    """Off: there is nothing left for this rank, but every rank must run every pass; its loss is multiplied by 0."""
+
+
+def shared_micro_batches(
+    lengths: Sequence[int], *, ranks: int, token_budget: int, overhead_tokens: int = 32
+) -> list[list[Share]]:
+    """The micro-batches of each rank: equally many, so that all run the same passes. Each row counts once.
+
+    Those of `micro_batches`; the costliest are halved until their number is a multiple of `ranks`, and when all rows
+    are alone, dummies of the shortest row fill up. Ranks wait for each other in every round, so a round's micro-batches
+    are of like cost. For one rank they are those of `micro_batches`.
+    """
+    batches = micro_batches(lengths, token_budget=token_budget, overhead_tokens=overhead_tokens)
+    while len(batches) % ranks and any(len(batch) > 1 for batch in batches):
+        widest = max((batch for batch in batches if len(batch) > 1), key=lambda batch: _cost(batch, lengths))
+        place = batches.index(widest)
+        middle = len(widest) // 2
+        batches[place : place + 1] = [widest[:middle], widest[middle:]]
+    shares = [Share(tuple(batch)) for batch in batches]
+    if ranks > 1:
+        shares.sort(key=lambda share: -_cost(share.rows, lengths))
+        shortest = min(range(len(lengths)), key=lambda row: lengths[row], default=0)
+        shares += [Share((shortest,), counts=False)] * (-len(shares) % ranks)
+    return [shares[rank::ranks] for rank in range(ranks)]
+
+
+def _cost(rows: Sequence[int], lengths: Sequence[int]) -> int:
+    return len(rows) * max(lengths[row] for row in rows)

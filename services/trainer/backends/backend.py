@@ -1,22 +1,34 @@
 """What the training step needs of whoever holds model and optimizer."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from services.trainer.model import Policy
+from services.trainer.model import TrainedModule
+from services.trainer.ranks import Ranks
 
 
 class Backend(Protocol):
-    """Model and optimizer, wherever their shards are."""
+    """Model and optimizer, wherever their shards are. Every rank calls every method, in the same order."""
 
-    policy: Policy
+    module: TrainedModule
+    ranks: Ranks
+    device: torch.device
+    """Where the inputs of the forward pass must be."""
     overhead_tokens: int
     """What one more micro-batch costs, in tokens."""
 
-    def backward(self, loss: Tensor) -> None:
-        """Adds the gradient of one micro-batch's share of the loss."""
+    def __call__(self, *inputs: Any) -> Any:
+        """The module's forward pass."""
+        ...
+
+    def backward(self, loss: Tensor, *, last: bool = True) -> None:
+        """Adds the gradient of one micro-batch's share of the loss; all shares of all ranks are summed.
+
+        `last`: it is the step's last micro-batch.
+        """
         ...
 
     def apply(self, *, learning_rate: float, grad_clip: float) -> float:
@@ -31,13 +43,27 @@ class Backend(Protocol):
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Whole float32 master weights in the order of publication."""
+        """Trained float32 master weights in the order of publication; sharded ones are `DTensor`s.
+
+        `wire.weights.make_snapshot` makes them whole, together with `join_snapshot` on the other ranks.
+        """
+        ...
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The same, whole and on the CPU, one at a time. Every rank must go through all of them."""
+        ...
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """What is exported: the whole model, adapters merged into it. On rank 0; empty on the others."""
         ...
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state by `weight name/key`."""
+        """The optimizer's state, whole, by `weight name/key`. On rank 0; empty on the others."""
         ...
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
-        """Sets both to what a checkpoint holds; raises ValueError if the names or shapes are not the model's."""
+        """Sets both to what a checkpoint holds, whole tensors given on every rank.
+
+        Raises ValueError if the names or shapes are not the model's.
+        """
         ...

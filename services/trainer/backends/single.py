@@ -1,32 +1,45 @@
-"""One device: the model whole, AdamW on float32 master weights."""
+"""One device: the model whole, the optimizer on float32 master weights."""
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from services.trainer.model import Policy
+from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
+from services.trainer.model import TrainedModule
+from services.trainer.optimizers import OptimizerOptions, build_optimizers
+from services.trainer.ranks import Ranks
 
-_CPU_OVERHEAD_TOKENS = 32
-_GPU_OVERHEAD_TOKENS = 2048
+CPU_OVERHEAD_TOKENS = 32
+GPU_OVERHEAD_TOKENS = 2048
 
 
 class SingleDevice:
     """See `services.trainer.backends.backend.Backend`."""
 
-    def __init__(self, policy: Policy, *, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-        self.policy = policy
-        self.overhead_tokens = _GPU_OVERHEAD_TOKENS if policy.device.type == "cuda" else _CPU_OVERHEAD_TOKENS
-        self._named = dict(policy.named_weights())
-        matrices = [weight for weight in self._named.values() if weight.ndim > 1]
-        others = [weight for weight in self._named.values() if weight.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=0.0, betas=betas, eps=eps, fused=True
-        )
+    def __init__(
+        self,
+        module: TrainedModule,
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        optimizer: str = "adamw",
+    ) -> None:
+        self.module = module
+        self.ranks = Ranks.alone()
+        self.device = module.device
+        self.overhead_tokens = GPU_OVERHEAD_TOKENS if self.device.type == "cuda" else CPU_OVERHEAD_TOKENS
+        self._named = dict(module.named_weights())
+        options = OptimizerOptions(name=optimizer, betas=betas, eps=eps, weight_decay=weight_decay)
+        self._optimizers = build_optimizers(module, options)
 
-    def backward(self, loss: Tensor) -> None:
+    def __call__(self, *inputs: Any) -> Any:
+        """See `Backend`."""
+        return self.module(*inputs)
+
+    def backward(self, loss: Tensor, *, last: bool = True) -> None:
         """See `Backend`."""
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -35,38 +48,36 @@ class SingleDevice:
         limit = grad_clip if grad_clip > 0 else math.inf
         norm = float(nn.utils.clip_grad_norm_(self._named.values(), limit))
         if math.isfinite(norm):
-            for group in self._optimizer.param_groups:
-                group["lr"] = learning_rate
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate
+                optimizer.step()
         self.discard()
         return norm
 
     def discard(self) -> None:
         """See `Backend`."""
-        self._optimizer.zero_grad(set_to_none=True)
+        for weight in self._named.values():
+            weight.grad = None
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""
         return ((name, weight.detach()) for name, weight in self._named.items())
 
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`."""
+        return ((name, weight.detach().cpu()) for name, weight in self._named.items())
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """See `Backend`."""
+        return self.module.whole_state()
+
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """See `Backend`."""
-        tensors: dict[str, Tensor] = {}
-        for name, weight in self._named.items():
-            tensors |= {f"{name}/{key}": value for key, value in self._optimizer.state.get(weight, {}).items()}
-        return tensors
+        return dict(optimizer_state(self._named, self._optimizers))
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """See `Backend`."""
-        shapes = {name: weight.shape for name, weight in self._named.items()}
-        if shapes != {name: weight.shape for name, weight in weights.items()}:
-            odd = sorted(shapes.keys() ^ weights.keys()) or [n for n in shapes if shapes[n] != weights[n].shape]
-            raise ValueError(f"the weights are not those of this model: {', '.join(odd[:3])}")
-        with torch.no_grad():
-            for name, weight in self._named.items():
-                weight.copy_(weights[name])
-        self._optimizer.state.clear()
-        for key, tensor in optimizer.items():
-            name, _, part = key.rpartition("/")
-            device = self._named[name].device
-            self._optimizer.state.setdefault(self._named[name], {})[part] = tensor.clone().to(device)
+        check_weights(self._named, weights)
+        set_weights(self._named, weights)
+        load_state(self._named, self._optimizers, optimizer)

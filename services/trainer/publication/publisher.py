@@ -9,7 +9,6 @@ import torch
 
 from services.trainer import metrics
 from services.trainer.backends.backend import Backend
-from services.trainer.model import Policy
 from services.trainer.publication.checksums import engine_checksums
 from services.trainer.publication.copies import Copies
 from services.trainer.publication.held import Held, Shelf
@@ -38,7 +37,7 @@ class Publisher:
         model_path: Path,
         disk_only: bool,
         adapter_config: str = "",
-        canary: Callable[[Policy], common_pb2.Canary],
+        canary: Callable[[Backend], common_pb2.Canary],
     ) -> None:
         """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
         self._shelf = Shelf(dtype=dtype, bucket_bytes=bucket_bytes)
@@ -66,8 +65,8 @@ class Publisher:
     def hold(self, backend: Backend, version: int) -> Held:
         """Copies the weights as `version`; called by the main thread while nobody changes them."""
         with metrics.SNAPSHOT_SECONDS.time():
-            self._device = backend.policy.device
-            held = self._shelf.put(version, backend.named_weights(), self._canary(backend.policy))
+            self._device = backend.device
+            held = self._shelf.put(version, backend.named_weights(), self._canary(backend))
             held.snapshot.plan.adapter_config = self._adapter_config
             return held
 

@@ -8,8 +8,9 @@ import torch
 
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.backends.single import SingleDevice
+from services.trainer.loading import load_policy
 from services.trainer.lora import adapter_config
-from services.trainer.model import Policy, load_policy
+from services.trainer.model import Policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from services.trainer.settings import TrainerSettings

@@ -274,7 +274,7 @@ class RlStage:
         self._checkpoint()
         target = self._settings.run_dir / "export"
         dtype = getattr(torch, self._settings.model.dtype)
-        digest = export_model(self._backend.policy, self._settings.model.path, target, dtype=dtype)
+        digest = export_model(self._backend, self._settings.model.path, target, dtype=dtype)
         self._book.exported(str(target), digest)
         log.info("exported", path=str(target), weights_sha256=digest)
         reporter = self._reporter()

@@ -16,7 +16,7 @@ from services.trainer.algorithms.batching import micro_batches
 from services.trainer.assembly import TrainRollout, micro_batch
 from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
-from services.trainer.model import load_policy
+from services.trainer.loading import load_policy
 from services.trainer.schedule import learning_rate
 from services.trainer.settings import SftSettings, SftTable
 from services.trainer.step import score_tokens
@@ -52,7 +52,7 @@ def train_supervised(settings: SftSettings) -> list[float]:
             log.info("sft_step", step=step, loss=losses[-1], seconds=round(time.monotonic() - begin, 3))
         if reached:
             break
-    digest = export_model(policy, settings.model.path, table.output, dtype=dtype)
+    digest = export_model(backend, settings.model.path, table.output, dtype=dtype)
     (table.output / "sft.json").write_text(json.dumps({"losses": losses, "weights_sha256": digest}))
     log.info("sft_done", path=str(table.output), weights_sha256=digest)
     return losses
@@ -68,8 +68,8 @@ def supervised_step(backend: SingleDevice, rows: list[TrainRollout], table: SftT
         token_budget=table.micro_batch_tokens,
         overhead_tokens=backend.overhead_tokens,
     ):
-        micro = micro_batch([rows[number] for number in part], backend.policy.device)
-        scores = score_tokens(backend.policy, micro, chunk=table.logprob_chunk)
+        micro = micro_batch([rows[number] for number in part], backend.device)
+        scores = score_tokens(backend, micro, chunk=table.logprob_chunk)
         loss = aggregate(-scores.logprobs, micro.lengths, mode="token-mean", counts=counts)
         backend.backward(loss)
         total += float(loss.detach())

@@ -43,7 +43,7 @@ def publisher(folder, dtype=torch.float32, bucket_bytes=2048):
 
 
 def test_the_canary_is_what_transformers_says_of_its_prompt():
-    made = canary(backend().policy)
+    made = canary(backend())
     ids = torch.from_numpy(np.frombuffer(made.token_ids, "<i4").astype(np.int64))
     assert len(ids) == 8 and int(ids.max()) < VOCAB
     expected = torch.log_softmax(tiny_model()(ids[None]).logits[0, :-1], -1).gather(1, ids[1:, None]).squeeze(1)
@@ -55,7 +55,7 @@ def test_a_snapshot_does_not_follow_the_weights(tmp_path):
     held = sender.hold(used, 3)
     before = {name: tensor.clone() for name, tensor in tensors_of(held.snapshot.plan, held.snapshot.buckets)}
     with torch.no_grad():
-        for _, weight in used.policy.named_weights():
+        for _, weight in used.module.named_weights():
             weight.zero_()
     after = dict(tensors_of(held.snapshot.plan, held.snapshot.buckets))
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -70,7 +70,7 @@ def test_the_newest_two_versions_are_kept_and_the_third_is_written_over_only_whe
         buckets = snapshot.buckets
         before = [bucket.clone() for bucket in buckets]
         with torch.no_grad():
-            used.policy.head.add_(1)
+            used.module.head.add_(1)
         second = sender.hold(used, 2)
         third = sender.hold(used, 3)
         assert all(torch.equal(a, b) for a, b in zip(before, buckets, strict=True))
@@ -102,7 +102,7 @@ async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
     used, sender = backend(), publisher(tmp_path)
     sender.hold(used, 3)
     found = await sender.checksums(3, "sglang-sha256")
-    weights = dict(used.policy.named_weights())
+    weights = dict(used.module.named_weights())
     layer = "model.layers.0.self_attn"
     fused = torch.cat([weights[f"{layer}.{part}_proj.weight"].detach() for part in "qkv"])
     assert found[f"{layer}.qkv_proj.weight"] == hashlib.sha256(fused.numpy().tobytes()).hexdigest()[:16]

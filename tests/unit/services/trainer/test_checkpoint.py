@@ -129,7 +129,7 @@ def backend(seed):
 
 def push(used, times):
     for number in range(times):
-        for index, (_, weight) in enumerate(used.policy.named_weights()):
+        for index, (_, weight) in enumerate(used.module.named_weights()):
             weight.grad = torch.full_like(weight, 0.01 * (index + number + 1))
         used.apply(learning_rate=1e-2, grad_clip=1.0)
 

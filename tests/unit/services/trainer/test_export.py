@@ -2,11 +2,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
-from services.trainer.model import load_policy
+from services.trainer.loading import load_policy
 from tests.unit.services.trainer.builders import tiny_folder
 from wire.errors import ConfigError
 from wire.weights import weights_sha256
+
+
+def alone(policy):
+    return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -18,7 +23,7 @@ def test_the_exported_folder_loads_and_generates(tmp_path, tied, dtype):
     with torch.no_grad():
         for _, weight in policy.named_weights():
             weight += 0.01
-    digest = export_model(policy, source, tmp_path / "export", dtype=dtype)
+    digest = export_model(alone(policy), source, tmp_path / "export", dtype=dtype)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     assert model.dtype == dtype
     assert weights_sha256(model.named_parameters()) == digest
@@ -33,7 +38,7 @@ def test_an_older_export_is_replaced_whole(tmp_path):
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "old").write_text("")
     policy = load_policy(source, device="cpu", forward_dtype=torch.float32)
-    export_model(policy, source, tmp_path / "export", dtype=torch.float32)
+    export_model(alone(policy), source, tmp_path / "export", dtype=torch.float32)
     assert not (tmp_path / "export" / "old").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "model"]
 

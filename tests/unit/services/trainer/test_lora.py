@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 from services.rollout.engines.torch.engine import TorchEngine
 from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
+from services.trainer.loading import load_policy
 from services.trainer.lora import adapter_config
-from services.trainer.model import load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from tests.unit.services.trainer.builders import tiny_folder
@@ -62,8 +62,8 @@ def test_only_adapters_are_trained_and_the_base_stays(source, gradient_checkpoin
 
 
 def test_the_export_is_the_merged_model_and_the_adapter_beside_it(source, tmp_path):
-    policy, _ = trained(source)
-    digest = export_model(policy, source, tmp_path / "export", dtype=torch.float32)
+    policy, backend = trained(source)
+    digest = export_model(backend, source, tmp_path / "export", dtype=torch.float32)
     expected = logits(policy.model)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     torch.testing.assert_close(logits(merged), expected, atol=1e-5, rtol=0)
@@ -101,7 +101,7 @@ async def test_only_the_adapter_travels_and_the_torch_engine_scores_as_the_train
     path = await sender.save(3)
     loaded = AutoModelForCausalLM.from_pretrained(source)
     torch.testing.assert_close(
-        logits(PeftModel.from_pretrained(loaded, path)), logits(backend.policy.model), atol=1e-5, rtol=0
+        logits(PeftModel.from_pretrained(loaded, path)), logits(backend.module.model), atol=1e-5, rtol=0
     )
     assert json.loads((tmp_path / "weights" / "v000003" / "adapter_config.json").read_text())["r"] == 2
     engine = TorchEngine(source, max_rows=2)

@@ -8,7 +8,8 @@ from services.trainer.algorithms.aggregation import AGGREGATIONS
 from services.trainer.algorithms.registry import ALGORITHMS, build_algorithm
 from services.trainer.assembly import assemble, batch_metrics
 from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy, load_policy
+from services.trainer.loading import load_policy
+from services.trainer.model import Policy
 from services.trainer.settings import AlgorithmTable
 from services.trainer.step import Recipe, StepInterruptedError, train_step
 from tests.unit.services.trainer.builders import scored_group, tiny_folder, tiny_model
@@ -40,13 +41,12 @@ class GradientTap(SingleDevice):
     """Keeps the gradient that the optimizer would have used."""
 
     def apply(self, *, learning_rate, grad_clip):
-        self.gradient = {name: weight.grad.clone() for name, weight in self.policy.named_weights()}
+        self.gradient = {name: weight.grad.clone() for name, weight in self.module.named_weights()}
         return super().apply(learning_rate=learning_rate, grad_clip=grad_clip)
 
 
 def gradient_and_loss(used, *, groups=GROUPS, reference=None, seed=0):
     policy = Policy(tiny_model(seed).double(), forward_dtype=torch.float64)
-    policy.hidden = lambda ids: policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     tap = GradientTap(policy, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
     outcome = train_step(tap, assemble(groups, version=0), used, learning_rate=0.0, reference=reference)
     return tap.gradient, outcome.metrics["loss"]
@@ -103,7 +103,6 @@ def test_loss_and_gradient_equal_a_plain_hugging_face_implementation(mode):
 def test_the_kl_to_a_reference_is_part_of_the_loss():
     other = tiny_model(seed=7).double()
     reference = Policy(other, forward_dtype=torch.float64)
-    reference.hidden = lambda ids: other.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     _, loss = gradient_and_loss(recipe(kl_coef=0.3), reference=reference)
     expected = plain_loss(tiny_model().double(), GROUPS, "token-mean", kl_coef=0.3, reference=other)
     assert loss == pytest.approx(expected.item(), rel=1e-6)
@@ -170,13 +169,13 @@ def test_an_interrupted_step_changes_nothing():
             interrupted=lambda: next(calls),
         )
     assert all(torch.equal(before[name], weight) for name, weight in used.named_weights())
-    assert all(weight.grad is None for _, weight in used.policy.named_weights())
+    assert all(weight.grad is None for _, weight in used.module.named_weights())
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     used = backend()
     with torch.no_grad():
-        next(iter(used.policy.named_weights()))[1][5] = math.nan
+        next(iter(used.module.named_weights()))[1][5] = math.nan
     before = {name: weight.clone() for name, weight in used.named_weights()}
     outcome = train_step(used, assemble(GROUPS, version=0), recipe(), learning_rate=1.0)
     assert outcome.metrics["skipped"] == 1.0

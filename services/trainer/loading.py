@@ -1,0 +1,127 @@
+"""Models out of Hugging Face folders: safetensors only, no code of the folder, float32 master weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers.utils import logging as transformers_logging
+
+from services.trainer.algorithms.products import speed_up
+from services.trainer.lora import add_adapters
+from services.trainer.model import Policy, ValueModel
+from wire.errors import ConfigError
+from wire.settings import LoraTable
+
+_LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Config keys of families whose logits are more than hidden states times head."""
+
+
+def load_policy(
+    path: Path,
+    *,
+    device: str,
+    forward_dtype: torch.dtype,
+    trainable: bool = True,
+    gradient_checkpointing: bool = False,
+    lora: LoraTable | None = None,
+) -> Policy:
+    """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
+
+    With `lora` the weights are frozen, and adapters are trained beside them.
+    """
+    model = _load(AutoModelForCausalLM, path)
+    _refuse_other_logits(model, path)
+    model.to(device)
+    model.requires_grad_(trainable)
+    if lora is not None and lora.rank:
+        add_adapters(model, lora)
+    _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
+    return Policy(model, forward_dtype=forward_dtype, lora=lora)
+
+
+def load_value_model(
+    path: Path,
+    *,
+    device: str,
+    forward_dtype: torch.dtype,
+    outputs: int = 1,
+    trainable: bool = True,
+    gradient_checkpointing: bool = False,
+) -> ValueModel:
+    """Loads a value model, as float32 master weights; raises ConfigError for a folder that holds none.
+
+    The folder of a causal model gives its body, and a head of zeros. The folder of a `*ForSequenceClassification` with
+    one label (a reward model) gives its head too; all `outputs` (quantiles, say) begin as that one. With `outputs`
+    labels it is taken as it is.
+    """
+    scored = _is_classifier(path)
+    labels = _labels(path) if scored else outputs
+    if labels not in (1, outputs):
+        raise ConfigError(f"model.path {path} has {labels} labels; a value model of {outputs} outputs begins with 1")
+    model = _load(AutoModelForSequenceClassification, path, num_labels=labels)
+    if not isinstance(getattr(model, "score", None), nn.Linear) or model.score.bias is not None:
+        raise ConfigError(f"model.path {path}: {model.config.model_type} has no linear head `score` without a bias")
+    with torch.no_grad():
+        if not scored:
+            model.score.weight.zero_()
+        elif labels < outputs:
+            weight = model.score.weight.expand(outputs, -1).clone()
+            model.score = nn.Linear(weight.shape[1], outputs, bias=False)
+            model.score.weight.copy_(weight)
+    model.num_labels = model.config.num_labels = outputs
+    model.to(device)
+    model.requires_grad_(trainable)
+    _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
+    return ValueModel(model, forward_dtype=forward_dtype)
+
+
+def _load(kind: Any, path: Path, **options: Any) -> Any:
+    _config(path)
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        return kind.from_pretrained(
+            path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True, **options
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
+
+
+def _config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise ConfigError(f"model.path {path} is no Hugging Face model folder: it has no config.json")
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise ConfigError(f"model.path {file} is no JSON: {error}") from error
+    return found
+
+
+def _is_classifier(path: Path) -> bool:
+    return any(name.endswith("ForSequenceClassification") for name in _config(path).get("architectures") or ())
+
+
+def _labels(path: Path) -> int:
+    """Of a folder's config: transformers writes them as names, and leaves two unwritten."""
+    return len(_config(path).get("id2label") or (0, 1))
+
+
+def _prepare(model: Any, *, trainable: bool, gradient_checkpointing: bool) -> None:
+    model.train(trainable)
+    if gradient_checkpointing and trainable:
+        # The reentrant kind needs inputs with gradients, which a frozen embedding has not.
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    speed_up(model)
+
+
+def _refuse_other_logits(model: Any, path: Path) -> None:
+    """Logprobs are taken from hidden states times head; a family that does more would silently train on others."""
+    for key in _LOGIT_CHANGES:
+        if getattr(model.config, key, None) not in (None, 1, 1.0):
+            raise ConfigError(f"model.path {path}: {key} of {model.config.model_type} is not supported")
+    if getattr(model.get_output_embeddings(), "bias", None) is not None:
+        raise ConfigError(f"model.path {path}: a head with a bias is not supported")

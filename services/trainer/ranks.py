@@ -1,0 +1,94 @@
+"""The processes that train one model together: who this one is, and the few sums that are theirs and not a backend's.
+
+Every rank calls every method, in the same order. The rendezvous is a TCP store of rank 0 on the loopback.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch._C._distributed_c10d import Store
+
+from wire.errors import TransientError
+
+
+class Ranks:
+    """One process among the ranks of its trainer."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        """A group must exist if `size` is above 1: see `alone` and `join`."""
+        self.rank = rank
+        self.size = size
+
+    @classmethod
+    def alone(cls) -> Self:
+        """One process; no group is needed or made."""
+        return cls(0, 1)
+
+    @classmethod
+    def join(cls, rank: int, size: int, store: Store, *, device: torch.device, timeout_s: float) -> Self:
+        """Makes this process a member of torch's default group; blocks until all are there.
+
+        No collective of the group (a backend's included) waits longer than `timeout_s`. Raises TransientError when a
+        rank does not come in that time.
+        """
+        kinds = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "cpu:gloo"
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        try:
+            dist.init_process_group(
+                kinds, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+            )
+            found = cls(rank, size)
+            found.barrier()
+        except RuntimeError as error:
+            raise TransientError(f"rank {rank} found no group of {size} ranks in {timeout_s:.0f} s: {error}") from error
+        return found
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, of the same shape; equal in every bit on every rank."""
+        if self.size == 1:
+            return tensor
+        whole = tensor.detach().clone()
+        self._call("sum", lambda: dist.all_reduce(whole))
+        return whole
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's tensor, in the order of ranks; only their first dimension may differ."""
+        if self.size == 1:
+            return [tensor]
+        tensor = tensor.detach().contiguous()
+        mine = torch.tensor([len(tensor)], device=tensor.device)
+        lengths = [torch.zeros_like(mine) for _ in range(self.size)]
+        self._call("gather", lambda: dist.all_gather(lengths, mine))
+        longest = max(int(length) for length in lengths)
+        padded = tensor.new_zeros((longest, *tensor.shape[1:]))
+        padded[: len(tensor)] = tensor
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        if longest:
+            self._call("gather", lambda: dist.all_gather(parts, padded))
+        return [part[: int(length)] for part, length in zip(parts, lengths, strict=True)]
+
+    def agree(self, flag: bool) -> bool:
+        """Whether any rank says yes; all get the same answer."""
+        return bool(self.sum(torch.tensor(int(flag))) > 0)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
+        self.sum(torch.zeros(1))
+
+    def leave(self) -> None:
+        """For the very end: returns when all are there. End the process at once then, with `os._exit`.
+
+        Gloo's threads abort a process that tears its groups down while peers leave.
+        """
+        self.barrier()
+
+    def _call(self, what: str, collective: Callable[[], object]) -> None:
+        try:
+            collective()
+        except RuntimeError as error:
+            raise TransientError(f"rank {self.rank}: the {what} over {self.size} ranks failed: {error}") from error
