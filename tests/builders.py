@@ -1,5 +1,7 @@
 """Small valid messages for tests; every argument has a default."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from wire.contracts import (
@@ -24,12 +26,12 @@ def header(index: int = 0, *, run_id: str = "test", attempt: int = 0, purpose: P
     return Header(run_id=run_id, purpose=purpose, group_index=index, group_id=group_id(run_id, index), attempt=attempt)
 
 
-def prompt(*, size: int = 2, min_version: int = 0, **columns: object) -> PromptGroup:
+def prompt(*, size: int = 2, min_version: int = 0, greedy_last: int = 0, **columns: object) -> PromptGroup:
     return PromptGroup(
         sample_id="s0",
         token_ids=np.array([5, 6, 7], np.int32),
         group_size=size,
-        sampling=Sampling(max_tokens=8, stop_token_ids=(1,)),
+        sampling=Sampling(max_tokens=8, stop_token_ids=(1,), greedy_last=greedy_last),
         min_version=min_version,
         columns=dict(columns),
         text="1+2=",
@@ -57,6 +59,19 @@ def group(index: int = 0, *, size: int = 2, version: int = 0, **columns: object)
         rollouts=tuple(rollout(index, member, version=version) for member in range(size)),
         replica_id="rollout-0",
     )
+
+
+def masked_group(index: int = 0) -> RolloutGroup:
+    """A whole rollout, and one whose last token a tool wrote."""
+    whole, other = rollout(index, 0), rollout(index, 1)
+    masked = replace(
+        other,
+        token_ids=np.array([3, 1, 9], np.int32),
+        logprobs=np.array([-0.5, -0.25, 0], np.float32),
+        spans=(replace(other.spans[0], end=3),),
+        loss_mask=np.array([True, True, False]),
+    )
+    return RolloutGroup(prompt=prompt(), rollouts=(whole, masked))
 
 
 def scored(index: int = 0, *, size: int = 2, version: int = 0) -> ScoredGroup:

@@ -9,7 +9,7 @@ from wire.telemetry import new_traceparent
 def training_prompt(
     settings: OrchestratorSettings, row: PromptRow, *, group_index: int, attempt: int, min_version: int
 ) -> Message:
-    """A training group: `batch.group_size` rollouts of one prompt."""
+    """A training group: `batch.group_size` rollouts of one prompt, and the baselines that the algorithm asks for."""
     run = settings.run
     sampling = settings.sampling
     lengths = row.columns[sampling.forced_lengths_column] if sampling.forced_lengths_column else ()
@@ -25,7 +25,7 @@ def training_prompt(
         body=PromptGroup(
             sample_id=row.sample_id,
             token_ids=row.token_ids,
-            group_size=settings.batch.group_size,
+            group_size=settings.batch.group_size + settings.greedy_last,
             sampling=Sampling(
                 temperature=sampling.temperature,
                 top_k=sampling.top_k,
@@ -34,6 +34,7 @@ def training_prompt(
                 stop_token_ids=settings.stop_token_ids,
                 seed=run.seed,
                 forced_lengths=tuple(lengths),
+                greedy_last=settings.greedy_last,
             ),
             min_version=min_version,
             columns=row.columns,

@@ -16,7 +16,7 @@ log = get_logger("orchestrator.run")
 
 
 _FAILURES = frozenset({DropReason.SCORER_FAILED, DropReason.ROLLOUT_FAILED, DropReason.POISON, DropReason.CRASH_LOOP})
-"""Reasons that are nobody's choice; `stale` is one, and ends no run."""
+"""Reasons that are nobody's choice; `stale` and `uninformative` are one, and end no run here."""
 
 
 class RunPhase(StrEnum):

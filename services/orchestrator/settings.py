@@ -66,3 +66,6 @@ class OrchestratorSettings(ServiceSettings):
     """Of training rollouts: `[rollout.sampling]`."""
     stop_token_ids: tuple[int, ...] = ()
     """The tokenizer's, found out by `headrace` (the orchestrator has no tokenizer)."""
+    greedy_last: int = Field(0, ge=0)
+    """Greedily decoded baselines beside the `batch.group_size` rollouts of each training group: what the algorithm asks
+    for."""

@@ -85,7 +85,7 @@ def make_engine(settings: RolloutSettings) -> Engine:
         settings.model.path,
         dtype=settings.model.dtype,
         device=settings.run.device,
-        max_rows=max(table.max_rows, settings.batch.group_size),
+        max_rows=max(table.max_rows, settings.group_rows),
         context_length=table.context_length,
         deterministic=table.deterministic,
         in_flight=InFlight(table.in_flight),
@@ -153,7 +153,7 @@ def _make_generator(
     limit = functools.partial(
         group_limit,
         max_rows=table.max_rows,
-        group_size=settings.batch.group_size,
+        group_size=settings.group_rows,
         batch_groups=settings.batch.groups,
         max_staleness=settings.run.max_staleness,
         deterministic=table.deterministic,

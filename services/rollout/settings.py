@@ -80,3 +80,10 @@ class RolloutSettings(ServiceSettings):
     """All the rollout service may be told. Built once in `__main__`, passed down, never looked up."""
 
     rollout: RolloutTable = RolloutTable()
+    greedy_last: int = Field(0, ge=0)
+    """Greedily decoded baselines that come to the `batch.group_size` rollouts of each training group."""
+
+    @property
+    def group_rows(self) -> int:
+        """Rollouts of a training group, baselines included."""
+        return self.batch.group_size + self.greedy_last

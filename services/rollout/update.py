@@ -20,7 +20,7 @@ from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate, Serving
 from services.rollout.replica import PUBLISHABLE, ReplicaState
 from wire.contracts import PolicyVersion
-from wire.contracts.codec import floats_from_bytes, ids_from_bytes
+from wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from wire.errors import ContractError, FencedError, HeadraceError
 from wire.events import EventLog
 from wire.telemetry import get_logger

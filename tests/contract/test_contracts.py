@@ -42,6 +42,8 @@ MESSAGES = {
     "prompt": Message(header=builders.header(3, attempt=2), body=builders.prompt(answer="3", forced=[1, 2])),
     "rollouts": Message(header=builders.header(4), body=builders.group(4, size=3, answer="3")),
     "scored": Message(header=builders.header(5, purpose=Purpose.EVAL), body=builders.scored(5)),
+    "baselines": Message(header=builders.header(7), body=builders.prompt(size=3, greedy_last=1)),
+    "masked": Message(header=builders.header(8), body=builders.masked_group(8)),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
     ),
@@ -72,11 +74,15 @@ def test_every_valid_group_survives_the_wire(
     ids: list[int], logprobs: st.DataObject, columns: dict[str, object]
 ) -> None:
     values = logprobs.draw(st.lists(st.floats(-1e6, 0, width=32), min_size=len(ids), max_size=len(ids)))
+    trained = st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)).filter(any)
+    drawn = logprobs.draw(st.none() | trained)
+    mask = None if drawn is None else np.array(drawn)
     rollout = Rollout(
         rollout_id="r/g/0",
         token_ids=np.array(ids, np.int32),
-        logprobs=np.array(values, np.float32),
+        logprobs=np.where(True if mask is None else mask, np.array(values, np.float32), np.float32(0)),
         finish_reason=FinishReason.LENGTH,
+        loss_mask=mask,
         spans=(VersionSpan(start=0, end=len(ids), version=PolicyVersion(incarnation=2, version=7)),),
     )
     prompt = PromptGroup(
@@ -120,6 +126,40 @@ def test_a_valid_checksum_over_a_wrong_payload_is_still_checked() -> None:
     entry.header.checksum = zlib.crc32(entry.rollout_group)
     with pytest.raises(ContractError, match="bad_logprob"):
         decode(entry.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("mask", "logprobs"),
+    [
+        (b"\x01", [-0.5, -0.5, 0]),
+        (b"\x00\x00\x00", [0, 0, 0]),
+        (b"\x01\x02\x00", [-0.5, -0.5, 0]),
+        (b"\x01\x00\x01", [-0.5, -0.5, -0.5]),
+    ],
+    ids=["too short", "nothing to train", "no mask", "a logprob where nobody sampled"],
+)
+def test_a_bad_loss_mask_is_refused_at_the_door(mask: bytes, logprobs: list[float]) -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["masked"]))
+    group = message_pb2.RolloutGroup.FromString(entry.rollout_group)
+    group.rollouts[1].loss_mask = mask
+    group.rollouts[1].logprobs = np.array(logprobs, "<f4").tobytes()
+    entry.rollout_group = group.SerializeToString()
+    entry.header.checksum = zlib.crc32(entry.rollout_group)
+    with pytest.raises(ContractError, match="bad_mask"):
+        decode(entry.SerializeToString())
+
+
+def test_a_loss_mask_tells_which_tokens_are_trained() -> None:
+    whole, masked = builders.masked_group(8).rollouts
+    assert whole.loss_mask is None and whole.trained_tokens == 2 and whole.trained_mask.all()
+    assert masked.trained_tokens == 2 and masked.trained_mask.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("greedy_last", [2, 3])
+def test_a_group_of_nothing_but_baselines_is_refused(greedy_last: int) -> None:
+    with pytest.raises(ContractError, match="bad_group_size"):
+        builders.prompt(size=2, greedy_last=greedy_last)
+    assert builders.prompt(size=2, greedy_last=1).trained == 1 and builders.prompt(size=2).trained == 2
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,16 @@ import json
 import zlib
 from types import MappingProxyType
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
+from wire.contracts.arrays import (
+    floats_from_bytes,
+    floats_to_bytes,
+    ids_from_bytes,
+    ids_to_bytes,
+    mask_from_bytes,
+    mask_to_bytes,
+)
 from wire.contracts.messages import (
     SCHEMA_VERSION,
     Body,
@@ -126,32 +133,6 @@ def _header(entry: pb.StreamMessage) -> Header:
     )
 
 
-def ids_to_bytes(values: np.ndarray) -> bytes:
-    """int32 [n] as little-endian bytes."""
-    return values.astype("<i4", copy=False).tobytes()
-
-
-def ids_from_bytes(data: bytes) -> np.ndarray:
-    """Little-endian bytes as int32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
-    return _from_bytes(data, "<i4").astype(np.int32, copy=False)
-
-
-def floats_to_bytes(values: np.ndarray) -> bytes:
-    """float32 [n] as little-endian bytes."""
-    return values.astype("<f4", copy=False).tobytes()
-
-
-def floats_from_bytes(data: bytes) -> np.ndarray:
-    """Little-endian bytes as float32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
-    return _from_bytes(data, "<f4").astype(np.float32, copy=False)
-
-
-def _from_bytes(data: bytes, dtype: str) -> np.ndarray:
-    if len(data) % 4:
-        raise ContractError("length_mismatch", f"{len(data)} bytes are no whole number of 4-byte values")
-    return np.frombuffer(data, dtype=dtype)
-
-
 def _sampling_to_pb(value: Sampling) -> pb.Sampling:
     return pb.Sampling(
         temperature=value.temperature,
@@ -162,6 +143,7 @@ def _sampling_to_pb(value: Sampling) -> pb.Sampling:
         seed=value.seed,
         greedy=value.greedy,
         forced_lengths=value.forced_lengths,
+        greedy_last=value.greedy_last,
     )
 
 
@@ -175,6 +157,7 @@ def _sampling_from_pb(raw: pb.Sampling) -> Sampling:
         seed=raw.seed,
         greedy=raw.greedy,
         forced_lengths=tuple(raw.forced_lengths),
+        greedy_last=raw.greedy_last,
     )
 
 
@@ -224,6 +207,7 @@ def _rollout_to_pb(value: Rollout) -> pb.Rollout:
         finish_reason=_FINISH[value.finish_reason],
         spans=spans,
         text=value.text,
+        loss_mask=b"" if value.loss_mask is None else mask_to_bytes(value.loss_mask),
     )
 
 
@@ -247,6 +231,7 @@ def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
         finish_reason=reasons[raw.finish_reason],
         spans=spans,
         text=raw.text,
+        loss_mask=mask_from_bytes(raw.loss_mask) if raw.loss_mask else None,
     )
 
 

@@ -5,6 +5,7 @@ construction with a `ContractError`, so whoever holds one of these may trust it.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,7 @@ SCHEMA_VERSION = 1
 
 TokenIds = NDArray[np.int32]
 Logprobs = NDArray[np.float32]
+TokenMask = NDArray[np.bool_]
 
 
 class Purpose(StrEnum):
@@ -38,6 +40,8 @@ class DropReason(StrEnum):
     """Why a group was never trained; also the closed label set of the drop counters."""
 
     STALE = "stale"
+    UNINFORMATIVE = "uninformative"
+    """Dynamic sampling (DAPO): all its trained rollouts have one score, so no advantage differs from 0."""
     POISON = "poison"
     SCORER_FAILED = "scorer_failed"
     ROLLOUT_FAILED = "rollout_failed"
@@ -90,6 +94,8 @@ class Sampling:
     greedy: bool = False
     forced_lengths: tuple[int, ...] = ()
     """Benchmarks only: rollout i ends with a forced stop token as token number forced_lengths[i], never before."""
+    greedy_last: int = 0
+    """The last so many rollouts of the group are decoded greedily: baselines (ReMax), scored and not trained."""
 
     def __post_init__(self) -> None:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
@@ -98,6 +104,8 @@ class Sampling:
             raise ContractError("bad_sampling", f"top_p is {self.top_p}, must be in (0, 1]")
         if self.top_k < 0 or self.max_tokens < 1:
             raise ContractError("bad_sampling", f"top_k {self.top_k} or max_tokens {self.max_tokens} out of range")
+        if self.greedy_last < 0:
+            raise ContractError("bad_sampling", f"greedy_last is {self.greedy_last}, must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +116,7 @@ class PromptGroup:
     token_ids: TokenIds
     """int32 [prompt]"""
     group_size: int
+    """All rollouts, greedy baselines included."""
     sampling: Sampling
     min_version: int = 0
     """Version (number of steps) below which a replica hands the prompt back."""
@@ -117,9 +126,19 @@ class PromptGroup:
     text: str = ""
 
     def __post_init__(self) -> None:
-        _check_ids("prompt", self.token_ids)
+        check_ids("prompt", self.token_ids)
         if self.group_size < 1:
             raise ContractError("bad_group_size", f"group_size is {self.group_size}, must be at least 1")
+        if self.trained < 1:
+            raise ContractError(
+                "bad_group_size",
+                f"{self.sampling.greedy_last} of {self.group_size} rollouts are baselines, all of them",
+            )
+
+    @property
+    def trained(self) -> int:
+        """Rollouts that are trained: the first so many of the group. The others are greedy baselines."""
+        return self.group_size - self.sampling.greedy_last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,29 +153,38 @@ class VersionSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One completion with the logprobs of its tokens under the policy that sampled them."""
+    """One completion with the logprobs of its tokens under the policy that sampled them.
+
+    In a conversation of several turns the completion is all that follows the first prompt; what others wrote in it
+    (tools, the user) is masked: context of the later turns, never trained.
+    """
 
     rollout_id: str
     token_ids: TokenIds
     """int32 [completion]"""
     logprobs: Logprobs
-    """float32 [completion], nats, temperature applied"""
+    """float32 [completion], nats, temperature applied; 0 where masked"""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
     text: str = ""
+    loss_mask: TokenMask | None = None
+    """bool [completion]: True = sampled by the policy. None = all are."""
 
     def __post_init__(self) -> None:
-        _check_ids("completion", self.token_ids)
-        if self.logprobs.dtype != np.float32 or self.logprobs.shape != self.token_ids.shape:
-            raise ContractError(
-                "length_mismatch", f"{self.rollout_id}: {len(self.token_ids)} tokens, {len(self.logprobs)} logprobs"
-            )
-        if not np.isfinite(self.logprobs).all() or (self.logprobs > 1e-3).any():
-            raise ContractError("bad_logprob", f"{self.rollout_id}: a logprob is not finite or above 0")
-        ends = [0, *(span.end for span in self.spans)]
-        starts = [*(span.start for span in self.spans), len(self.token_ids)]
-        if not self.spans or ends != starts or any(span.end <= span.start for span in self.spans):
-            raise ContractError("bad_spans", f"{self.rollout_id}: version spans do not cover the completion")
+        check_ids("completion", self.token_ids)
+        check_sampled(self.rollout_id, self.token_ids, self.logprobs, self.spans)
+        if self.loss_mask is not None:
+            _check_mask(self.rollout_id, self.loss_mask, self.logprobs)
+
+    @property
+    def trained_mask(self) -> TokenMask:
+        """Which tokens the policy sampled, bool [completion]."""
+        return np.ones(len(self.token_ids), np.bool_) if self.loss_mask is None else self.loss_mask
+
+    @property
+    def trained_tokens(self) -> int:
+        """How many tokens the policy sampled."""
+        return len(self.token_ids) if self.loss_mask is None else int(self.loss_mask.sum())
 
     @property
     def min_version(self) -> int:
@@ -232,7 +260,29 @@ class Message:
     body: Body
 
 
-def _check_ids(what: str, token_ids: TokenIds) -> None:
+def check_sampled(name: str, token_ids: TokenIds, logprobs: Logprobs, spans: Sequence[VersionSpan]) -> None:
+    """Raises ContractError unless logprobs are numbers and spans cover the completion, token by token."""
+    if logprobs.dtype != np.float32 or logprobs.shape != token_ids.shape:
+        raise ContractError("length_mismatch", f"{name}: {len(token_ids)} tokens, {len(logprobs)} logprobs")
+    if not np.isfinite(logprobs).all() or (logprobs > 1e-3).any():
+        raise ContractError("bad_logprob", f"{name}: a logprob is not finite or above 0")
+    ends = [0, *(span.end for span in spans)]
+    starts = [*(span.start for span in spans), len(token_ids)]
+    if not spans or ends != starts or any(span.end <= span.start for span in spans):
+        raise ContractError("bad_spans", f"{name}: version spans do not cover the completion")
+
+
+def _check_mask(name: str, mask: TokenMask, logprobs: Logprobs) -> None:
+    if mask.dtype != np.bool_ or mask.shape != logprobs.shape:
+        raise ContractError("bad_mask", f"{name}: {mask.dtype} {mask.shape} is no mask of {len(logprobs)} tokens")
+    if not mask.any():
+        raise ContractError("bad_mask", f"{name}: no token is left to train")
+    if logprobs[~mask].any():
+        raise ContractError("bad_mask", f"{name}: a masked token has a logprob, though nobody sampled it")
+
+
+def check_ids(what: str, token_ids: TokenIds) -> None:
+    """Raises ContractError unless `token_ids` are one or more token ids, int32 [tokens]."""
     if token_ids.dtype != np.int32 or token_ids.ndim != 1:
         raise ContractError("bad_tokens", f"{what} ids must be int32 [tokens], not {token_ids.dtype} {token_ids.shape}")
     if not len(token_ids):

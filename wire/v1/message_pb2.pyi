@@ -178,6 +178,7 @@ class Sampling(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     GREEDY_FIELD_NUMBER: _builtins.int
     FORCED_LENGTHS_FIELD_NUMBER: _builtins.int
+    GREEDY_LAST_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     top_k: _builtins.int
     """0 = off."""
@@ -188,6 +189,8 @@ class Sampling(_message.Message):
     """Of the run; a rollout's own seed is derived from it, the group index and the rollout index."""
     greedy: _builtins.bool
     """Greedy decoding; temperature, top_k and top_p are ignored."""
+    greedy_last: _builtins.int
+    """The last so many rollouts of the group are decoded greedily: baselines, not trained."""
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -205,10 +208,11 @@ class Sampling(_message.Message):
         seed: _builtins.int = ...,
         greedy: _builtins.bool = ...,
         forced_lengths: _abc.Iterable[_builtins.int] | None = ...,
+        greedy_last: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forced_lengths", b"forced_lengths", "greedy", b"greedy", "max_tokens", b"max_tokens", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forced_lengths", b"forced_lengths", "greedy", b"greedy", "greedy_last", b"greedy_last", "max_tokens", b"max_tokens", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,7 +235,7 @@ class PromptGroup(_message.Message):
     token_ids: _builtins.bytes
     """int32 [prompt]"""
     group_size: _builtins.int
-    """Rollouts wanted of this prompt."""
+    """Rollouts wanted of this prompt, baselines included."""
     min_version: _builtins.int
     """A replica with older weights hands the prompt back."""
     columns_json: _builtins.str
@@ -304,13 +308,16 @@ class Rollout(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     SPANS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    LOSS_MASK_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     token_ids: _builtins.bytes
     """int32 [completion]"""
     logprobs: _builtins.bytes
-    """float32 [completion], nats, of the sampled tokens under the sampling policy (temperature applied)."""
+    """float32 [completion], nats, of the sampled tokens under the sampling policy (temperature applied); 0 where masked."""
     finish_reason: Global___FinishReason.ValueType
     text: _builtins.str
+    loss_mask: _builtins.bytes
+    """uint8 [completion]: 1 = sampled by the policy, 0 = context only (tool output, the user's turns). Empty = all sampled."""
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionSpan]: ...
     def __init__(
@@ -322,10 +329,11 @@ class Rollout(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         spans: _abc.Iterable[Global___VersionSpan] | None = ...,
         text: _builtins.str = ...,
+        loss_mask: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "logprobs", b"logprobs", "rollout_id", b"rollout_id", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "logprobs", b"logprobs", "loss_mask", b"loss_mask", "rollout_id", b"rollout_id", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

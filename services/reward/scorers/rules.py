@@ -53,5 +53,5 @@ def length(rollout: Rollout, columns: Columns, *, target: int, slope: float = 1.
     """
     if rollout.finish_reason is FinishReason.LENGTH:
         return -1.0
-    excess = max(0, len(rollout.token_ids) - target) / target
+    excess = max(0, rollout.trained_tokens - target) / target
     return max(-1.0, -slope * excess)

@@ -47,6 +47,11 @@ class GenerateRequest:
     """63 bits each; on a deterministic engine a seed gives one rollout, for ever."""
     sampling: Sampling
 
+    @property
+    def greedy_from(self) -> int:
+        """From this rollout on (0 to their number) the group is decoded greedily."""
+        return 0 if self.sampling.greedy else max(0, len(self.seeds) - self.sampling.greedy_last)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:

@@ -109,7 +109,7 @@ def generate_body(
     sampling = request.sampling
     parameters: dict[str, Any] = {
         "max_new_tokens": most - len(done),
-        "temperature": 0.0 if sampling.greedy else sampling.temperature,
+        "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
         "top_p": 1.0,
         "top_k": _NEUTRAL_TOP_K,
         "min_p": 0.0,

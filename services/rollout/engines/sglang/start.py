@@ -120,7 +120,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         port=own.port + index if own.port else free_port(host),
         api_key=_key(own.api_key_file, secrets.token_hex(24)),
         admin_key=_key(own.admin_key_file, secrets.token_hex(24)),
-        max_requests=own.max_running_requests or max(table.max_rows, settings.batch.group_size) + 1,
+        max_requests=own.max_running_requests or max(table.max_rows, settings.group_rows) + 1,
         tp=own.tp,
         base_gpu_id=own.base_gpu_id + index * own.tp,
         mem_fraction_static=own.mem_fraction_static,
@@ -144,7 +144,7 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
         checksum_format=_checksum_format(settings, routes),
         adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
-        max_rows=max(table.max_rows, settings.batch.group_size),
+        max_rows=max(table.max_rows, settings.group_rows),
         engine_timeout_s=table.engine_timeout_s,
         request_timeout_s=table.sglang.request_timeout_s,
     )

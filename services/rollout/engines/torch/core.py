@@ -242,10 +242,11 @@ class EngineCore:
 
 
 def _kinds(members: list[Member]) -> RowKinds:
-    parameters = {id(member.group): member.group.request.sampling for member in members}.values()
+    requests = {id(member.group): member.group.request for member in members}.values()
+    sampled = [each.sampling for each in requests if each.greedy_from > 0]
     return RowKinds(
-        tempered=any(each.temperature != 1 and not each.greedy for each in parameters),
-        truncated=any(each.top_k > 0 or each.top_p < 1 for each in parameters),
-        greedy=any(each.greedy for each in parameters),
-        forced=any(bool(each.forced_lengths) for each in parameters),
+        tempered=any(each.temperature != 1 for each in sampled),
+        truncated=any(each.sampling.top_k > 0 or each.sampling.top_p < 1 for each in requests),
+        greedy=any(each.greedy_from < len(each.seeds) for each in requests),
+        forced=any(bool(each.sampling.forced_lengths) for each in requests),
     )

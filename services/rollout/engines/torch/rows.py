@@ -43,9 +43,11 @@ class Rows:
         columns[_ALIVE] = 1
         columns[_SEED] = torch.tensor(request.seeds, device=self._device)
         columns[_TOP_K] = min(sampling.top_k or self._vocab, self._vocab)
-        columns[_GREEDY] = int(sampling.greedy)
+        columns[_GREEDY, : request.greedy_from] = 0
+        columns[_GREEDY, request.greedy_from :] = 1
         columns[_FORCED] = torch.tensor(sampling.forced_lengths or (0,), device=self._device)
-        self._shares[0, start:end] = 1.0 if sampling.greedy else 1.0 / sampling.temperature
+        self._shares[0, start:end] = 1.0 / sampling.temperature
+        self._shares[0, start + request.greedy_from : end] = 1.0
         self._shares[1, start:end] = sampling.top_p
         self._set_stops(start, end, sampling.stop_token_ids)
         if not self._shared:

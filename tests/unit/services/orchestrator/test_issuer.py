@@ -10,6 +10,7 @@ import pytest
 
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
+from services.orchestrator.messages import eval_prompt, training_prompt
 from services.orchestrator.peers import Peers
 from services.orchestrator.prompt_stream import PromptStream
 from services.orchestrator.prompts import PromptRow
@@ -125,6 +126,31 @@ async def test_trained_and_dropped_groups_free_credit_and_new_prompts_ask_for_th
         await it.state.report(pb.ReportProgressRequest(incarnation=1, version=1, fates=drop))
         await it.issuer.issue()
         assert [message.header.group_index for message in (await it.issued())[6:]] == [6]
+
+
+async def test_uninformative_groups_are_made_up_for_at_once_and_fail_no_run(tmp_path: Path, staleness: int) -> None:
+    async with office(tmp_path, staleness=staleness) as it:
+        await it.issuer.issue()
+        limit = 3 * (staleness + 1)
+        for index in range(80):
+            fates = [common_pb2.Fate(group_index=index, step=0, reason=DropReason.UNINFORMATIVE)]
+            await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0, fates=fates))
+            await it.issuer.issue()
+            assert [group.group_index for group in it.store.open_groups()] == [*range(index + 1, index + 1 + limit)]
+        assert it.state.phase is RunPhase.RUNNING
+        assert it.store.counts() == {"uninformative": 80, "open": limit}
+        assert {message.body.min_version for message in await it.issued() if isinstance(message.body, PromptGroup)} == {
+            0
+        }
+
+
+async def test_baselines_are_asked_for_beside_the_group_but_not_in_an_evaluation(tmp_path: Path) -> None:
+    settings = Office(tmp_path).settings.model_copy(update={"greedy_last": 1})
+    prompt = training_prompt(settings, ROWS[0], group_index=0, attempt=0, min_version=0).body
+    assert isinstance(prompt, PromptGroup)
+    assert (prompt.group_size, prompt.trained, prompt.sampling.greedy_last) == (3, 2, 1)
+    asked = eval_prompt(settings, ROWS[0], prompt=0, version=0).body
+    assert isinstance(asked, PromptGroup) and asked.group_size == asked.trained == 1
 
 
 async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_step(tmp_path: Path) -> None:

@@ -89,6 +89,26 @@ def test_seeds_differ_and_a_seed_repeats() -> None:
     assert len({tuple(each.token_ids.tolist()) for each in first}) == 4
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_last_rollouts_of_a_group_are_greedy_beside_sampled_ones(deterministic: bool) -> None:
+    model = make_model()
+    (prompt,) = random_prompts(6)
+    sampling: dict[str, Any] = {"temperature": 1.7, "top_p": 0.9, "max_tokens": 24}
+    (mixed,) = run(
+        make_core(model, deterministic=deterministic), [make_request(prompt, 4, seed=5, greedy_last=1, **sampling)]
+    )
+    (sampled,) = run(make_core(model), [make_request(prompt, 3, seed=5, **sampling)])
+    (greedy,) = run(make_core(model), [make_request(prompt, 1, greedy=True, max_tokens=24)])
+    wanted = [each.token_ids.tolist() for each in (*sampled, *greedy)]
+    assert [each.token_ids.tolist() for each in mixed] == wanted
+    assert wanted[3] not in wanted[:3]
+    for found, alone, temperature in zip(mixed, (*sampled, *greedy), (1.7, 1.7, 1.7, 1.0), strict=True):
+        np.testing.assert_allclose(found.logprobs, alone.logprobs, atol=1e-5)
+        np.testing.assert_allclose(
+            found.logprobs, reference_logprobs(model, prompt, found.token_ids, temperature)[0], atol=1e-4
+        )
+
+
 def test_a_group_computes_its_prompt_once() -> None:
     core = make_core(make_model())
     run(core, [make_request(prompt, 8, max_tokens=3) for prompt in random_prompts(10, 14)])

@@ -64,6 +64,12 @@ def test_greedy_is_temperature_zero() -> None:
     assert body(greedy=True)["sampling_params"]["temperature"] == 0
 
 
+def test_the_last_rollouts_of_a_group_with_baselines_are_greedy() -> None:
+    request = make_request([1, 2, 3], 3, temperature=0.7, greedy_last=1)
+    bodies = [generate_body(request, index, [], 10, LIMITS, request_id="r", salt="") for index in range(3)]
+    assert [each["sampling_params"]["temperature"] for each in bodies] == [0.7, 0.7, 0]
+
+
 def test_a_further_part_goes_on_behind_the_tokens_there_are() -> None:
     found = body(done=[7, 8])
     assert found["input_ids"] == [1, 2, 3, 7, 8] and found["sampling_params"]["max_new_tokens"] == 8
