@@ -18,12 +18,14 @@ from wire.contracts.messages import (
     Tombstone,
     VersionSpan,
 )
+from wire.contracts.turns import JoinedTurns, Turn, join_turns
 
 __all__ = [
     "MAX_ENTRY_BYTES",
     "DropReason",
     "FinishReason",
     "Header",
+    "JoinedTurns",
     "Message",
     "PolicyVersion",
     "PromptGroup",
@@ -34,12 +36,14 @@ __all__ = [
     "Score",
     "ScoredGroup",
     "Tombstone",
+    "Turn",
     "VersionSpan",
     "decode",
     "decode_header",
     "encode",
     "eval_group_id",
     "group_id",
+    "join_turns",
     "rollout_id",
     "rollout_seed",
 ]

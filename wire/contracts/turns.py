@@ -1,0 +1,118 @@
+"""The turns of one conversation as the engine saw them, joined into sequences that may be trained as they are. Pure.
+
+A turn is one call of the engine: the context it was given, as token ids, and what it sampled behind it. The next turn's
+context is rendered anew from the messages, and nobody promises that the same text gets the same ids: a tokenizer may
+merge across the border between what was sampled and what follows, sampled ids need not be those that the text encodes
+to, and a chat template may drop the reasoning of earlier turns. A sequence put together from such parts is one that no
+policy has seen, with logprobs of other contexts ("No More Retokenization Drift", blog.vllm.ai, 2025-10-22). So turns
+are joined only where each context begins with exactly the ids of the turn before, and the conversation is split where
+it does not: both sides are then what the engine really sampled under what it really saw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wire.contracts.messages import (
+    FinishReason,
+    Logprobs,
+    TokenIds,
+    TokenMask,
+    VersionSpan,
+    check_ids,
+    check_sampled,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One call of the engine. Refuses bad values with a ContractError."""
+
+    context_ids: TokenIds
+    """int32 [context]: all that stands before this completion, as the engine was given it."""
+    completion_ids: TokenIds
+    """int32 [completion]: what the policy sampled."""
+    logprobs: Logprobs
+    """float32 [completion], nats, temperature applied"""
+    finish_reason: FinishReason
+    spans: tuple[VersionSpan, ...]
+    """Which versions sampled the completion; places are those in the completion."""
+
+    def __post_init__(self) -> None:
+        check_ids("context of a turn", self.context_ids)
+        check_ids("completion of a turn", self.completion_ids)
+        check_sampled("a turn", self.completion_ids, self.logprobs, self.spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedTurns:
+    """One sequence: fields as those of a `Rollout` behind the prompt `prompt_ids`."""
+
+    prompt_ids: TokenIds
+    """int32 [prompt]: the first turn's context."""
+    completion_ids: TokenIds
+    """int32 [completion]: all that follows it."""
+    logprobs: Logprobs
+    """float32 [completion]; 0 where masked"""
+    loss_mask: TokenMask
+    """bool [completion]: True where the policy sampled, False where others wrote."""
+    finish_reason: FinishReason
+    """Of the last turn."""
+    spans: tuple[VersionSpan, ...]
+    """What others wrote belongs to the span before it: a version of its own would age the rollout for nothing."""
+    turns: int
+
+
+def join_turns(turns: Sequence[Turn]) -> list[JoinedTurns]:
+    """The fewest sequences that hold all turns in order, each with contexts that continue one another exactly."""
+    parts: list[list[Turn]] = []
+    for turn in turns:
+        if parts and _continues(parts[-1][-1], turn):
+            parts[-1].append(turn)
+        else:
+            parts.append([turn])
+    return [_join(part) for part in parts]
+
+
+def _continues(before: Turn, turn: Turn) -> bool:
+    """Whether `turn` was asked behind exactly the ids that `before` had seen and sampled."""
+    seen, sampled = len(before.context_ids), len(before.completion_ids)
+    return (
+        len(turn.context_ids) >= seen + sampled
+        and np.array_equal(turn.context_ids[:seen], before.context_ids)
+        and np.array_equal(turn.context_ids[seen : seen + sampled], before.completion_ids)
+    )
+
+
+def _join(turns: Sequence[Turn]) -> JoinedTurns:
+    first, last = turns[0], turns[-1]
+    start = len(first.context_ids)
+    whole = np.concatenate([last.context_ids, last.completion_ids])[start:]
+    logprobs = np.zeros(len(whole), np.float32)
+    mask = np.zeros(len(whole), np.bool_)
+    spans: list[VersionSpan] = []
+    for turn in turns:
+        place = len(turn.context_ids) - start
+        mask[place : place + len(turn.completion_ids)] = True
+        logprobs[place : place + len(turn.completion_ids)] = turn.logprobs
+        for span in turn.spans:
+            _append(spans, place + span.start, place + span.end, span)
+    return JoinedTurns(
+        prompt_ids=first.context_ids,
+        completion_ids=whole,
+        logprobs=logprobs,
+        loss_mask=mask,
+        finish_reason=last.finish_reason,
+        spans=tuple(spans),
+        turns=len(turns),
+    )
+
+
+def _append(spans: list[VersionSpan], start: int, end: int, like: VersionSpan) -> None:
+    """Lets the span before reach to `start`, and the same weights go on in it."""
+    if spans:
+        spans[-1] = replace(spans[-1], end=start)
+        if (spans[-1].version, spans[-1].weights_digest) == (like.version, like.weights_digest):
+            start = spans.pop().start
+    spans.append(replace(like, start=start, end=end))
