@@ -51,7 +51,7 @@ def k_step_advantages(
     k: int,
     bootstrap: Float[Tensor, " rollouts"],
 ) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"]]:
-    """The next k rewards and then the value, minus the value now; and returns = advantages + values. k = 1 is one-step TD.
+    """The next k rewards, then the value, minus the value now; and returns = advantages + values. k = 1: one-step TD.
 
     Near the end it takes the rewards that are left and `bootstrap`. As many passes as `k` (at most the longest).
     """
