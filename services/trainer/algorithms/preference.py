@@ -56,8 +56,8 @@ def reward_model_loss(
 ) -> Float[Tensor, " pairs"]:
     """Bradley-Terry: -log sigmoid(chosen - rejected - `margin`) + `centering` (chosen + rejected)^2.
 
-    From the last token's scores. `margin`, one or one a pair, as in Llama 2 (arXiv 2307.09288), `centering` as in arXiv 2312.09244 (TRL
-    suggests 0.01): a reward is known up to a constant, and this fixes it near 0.
+    From the last token's scores. `margin`, one for all or one a pair, as in Llama 2 (arXiv 2307.09288); `centering` as
+    in arXiv 2312.09244 (TRL suggests 0.01): a reward is known up to a constant, and this holds it near 0.
     """
     return F.softplus(rejected - chosen + margin) + centering * (chosen + rejected).square()
 

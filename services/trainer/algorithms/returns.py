@@ -50,8 +50,8 @@ def k_step_advantages(
     gamma: float,
     k: int,
     bootstrap: Float[Tensor, " rollouts"],
-) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"]]:
-    """The next k rewards, then the value, minus the value now; and returns = advantages + values. k = 1: one-step TD.
+) -> Float[Tensor, " tokens"]:
+    """The next k rewards and then the value, minus the value now; k = 1 is one-step TD.
 
     Near the end it takes the rewards that are left and `bootstrap`. As many passes as `k` (at most the longest).
     """
@@ -63,7 +63,7 @@ def k_step_advantages(
     for step in range(1, min(k, int(lengths.max()) if len(lengths) else 0)):
         weight = weight * ahead(inside, step - 1)
         advantages = advantages + weight * ahead(delta, step)
-    return advantages.detach(), (advantages + values).detach()
+    return advantages.detach()
 
 
 @jaxtyped(typechecker=beartype)
