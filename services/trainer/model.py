@@ -48,11 +48,17 @@ class TrainedModule(nn.Module):
         lists = [module for module in self.body.modules() if isinstance(module, nn.ModuleList)]
         return list(max(lists, key=lambda found: len(found))) if lists else []
 
-    def hidden(self, token_ids: Int[Tensor, "rows seq"]) -> Float[Tensor, "rows seq hidden"]:
-        """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it."""
+    def hidden(
+        self, token_ids: Int[Tensor, "rows seq"], positions: Int[Tensor, "rows seq"] | None = None
+    ) -> Float[Tensor, "rows seq hidden"]:
+        """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it.
+
+        `positions`: where a row holds several sequences, each token's place in its own. No attention crosses them.
+        """
         low = self.forward_dtype == torch.bfloat16
+        packed = {} if positions is None else {"position_ids": positions}
         with torch.autocast(token_ids.device.type, dtype=torch.bfloat16, enabled=low):
-            states = self.body(input_ids=token_ids, use_cache=False).last_hidden_state
+            states = self.body(input_ids=token_ids, use_cache=False, **packed).last_hidden_state
         assert isinstance(states, Tensor)
         return states.to(self.forward_dtype) if low else states
 
@@ -102,9 +108,10 @@ class Policy(TrainedModule):
         targets: Int[Tensor, " tokens"],
         temperature: Float[Tensor, " tokens"],
         chunk: int,
+        positions: Int[Tensor, "rows seq"] | None = None,
     ) -> TokenScores:
         """Logprobs (nats) and entropy of `targets`, each predicted by the hidden state at its row and place."""
-        states = self.hidden(token_ids)[rows, places]
+        states = self.hidden(token_ids, positions)[rows, places]
         return token_logprobs(states, self.head, targets, temperature=temperature, chunk=chunk)
 
     def adapters_off(self) -> AbstractContextManager[None]:
