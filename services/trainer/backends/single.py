@@ -6,13 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from services.trainer.backends.options import BackendOptions, overhead_tokens
 from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
 from services.trainer.optimizers import OptimizerOptions, build_optimizers
 from services.trainer.ranks import Ranks
-
-CPU_OVERHEAD_TOKENS = 32
-GPU_OVERHEAD_TOKENS = 2048
 
 
 class SingleDevice:
@@ -22,18 +20,23 @@ class SingleDevice:
         self,
         module: TrainedModule,
         *,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        optimizer: str = "adamw",
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        options: BackendOptions | None = None,
     ) -> None:
+        """`options` go before the three of AdamW."""
+        made = OptimizerOptions(betas=betas, eps=eps, weight_decay=weight_decay)
+        options = options if options is not None else BackendOptions(optimizer=made)
         self.module = module
         self.ranks = Ranks.alone()
         self.device = module.device
-        self.overhead_tokens = GPU_OVERHEAD_TOKENS if self.device.type == "cuda" else CPU_OVERHEAD_TOKENS
+        self.overhead_tokens = overhead_tokens(self.device)
+        if options.compiled:
+            for layer in module.layers():
+                layer.compile()
         self._named = dict(module.named_weights())
-        options = OptimizerOptions(name=optimizer, betas=betas, eps=eps, weight_decay=weight_decay)
-        self._optimizers = build_optimizers(module, options)
+        self._optimizers = build_optimizers(module, options.optimizer)
 
     def __call__(self, *inputs: Any) -> Any:
         """See `Backend`."""

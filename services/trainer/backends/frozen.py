@@ -1,0 +1,44 @@
+"""A model that is asked and never trained (the KL's reference), sharded over the ranks like the one in training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from services.trainer.backends.sharding import shard
+from services.trainer.backends.state import check_weights, set_weights
+from services.trainer.model import TrainedModule
+from services.trainer.ranks import Ranks
+
+
+class Frozen:
+    """The forward pass only. Every rank calls every method, in the same order."""
+
+    def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> None:
+        """Takes `module` over, the same one on every rank."""
+        module.requires_grad_(False)
+        module.eval()
+        if ranks.size > 1:
+            shard(module, ranks, device, cpu_offload=cpu_offload, compiled=False)
+        self.module = module
+        self.device = device
+
+    @torch.no_grad()
+    def __call__(self, *inputs: Any) -> Any:
+        """The module's forward pass, without a gradient."""
+        return self.module(*inputs)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Sets the weights to whole tensors, given on every rank by the names of `module.named_weights`.
+
+        Raises ValueError if the names or shapes are not the model's.
+        """
+        named = dict(self.module.named_weights())
+        check_weights(named, weights)
+        set_weights(named, weights)
+
+
+def make_frozen(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> Frozen:
+    """`module` as a frozen model. With several ranks by FSDP2, whatever backend trains beside it."""
+    return Frozen(module, ranks, device, cpu_offload=cpu_offload)

@@ -1,0 +1,100 @@
+"""Several ranks by FSDP2: weights, gradients and optimizer state in shards."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from services.trainer.backends.options import BackendOptions, overhead_tokens
+from services.trainer.backends.sharding import shard
+from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
+from services.trainer.model import TrainedModule
+from services.trainer.optimizers import build_optimizers
+from services.trainer.ranks import Ranks
+
+
+class FullyShardedBackend:
+    """See `services.trainer.backends.backend.Backend`."""
+
+    def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
+        """Shards `module` in place; it must be the same on every rank."""
+        shard(module, ranks, device, cpu_offload=options.cpu_offload, compiled=options.compiled)
+        self.module = module
+        self.ranks = ranks
+        self.device = device
+        self.overhead_tokens = overhead_tokens(device)
+        self._named = dict(module.named_weights())
+        self._optimizers = build_optimizers(module, options.optimizer)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """See `Backend`."""
+        return self.module(*inputs)
+
+    def backward(self, loss: Tensor, *, last: bool = True) -> None:
+        """See `Backend`. Every micro-batch's gradient is summed at once into the shards: none is ever whole."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def apply(self, *, learning_rate: float, grad_clip: float) -> float:
+        """See `Backend`."""
+        limit = grad_clip if grad_clip > 0 else math.inf
+        norm = float(_whole(nn.utils.clip_grad_norm_(self._named.values(), limit)))
+        if math.isfinite(norm):
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate
+                optimizer.step()
+        self.discard()
+        return norm
+
+    def discard(self) -> None:
+        """See `Backend`."""
+        for weight in self._named.values():
+            weight.grad = None
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`."""
+        return ((name, weight.detach()) for name, weight in self._named.items())
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`."""
+        return ((name, _whole(weight.detach()).cpu()) for name, weight in self._named.items())
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """See `Backend`."""
+        return whole_state(self.module, self.ranks)
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """See `Backend`."""
+        tensors: dict[str, Tensor] = {}
+        for name, value in optimizer_state(self._named, self._optimizers):
+            whole = _whole(value)
+            if self.ranks.rank == 0:
+                tensors[name] = whole.cpu()
+        return tensors
+
+    def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """See `Backend`."""
+        check_weights(self._named, weights)
+        set_weights(self._named, weights)
+        load_state(self._named, self._optimizers, optimizer)
+
+
+def whole_state(module: TrainedModule, ranks: Ranks) -> dict[str, Tensor]:
+    """What is exported of a sharded module, on rank 0; tied tensors stay one. Every rank must call it."""
+    whole: dict[Tensor, Tensor] = {}
+    state: dict[str, Tensor] = {}
+    # Kept alive, and as they are: tied ones are one tensor here, and not in the state dict.
+    tensors = {name: tensor for name, tensor in module.model.state_dict(keep_vars=True).items()}
+    for name, tensor in tensors.items():
+        if tensor not in whole:
+            gathered = _whole(tensor.detach())
+            whole[tensor] = gathered.cpu() if ranks.rank == 0 else torch.empty(0)
+        state[name] = whole[tensor]
+    return {} if ranks.rank else module.export_state(state)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

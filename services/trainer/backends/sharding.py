@@ -1,0 +1,37 @@
+"""FSDP2: each layer's weights in shards over the ranks, whole only while the layer computes (arXiv:2304.11277)."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from services.trainer.model import TrainedModule
+from services.trainer.ranks import Ranks
+
+
+def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool, compiled: bool) -> None:
+    """Shards `module` in place over all ranks: each decoder layer, and the rest (embedding, head) as one.
+
+    Layers compute in the module's forward dtype; master weights and the sums of gradients are float32. `cpu_offload`:
+    shards and optimizer live in host memory. `compiled`: layers go through torch.compile.
+    """
+    mesh = init_device_mesh(device.type, (ranks.size,))
+    low = module.forward_dtype == torch.bfloat16
+    # Inputs are not cast: temperatures in bfloat16 would be others.
+    precision = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if low else None,
+        reduce_dtype=torch.float32 if low else None,
+        cast_forward_inputs=False,
+    )
+    offload = CPUOffloadPolicy(pin_memory=device.type != "cpu") if cpu_offload else OffloadPolicy()
+    layers = module.layers()
+    for layer in layers:
+        if compiled:
+            layer.compile()
+        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload)
+    # The rest is let go after forward too: a pass without a backward leaves nothing whole behind.
+    fully_shard(module, mesh=mesh, mp_policy=precision, offload_policy=offload, reshard_after_forward=True)
+    for part in (*layers, module):
+        assert isinstance(part, FSDPModule)
+        part.set_gradient_divide_factor(1.0)
+        # Gloo knows sums only; and it is a sum that is wanted.
+        part.set_force_sum_reduction_for_comms(True)

@@ -1,0 +1,110 @@
+"""The same work for every backend: a tiny model, some rollouts, steps on them, and what came out."""
+
+import dataclasses
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from services.trainer.backends.options import BackendOptions
+from services.trainer.lora import add_adapters
+from services.trainer.model import Policy
+from services.trainer.optimizers import OptimizerOptions
+from wire.settings import LoraTable
+
+VOCAB = 64
+ROWS = 16
+BETAS = (0.9, 0.99)
+ADAMW = OptimizerOptions(betas=BETAS, weight_decay=0.1)
+OPTIONS = BackendOptions(optimizer=ADAMW)
+
+
+def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, seed=0):
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=64,
+        tie_word_embeddings=tied,
+    )
+    model = Qwen3ForCausalLM(config)
+    if lora is not None:
+        add_adapters(model, lora)
+    model.train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    exact = dtype == torch.float64
+    return Policy(model.double() if exact else model, forward_dtype=dtype, lora=lora)
+
+
+LORA = LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"))
+
+
+def options(name, **changes):
+    return dataclasses.replace(OPTIONS, name=name, **changes)
+
+
+@dataclasses.dataclass
+class Row:
+    ids: torch.Tensor
+    prompt: int
+    advantage: float
+
+
+def rows():
+    draw = torch.Generator().manual_seed(5)
+    found = []
+    for _ in range(ROWS):
+        length = int(torch.randint(4, 12, (1,), generator=draw))
+        ids = torch.randint(0, VOCAB, (length,), generator=draw)
+        found.append(Row(ids, 1 + length // 4, float(torch.randn(1, generator=draw))))
+    return found
+
+
+def micro_loss(backend, batch, tokens):
+    """A policy gradient with an entropy term: the mean over all `tokens` of the step."""
+    longest = max(len(row.ids) for row in batch)
+    ids = torch.zeros((len(batch), longest - 1), dtype=torch.long)
+    for number, row in enumerate(batch):
+        ids[number, : len(row.ids) - 1] = row.ids[:-1]
+    lengths = [len(row.ids) - row.prompt for row in batch]
+    numbers = torch.arange(len(batch)).repeat_interleave(torch.tensor(lengths))
+    places = torch.cat([torch.arange(row.prompt - 1, len(row.ids) - 1) for row in batch])
+    targets = torch.cat([row.ids[row.prompt :] for row in batch])
+    temperature = torch.full(targets.shape, 0.7)
+    scores = backend(ids, numbers, places, targets, temperature, 5)
+    advantages = torch.tensor([row.advantage for row in batch]).repeat_interleave(torch.tensor(lengths))
+    return -(scores.logprobs * advantages.to(scores.logprobs) + 0.01 * scores.entropy).sum() / tokens
+
+
+def one_step(backend, *, size=3, rate=1e-2, clip=0.0):
+    """A step in micro-batches of `size` rows, dealt to the ranks; returns the step's loss and the gradient's norm."""
+    data = rows()
+    tokens = sum(len(row.ids) - row.prompt for row in data)
+    parts = [data[start : start + size] for start in range(0, len(data), size)]
+    ranks = backend.ranks
+    rounds = -(-len(parts) // ranks.size)
+    total = torch.zeros(1, dtype=torch.float64)
+    for number in range(rounds):
+        place = number * ranks.size + ranks.rank
+        mine = parts[place] if place < len(parts) else parts[0][:1]
+        loss = micro_loss(backend, mine, tokens) * float(place < len(parts))
+        backend.backward(loss, last=number == rounds - 1)
+        total += float(loss.detach())
+    norm = backend.apply(learning_rate=rate, grad_clip=clip)
+    return float(ranks.sum(total)), norm
+
+
+def gradient(backend, size):
+    """Of one step: AdamW's first mean of it, scaled back."""
+    one_step(backend, size=size, rate=0.0)
+    moments = backend.optimizer_tensors()
+    return {
+        key.removesuffix("/exp_avg"): value / (1 - BETAS[0])
+        for key, value in moments.items()
+        if key.endswith("/exp_avg")
+    }
