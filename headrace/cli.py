@@ -145,10 +145,8 @@ def check(
         verdict = check_run(run_dir)
         for problem in verdict.problems:
             output.say(f"problem: {problem}")
-        groups = verdict.groups
         output.say(
-            f"{'in order' if verdict.ok else 'NOT in order'}: {verdict.steps} steps; {groups.issued} groups issued, "
-            f"{groups.trained} trained, {sum(groups.dropped.values())} dropped, {groups.open} open"
+            f"{'in order' if verdict.ok else 'NOT in order'}: {verdict.steps} steps; {verdict.groups.in_words()}"
         )
         if output.json:
             output.result(verdict.as_json())

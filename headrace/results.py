@@ -1,6 +1,7 @@
 """What a run directory says about its run: steps, evaluations, the summary. Read only, at any time."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ class Summary:
     """Largest difference between a sampled token's logprob in the engine and in the trainer."""
     versions_committed: dict[str, int]
     """Replica -> how many versions of the weights it has proved and served with; that before the first step is one."""
+    groups_dropped: dict[str, int]
+    """Reason -> groups that were never trained; those that were open at the end are not among them."""
     run_dir: str
 
     def as_json(self) -> str:
@@ -45,6 +48,7 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
         seconds=round(seconds, 3),
         logprob_gap_max=max(gaps) if gaps else None,
         versions_committed=versions_committed(run_dir),
+        groups_dropped=groups_dropped(run_dir),
         run_dir=str(run_dir),
     )
 
@@ -56,6 +60,16 @@ def versions_committed(run_dir: Path) -> dict[str, int]:
         if event.get("event") == "weights_committed":
             found.setdefault(committer(event), set()).add(int(event["version"]))
     return {replica: len(found[replica]) for replica in sorted(found)}
+
+
+def groups_dropped(run_dir: Path) -> dict[str, int]:
+    """Drop reason -> number of groups, over all lives of the trainer."""
+    reasons = {
+        str(event["group_id"]): str(event["reason"])
+        for event in read_events(run_dir)
+        if event.get("event") == "dropped" and str(event["source"]).startswith("trainer")
+    }
+    return dict(sorted(Counter(reasons.values()).items()))
 
 
 def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:

@@ -149,12 +149,13 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
 
 def _orchestrator(status: dict[str, Any]) -> str:
     credit, groups = _dict(status.get("credit")), _dict(status.get("groups"))
-    dropped = sum(_dict(groups.get("dropped")).values())
+    dropped = _dict(groups.get("dropped"))
     if status.get("waiting_for"):
         return _waiting(status)
     text = f"credit {credit.get('issued', 0)}/{credit.get('limit', 0)}, groups trained {groups.get('trained', 0)}"
     if dropped:
-        text += f", dropped {dropped}"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+        text += f", dropped {sum(dropped.values())} ({reasons})"
     return text
 
 

@@ -40,7 +40,7 @@ class Book:
         return self._journal.incarnation
 
     def take(self, group: ReadyGroup) -> Arrival:
-        """A scored group has come."""
+        """A scored group has come. What is uninformative the caller drops, off the event loop: that waits for the disk."""
         with self._lock:
             arrival = self._ledger.take(group)
             metrics.GROUPS_READY.set(self._ledger.ready)
@@ -70,17 +70,24 @@ class Book:
             )
             return choice.batch, [group for group, _ in choice.dropped]
 
-    def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> None:
-        """Makes the batch of `step` durable; from here on its groups are trained, whatever happens."""
+    def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> int:
+        """Makes the batch of `step` durable; from here on its groups are trained, whatever happens.
+
+        Returns how many groups this life has discarded as uninformative on the way to it.
+        """
         with self._lock:
             groups = [(group.group_index, group.group_id) for group in batch]
             record = self._journal.batch(step, groups, [group.data for group in batch])
-            self._events.append("batch", step=step, group_ids=list(record.group_ids), digest=record.digest)
+            discarded = self._ledger.discarded
+            self._events.append(
+                "batch", step=step, group_ids=list(record.group_ids), digest=record.digest, discarded=discarded
+            )
             fates = [GroupFate(group_index=index, group_id=name, step=step) for index, name in groups]
             for fate in fates:
                 self._ledger.end(fate)
             self._unreported += fates
             metrics.GROUPS_READY.set(self._ledger.ready)
+        return discarded
 
     def step_done(self, step: int, weights_digest: str) -> None:
         """The weights are now those of version `step`."""

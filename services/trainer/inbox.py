@@ -91,7 +91,7 @@ class Inbox:
             case ScoredGroup():
                 await self._take(entry, _ready_group(message, message.body, entry.data))
             case Tombstone():
-                await self._drop(entry, message.header, message.body.reason)
+                await self._drop(entry, message.header.group_index, message.header.group_id, message.body.reason)
             case _:
                 await self._bury(entry, ContractError("bad_body", "neither a scored group nor a tombstone"))
 
@@ -105,8 +105,11 @@ class Inbox:
         held = self._held.get(group.group_index)
         if held is not None and held.id == entry.id:
             return  # Our own entry, delivered again because its lease ran out: still unacked, still ours.
-        if self._book.take(group) is Arrival.KEEP:
+        arrival = self._book.take(group)
+        if arrival is Arrival.KEEP:
             self._held[group.group_index] = entry
+        elif arrival is Arrival.UNINFORMATIVE:
+            await self._drop(entry, group.group_index, group.group_id, DropReason.UNINFORMATIVE)
         elif held is not None:
             # Issued again while we hold it: the broker may have lost the older entry, so the newer one is kept pending.
             self._held[group.group_index] = entry
@@ -114,9 +117,9 @@ class Inbox:
         else:
             await self._consumer.ack([entry])
 
-    async def _drop(self, entry: Entry, header: Header, reason: DropReason) -> None:
+    async def _drop(self, entry: Entry, group_index: int, name: str, reason: DropReason) -> None:
         """The fate is durable before the ack, and told at once: it frees credit."""
-        await asyncio.to_thread(self._book.drop, header.group_index, header.group_id, reason)
+        await asyncio.to_thread(self._book.drop, group_index, name, reason)
         self._ended()
         await self._consumer.ack([entry])
 

@@ -2,13 +2,25 @@
 
 At `max_staleness = 0` a batch is the lowest indices without a fate, whatever the order of arrival. At 1 and up it is
 ready groups by arrival; what is over the bound is dropped.
+
+Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): a group whose trained rollouts all have one score has no
+advantage that differs from 0. It is given up as it comes, so that its credit is free at once for another prompt. That
+depends on the group alone: at `max_staleness = 0` the batches are the same in whatever order groups come.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from wire.contracts import DropReason, PolicyVersion, ScoredGroup
+from wire.errors import HeadraceError
+
+
+class DynamicSamplingError(HeadraceError):
+    """Prompt after prompt gives nothing to learn from."""
+
+    final = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +52,8 @@ class Arrival(StrEnum):
 
     KEEP = "keep"
     DUPLICATE = "duplicate"
+    UNINFORMATIVE = "uninformative"
+    """To be dropped: its rollouts all have one score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +67,22 @@ class Choice:
 class Ledger:
     """Every group is taken once and ends once."""
 
-    def __init__(self, *, batch_groups: int, max_staleness: int, fates: Iterable[GroupFate] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        batch_groups: int,
+        max_staleness: int,
+        dynamic_sampling: bool = False,
+        discard_limit: int = 10,
+        fates: Iterable[GroupFate] = (),
+    ) -> None:
+        """With `dynamic_sampling`, at most `discard_limit` batches' worth of groups are discarded for one batch."""
         self._batch_groups = batch_groups
         self._max_staleness = max_staleness
+        self._dynamic_sampling = dynamic_sampling
+        self._discard_limit = discard_limit
+        self._discarded: list[float] = []
+        """The one score of each group that this life has discarded since its last batch."""
         self._fates: dict[int, GroupFate] = {}
         self._ready: dict[int, ReadyGroup] = {}
         self.frontier = 0
@@ -67,6 +94,11 @@ class Ledger:
     def ready(self) -> int:
         """Groups that wait for their batch."""
         return len(self._ready)
+
+    @property
+    def discarded(self) -> int:
+        """Groups that this life has discarded since its last batch because they had nothing to tell."""
+        return len(self._discarded)
 
     def fates(self, from_index: int = 0) -> list[GroupFate]:
         """All fates at and above an index, by index."""
@@ -81,9 +113,16 @@ class Ledger:
         return index in self._ready
 
     def take(self, group: ReadyGroup) -> Arrival:
-        """A scored group has come: the first of an index counts."""
+        """A scored group has come: the first of an index counts.
+
+        What is uninformative is not kept: the caller journals the drop and then calls `end`.
+        """
         if group.group_index in self._fates or group.group_index in self._ready:
             return Arrival.DUPLICATE
+        score = common_score(group.scored) if self._dynamic_sampling else None
+        if score is not None:
+            self._discarded.append(score)
+            return Arrival.UNINFORMATIVE
         self._ready[group.group_index] = group
         return Arrival.KEEP
 
@@ -92,6 +131,8 @@ class Ledger:
         if fate.group_index in self._fates:
             return False
         self._fates[fate.group_index] = fate
+        if fate.step:
+            self._discarded.clear()
         self._ready.pop(fate.group_index, None)
         while self.frontier in self._fates:
             self.frontier += 1
@@ -100,7 +141,8 @@ class Ledger:
     def choose(self, *, incarnation: int, version: int, weights_digest: str) -> Choice:
         """The batch of step `version + 1`. Changes nothing: the caller journals the outcome and then calls `end`.
 
-        `version` and `weights_digest` are those of the weights now, in this `incarnation`.
+        `version` and `weights_digest` are those of the weights now, in this `incarnation`. Raises DynamicSamplingError
+        if there is no batch and too much has been discarded on the way to it.
         """
         dropped = []
         fit = []
@@ -113,12 +155,26 @@ class Ledger:
         ended = {group.group_index for group, _ in dropped}
         batch = self._lowest(fit, ended) if self._max_staleness == 0 else fit[: self._batch_groups]
         if len(batch) < self._batch_groups:
+            self._check_discarded(version)
             return Choice(batch=None, dropped=tuple(dropped))
         return Choice(batch=tuple(sorted(batch, key=lambda group: group.group_index)), dropped=tuple(dropped))
 
     def awaited(self) -> list[int]:
         """The lowest indices that the next on-policy batch needs and that have not come."""
         return [index for index in self._next_indices(set()) if index not in self._ready]
+
+    def _check_discarded(self, version: int) -> None:
+        limit = self._discard_limit * self._batch_groups
+        if self.discarded <= limit:
+            return
+        scores = ", ".join(f"{count} of {score:g}" for score, count in Counter(self._discarded).most_common(3))
+        raise DynamicSamplingError(
+            f"for step {version + 1}, {self.discarded} groups were discarded, the limit is {limit} "
+            f"(algorithm.discard_limit = {self._discard_limit} batches of {self._batch_groups} groups); {self.ready} "
+            f"were kept. In each of them all rollouts had one score: {scores}. Ways out: easier prompts where it is "
+            "low, harder ones where it is high, a larger batch.group_size or rollout.sampling.temperature, a reward of "
+            "more than two values, or algorithm.dynamic_sampling = false"
+        )
 
     def _unfit(self, group: ReadyGroup, now: PolicyVersion, digest: str) -> DropReason | None:
         if now.version - group.min_version > self._max_staleness:
@@ -142,6 +198,15 @@ class Ledger:
                 indices.append(index)
             index += 1
         return indices
+
+
+def common_score(scored: ScoredGroup) -> float | None:
+    """The one score that all trained rollouts of the group have; None if they differ, or if there is but one.
+
+    Greedy baselines are not looked at. Equal means equal: a spread that comes of rounding is the scorer's doing.
+    """
+    values = {score.value for score in scored.scores[: scored.group.prompt.trained]}
+    return values.pop() if len(values) == 1 and scored.group.prompt.trained > 1 else None
 
 
 def _is_same(version: PolicyVersion, digest: str, now: PolicyVersion, now_digest: str) -> bool:

@@ -28,6 +28,7 @@ _SCHEMA = pa.schema(
         ("max_version", pa.int64()),
         ("finish_reason", pa.string()),
         ("tokens", pa.int32()),
+        ("trained_tokens", pa.int32()),
         ("replica_id", pa.string()),
         ("spans", pa.string()),
         ("trace_id", pa.string()),
@@ -36,7 +37,10 @@ _SCHEMA = pa.schema(
 
 
 def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advantages: Sequence[float]) -> Path:
-    """Writes the step's rollouts; `advantages` are one a rollout, in the batch's order."""
+    """Writes the step's rollouts; `advantages` are one a trained rollout, in the batch's order.
+
+    Greedy baselines have none; they are told by `trained_tokens = 0`.
+    """
     rows = []
     values = iter(advantages)
     for group in batch:
@@ -44,6 +48,7 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
         trace = trace_id(decode_header(group.data).traceparent)
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
+            is_trained = number < scored.group.prompt.trained
             versions = [span.version.version for span in rollout.spans]
             rows.append(
                 {
@@ -56,11 +61,12 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
                     "completion": rollout.text,
                     "reward": score.value,
                     "components": json.dumps(score.components, sort_keys=True),
-                    "advantage": next(values),
+                    "advantage": next(values) if is_trained else None,
                     "min_version": min(versions),
                     "max_version": max(versions),
                     "finish_reason": str(rollout.finish_reason),
                     "tokens": len(rollout.token_ids),
+                    "trained_tokens": rollout.trained_tokens if is_trained else 0,
                     "replica_id": scored.group.replica_id,
                     "spans": json.dumps(
                         [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]

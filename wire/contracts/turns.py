@@ -77,12 +77,8 @@ def join_turns(turns: Sequence[Turn]) -> list[JoinedTurns]:
 
 def _continues(before: Turn, turn: Turn) -> bool:
     """Whether `turn` was asked behind exactly the ids that `before` had seen and sampled."""
-    seen, sampled = len(before.context_ids), len(before.completion_ids)
-    return (
-        len(turn.context_ids) >= seen + sampled
-        and np.array_equal(turn.context_ids[:seen], before.context_ids)
-        and np.array_equal(turn.context_ids[seen : seen + sampled], before.completion_ids)
-    )
+    seen = np.concatenate([before.context_ids, before.completion_ids])
+    return np.array_equal(turn.context_ids[: len(seen)], seen)
 
 
 def _join(turns: Sequence[Turn]) -> JoinedTurns:

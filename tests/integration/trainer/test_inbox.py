@@ -4,7 +4,7 @@ import pytest
 
 from services.trainer.book import Book
 from services.trainer.inbox import Inbox
-from services.trainer.ledger import Ledger
+from services.trainer.ledger import DynamicSamplingError, Ledger
 from tests.unit.services.trainer.builders import scored_group
 from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
 from wire.events import EventLog, read_events
@@ -21,12 +21,12 @@ def entry(index, *, purpose=Purpose.TRAIN, run_id="run", name=None, body=None):
 class Bench:
     """An inbox at work on a memory broker."""
 
-    def __init__(self, tmp_path, *, groups=2, lease_s=30.0, broker=None):
+    def __init__(self, tmp_path, *, groups=2, lease_s=30.0, broker=None, **ledger):
         self.broker = broker or MemoryBroker()
         self.tmp_path = tmp_path
         journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
-        ledger = Ledger(batch_groups=groups, max_staleness=0)
-        self.book = Book(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+        rules = Ledger(batch_groups=groups, max_staleness=0, **ledger)
+        self.book = Book(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
         self.ended = 0
         self.inbox = Inbox(self.broker, self.book, run_id="run", lease_s=lease_s, ended=self.count)
 
@@ -123,6 +123,32 @@ async def test_a_tombstone_is_journaled_told_at_once_and_acked(tmp_path):
         bench.put(entry(3))
         await bench.settled(pending=0)
         assert bench.drops() == [(3, "poison")]
+
+
+async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):
+    mute, told = (entry(0, body=scored_group(0, rewards=rewards)) for rewards in ([1, 1, 1, 1], [1, 0, 1, 1]))
+    async with Bench(tmp_path, groups=1, dynamic_sampling=True, discard_limit=2) as bench:
+        bench.put(mute, mute, told)
+        await bench.settled(pending=0)
+        assert bench.drops() == [(0, "uninformative")] and bench.ended == 1
+        assert [f.reason for f in bench.book.progress().fates] == ["uninformative"]
+        assert [e["reason"] for e in read_events(tmp_path) if e["event"] == "dropped"] == ["uninformative"]
+        assert bench.book.next_batch() == (None, [])
+        bench.put(entry(1, body=scored_group(1, rewards=[1, 0, 1, 1])))
+        await bench.settled(pending=1)
+        batch, _ = bench.book.next_batch()
+        assert bench.book.journal_batch(1, batch) == 1
+        (told,) = (e for e in read_events(tmp_path) if e["event"] == "batch")
+        assert told["group_ids"] == ["run/g00000001"] and told["discarded"] == 1
+
+
+async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(tmp_path):
+    async with Bench(tmp_path, groups=1, dynamic_sampling=True, discard_limit=2) as bench:
+        bench.put(*(entry(index, body=scored_group(index, rewards=[0, 0, 0, 0])) for index in range(3)))
+        await bench.settled(pending=0)
+        with pytest.raises(DynamicSamplingError, match="3 of 0"):
+            bench.book.next_batch()
+        assert [index for index, _ in bench.drops()] == [0, 1, 2]
 
 
 def damaged(index):

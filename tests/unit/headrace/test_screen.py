@@ -16,7 +16,7 @@ STATUS = {
     "max_steps": 10,
     "version": 3,
     "credit": {"issued": 5, "limit": 8},
-    "groups": {"trained": 12, "dropped": {"stale": 2}},
+    "groups": {"trained": 12, "dropped": {"stale": 2, "uninformative": 3}},
     "trainer": {
         "state": "alive",
         "waiting_for": "a batch",
@@ -62,7 +62,7 @@ def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
     for part in (
         "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
         "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
-        "credit 5/8", "dropped 2", "2 groups at work, 4 wait",
+        "credit 5/8", "dropped 5 (2 stale, 3 uninformative)", "2 groups at work, 4 wait",
         "publishing 1.3: transfer waits for rollout-1, 3.2 s of 120 s",
         "transfer of 1.3 over gloo", "draining", "rollout-1 died",
     ):  # fmt: skip
@@ -109,10 +109,16 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
         for version in versions:
             log.append("weights_committed", incarnation=1, version=version, digest="d")
         log.close()
+    for life, groups in ((1, ("g1", "g2")), (2, ("g2", "g3"))):
+        log = EventLog(tmp_path, "trainer", life)
+        for group in groups:
+            log.append("dropped", group_id=group, reason="stale" if group == "g1" else "uninformative")
+        log.close()
     summary = json.loads(summarize(tmp_path, 1.5).as_json())
     assert summary == {
         "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
         "logprob_gap_max": 2e-6, "versions_committed": {"rollout-0": 2, "rollout-1": 1}, "run_dir": str(tmp_path),
+        "groups_dropped": {"stale": 1, "uninformative": 2},
     }  # fmt: skip
     assert summarize(tmp_path / "none", 0.0).eval_before is None
 

@@ -114,6 +114,29 @@ def test_a_true_history_is_in_order(tmp_path: Path) -> None:
     assert set(json.loads(verdict.as_json())) >= {"ok", "steps", "groups", "weights_sha256", "problems"}
 
 
+def test_discarded_groups_break_no_order_and_are_told_by_their_reason(tmp_path: Path) -> None:
+    forge = Forge(tmp_path)
+    forge.issue(*range(8))
+    forge.commit(0, 1)
+    forge.drop(0, "uninformative")
+    forge.drop(2, "uninformative")
+    forge.step(1, 1, 3)
+    forge.drop(4, "uninformative")
+    forge.drop(6, "stale")
+    forge.step(2, 5, 7)
+    forge.end()
+    verdict = forge.check()
+    assert verdict.ok, verdict.problems
+    words = "8 groups issued, 4 trained, 4 dropped (3 uninformative, 1 stale), 0 open"
+    assert verdict.groups.in_words() == words
+
+
+def test_a_discarded_group_that_was_trained_after_all_is_a_problem(tmp_path: Path) -> None:
+    forge = Forge(tmp_path).run()
+    forge.drop(3, "uninformative")
+    assert any("was trained in step 2 and dropped (uninformative)" in problem for problem in forge.check().problems)
+
+
 def test_a_stopped_run_has_open_groups_and_may_have_a_batch_that_is_not_done(tmp_path: Path) -> None:
     forge = Forge(tmp_path).run()
     forge.issue(6, 7, 8, 9)

@@ -3,17 +3,30 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.trainer.ledger import Arrival, GroupFate, Ledger, ReadyGroup
-from wire.contracts import DropReason, PolicyVersion, group_id
+from services.trainer.ledger import Arrival, DynamicSamplingError, GroupFate, Ledger, ReadyGroup, common_score
+from tests import builders
+from wire.contracts import DropReason, PolicyVersion, RolloutGroup, Score, ScoredGroup, group_id
 
 
-def ready(index, *, version=0, incarnation=1, digest="d", min_version=None):
+def scored(*values, greedy_last=0):
+    """A group with these scores."""
+    rollouts = tuple(builders.rollout(0, number) for number in range(len(values)))
+    body = RolloutGroup(prompt=builders.prompt(size=len(values), greedy_last=greedy_last), rollouts=rollouts)
+    scores = tuple(Score(rollout_id=one.rollout_id, value=value) for one, value in zip(rollouts, values, strict=True))
+    return ScoredGroup(group=body, scores=scores)
+
+
+TOLD, MUTE = scored(0.0, 1.0), scored(0.0, 0.0)
+"""A group that tells something, and one that does not."""
+
+
+def ready(index, *, version=0, incarnation=1, digest="d", min_version=None, scored=TOLD):
     return ReadyGroup(
         group_index=index,
         group_id=group_id("run", index),
         min_version=version if min_version is None else min_version,
         sources=frozenset({(PolicyVersion(incarnation=incarnation, version=version), digest)}),
-        scored=None,
+        scored=scored,
         data=b"",
     )
 
@@ -22,8 +35,10 @@ def fate(index, step=0, reason="stale"):
     return GroupFate(group_index=index, group_id=group_id("run", index), step=step, reason="" if step else reason)
 
 
-def ledger(*indices, groups=2, staleness=0, fates=(), **kwargs):
-    made = Ledger(batch_groups=groups, max_staleness=staleness, fates=fates)
+def ledger(*indices, groups=2, staleness=0, fates=(), dynamic=False, limit=10, **kwargs):
+    made = Ledger(
+        batch_groups=groups, max_staleness=staleness, fates=fates, dynamic_sampling=dynamic, discard_limit=limit
+    )
     for index in indices:
         made.take(ready(index, **kwargs))
     return made
@@ -97,21 +112,112 @@ def test_fates_of_an_earlier_life_set_the_frontier():
     assert [item.group_index for item in of.fates(1)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("group", "score"),
+    [
+        (scored(0.5, 0.5, 0.5), 0.5),
+        (scored(0.5, 0.5, 0.6), None),
+        (scored(1.0, 1.0, 0.0, greedy_last=1), 1.0),
+        (scored(1.0, 0.0, 0.0, greedy_last=1), None),
+        (scored(1.0, 0.0, greedy_last=1), None),
+        (scored(1.0), None),
+    ],
+    ids=["one score", "two scores", "the baseline is not looked at", "nor does it hide", "one and a baseline", "one"],
+)
+def test_a_group_whose_trained_rollouts_all_have_one_score_tells_nothing(group, score):
+    assert common_score(group) == score
+
+
+def discard(of, *indices, score=0.0):
+    for index in indices:
+        assert of.take(ready(index, scored=scored(score, score))) is Arrival.UNINFORMATIVE
+        assert not of.is_ready(index)
+        assert of.end(fate(index, reason="uninformative"))
+
+
+def test_what_tells_nothing_is_kept_unless_dynamic_sampling_is_on():
+    assert ledger().take(ready(0, scored=MUTE)) is Arrival.KEEP
+    assert ledger(dynamic=True).take(ready(0, scored=MUTE)) is Arrival.UNINFORMATIVE
+    assert ledger(dynamic=True).take(ready(0, scored=TOLD)) is Arrival.KEEP
+
+
+def test_what_was_discarded_does_not_come_back():
+    of = ledger(dynamic=True)
+    discard(of, 0)
+    for again in (MUTE, TOLD):
+        assert of.take(ready(0, scored=again)) is Arrival.DUPLICATE
+    assert of.discarded == 1
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_batch_is_made_up_of_those_that_tell_something(staleness):
+    of = ledger(1, 3, staleness=staleness, dynamic=True)
+    discard(of, 0, 2)
+    assert choose(of) == ([1, 3], [])
+
+
+def test_too_much_discarded_for_one_batch_is_an_error_that_names_numbers_and_ways_out():
+    of = ledger(9, dynamic=True, limit=2)
+    discard(of, 0, 1, 2)
+    discard(of, 3, score=1.0)
+    assert choose(of) == (None, [])
+    discard(of, 4)
+    with pytest.raises(DynamicSamplingError) as raised:
+        choose(of)
+    assert raised.value.final
+    for part in (
+        *("for step 1, 5 groups were discarded, the limit is 4", "1 were kept", "one score: 4 of 0, 1 of 1"),
+        *("algorithm.discard_limit = 2", "batch.group_size", "algorithm.dynamic_sampling = false"),
+    ):
+        assert part in str(raised.value)
+
+
+def test_a_batch_that_is_there_is_trained_however_much_was_discarded_and_the_count_begins_anew():
+    of = ledger(8, 9, groups=2, dynamic=True, limit=1)
+    discard(of, *range(8))
+    assert choose(of) == ([8, 9], [])
+    for index in (8, 9):
+        of.end(fate(index, step=1))
+    assert of.discarded == 0
+    discard(of, 10, 11)
+    assert choose(of, version=1) == (None, [])
+
+
+def test_a_new_life_counts_anew():
+    fates = [fate(index, reason="uninformative") for index in range(9)]
+    assert choose(ledger(groups=2, dynamic=True, limit=1, fates=fates)) == (None, [])
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Any order of arrivals, repeats, drops, steps and restarts: every group once, the frontier right."""
 
-    @initialize(staleness=st.integers(0, 2), groups=st.integers(1, 3))
-    def begin(self, staleness, groups):
-        self.staleness, self.groups = staleness, groups
-        self.of = Ledger(batch_groups=groups, max_staleness=staleness)
+    @initialize(staleness=st.integers(0, 2), groups=st.integers(1, 3), dynamic=st.booleans())
+    def begin(self, staleness, groups, dynamic):
+        self.staleness, self.groups, self.dynamic = staleness, groups, dynamic
+        self.of = self.make()
         self.version, self.incarnation = 0, 1
         self.trained, self.dropped = {}, {}
 
-    @rule(index=st.integers(0, 11), lag=st.integers(0, 3))
-    def arrive(self, index, lag):
+    def make(self, fates=()):
+        return Ledger(
+            batch_groups=self.groups, max_staleness=self.staleness, dynamic_sampling=self.dynamic, fates=fates
+        )
+
+    @rule(index=st.integers(0, 11), lag=st.integers(0, 3), told=st.booleans())
+    def arrive(self, index, lag, told):
         known = index in self.trained or index in self.dropped or self.of.is_ready(index)
-        group = ready(index, version=max(0, self.version - lag), incarnation=self.incarnation)
-        assert (self.of.take(group) is Arrival.DUPLICATE) == known
+        group = ready(
+            index,
+            version=max(0, self.version - lag),
+            incarnation=self.incarnation,
+            scored=TOLD if told else MUTE,
+        )
+        arrival = self.of.take(group)
+        assert (arrival is Arrival.DUPLICATE) == known
+        assert (arrival is Arrival.UNINFORMATIVE) == (self.dynamic and not told and not known)
+        if arrival is Arrival.UNINFORMATIVE:
+            assert self.of.end(fate(index, reason="uninformative"))
+            self.dropped[index] = "uninformative"
 
     @rule(index=st.integers(0, 11))
     def tombstone(self, index):
@@ -132,6 +238,7 @@ class LedgerMachine(RuleBasedStateMachine):
         indices = [group.group_index for group in choice.batch]
         assert indices == sorted(set(indices)) and len(indices) == self.groups
         assert all(self.version - group.min_version <= self.staleness for group in choice.batch)
+        assert not self.dynamic or all(group.scored is TOLD for group in choice.batch)
         if self.staleness == 0 and not choice.dropped:
             assert indices == lowest
         for index in indices:
@@ -143,7 +250,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.version > 0)
     @rule()
     def restart(self):
-        self.of = Ledger(batch_groups=self.groups, max_staleness=self.staleness, fates=self.of.fates())
+        self.of = self.make(self.of.fates())
         self.incarnation += 1
 
     def lowest(self):

@@ -1,0 +1,19 @@
+"""DPPO."""
+
+from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+
+RECIPE = AlgorithmRecipe(
+    title="DPPO: divergence proximal policy optimization (binary total variation)",
+    source="prime-rl's default loss; losses on probabilities, bounds 0.2",
+    formula="-keep A r + tau (lp - lp_roll)^2;  keep: p - p_roll within +-0.2 in the advantage's direction",
+    use="Asynchronous runs: bounds probabilities, so rare tokens are not cut for a large ratio of tiny numbers.",
+    settings={
+        "advantage": "group",
+        "normalize_std": False,
+        "policy_loss": "dppo",
+        "bound_low": 0.2,
+        "bound_high": 0.2,
+        "divergence_coef": 1e-3,
+        "aggregation": "token-mean",
+    },
+)

@@ -1,0 +1,31 @@
+"""What a recipe is: the settings that its paper gives, and what is known to be a mistake with it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Check = Callable[[Any], str | None]
+"""From the whole `[algorithm]` table to the reason why it cannot work, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmRecipe:
+    """One algorithm of the field as data."""
+
+    title: str
+    """As people call it."""
+    source: str
+    """Paper, and the reference where the paper leaves something open."""
+    formula: str
+    """What it minimizes, in one line."""
+    use: str
+    """When to use it."""
+    settings: Mapping[str, Any]
+    """Keys of `[algorithm]` whose value differs from the table's own default: the paper's."""
+    checks: tuple[Check, ...] = ()
+    """Further mistakes than those that the table itself refuses."""
+    notes: str = ""
+    """Where libraries disagree, and what is taken here."""
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    """What the paper asks of other tables, by table: told by `headrace algorithms`, never set by itself."""

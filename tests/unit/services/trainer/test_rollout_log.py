@@ -1,0 +1,38 @@
+from dataclasses import replace
+
+from pyarrow import parquet
+
+from services.trainer.ledger import ReadyGroup
+from services.trainer.rollout_log import write_rollouts
+from tests import builders
+from wire.contracts import Message, Score, ScoredGroup, encode
+
+
+def ready(group):
+    scores = tuple(Score(rollout_id=one.rollout_id, value=float(place)) for place, one in enumerate(group.rollouts))
+    scored = ScoredGroup(group=group, scores=scores)
+    message = Message(header=builders.header(4), body=scored)
+    return ReadyGroup(
+        group_index=4,
+        group_id=message.header.group_id,
+        min_version=0,
+        sources=frozenset(),
+        scored=scored,
+        data=encode(message),
+    )
+
+
+def test_the_log_tells_how_many_tokens_of_each_rollout_were_trained(tmp_path):
+    path = write_rollouts(tmp_path, 1, [ready(builders.masked_group(4))], [0.5, -0.5])
+    rows = parquet.read_table(path).to_pylist()
+    assert [(row["tokens"], row["trained_tokens"], row["advantage"]) for row in rows] == [(2, 2, 0.5), (3, 2, -0.5)]
+
+
+def test_a_baseline_is_in_the_log_but_has_no_advantage_and_no_trained_token(tmp_path):
+    group = builders.group(4, size=3)
+    group = replace(group, prompt=builders.prompt(size=3, greedy_last=1))
+    path = write_rollouts(tmp_path, 1, [ready(group), ready(group)], [0.5, -0.5, 0.25, -0.25])
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["advantage"] for row in rows] == [0.5, -0.5, None, 0.25, -0.25, None]
+    assert [row["trained_tokens"] for row in rows] == [2, 2, 0, 2, 2, 0]
+    assert [row["reward"] for row in rows] == [0, 1, 2, 0, 1, 2]
