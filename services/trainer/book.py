@@ -40,7 +40,7 @@ class Book:
         return self._journal.incarnation
 
     def take(self, group: ReadyGroup) -> Arrival:
-        """A scored group has come. What is uninformative the caller drops, off the event loop: that waits for the disk."""
+        """A scored group has come. The caller drops what is uninformative: that waits for the disk, this does not."""
         with self._lock:
             arrival = self._ledger.take(group)
             metrics.GROUPS_READY.set(self._ledger.ready)
