@@ -25,7 +25,7 @@ def sapo_loss(
     """
     advantages = advantages.detach()
     ratio = log_ratios(logprobs, old).exp()
-    tau = torch.where(advantages > 0, tau_positive, tau_negative).to(ratio.dtype)
+    tau = torch.full_like(ratio, tau_negative).masked_fill(advantages > 0, tau_positive)
     return PolicyLoss(
         per_token=-(4 / tau) * torch.sigmoid(tau * (ratio - 1)) * advantages,
         clipped=torch.zeros_like(logprobs, dtype=torch.bool),

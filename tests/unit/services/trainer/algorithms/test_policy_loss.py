@@ -1,66 +1,140 @@
 import math
 
-import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.policy_loss import clipped_policy_loss
+from services.trainer.algorithms.policy_loss import (
+    clipped_policy_loss,
+    kl_penalty_policy_loss,
+    policy_gradient_loss,
+)
+from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss
+
+UP, DOWN = math.log(2.0), math.log(0.5)
 
 
-def loss(logprobs, behaviour, advantages, low=0.2, high=0.28):
-    tensors = [torch.as_tensor(value, dtype=torch.float64) for value in (logprobs, behaviour, advantages)]
-    return clipped_policy_loss(*tensors, clip_low=low, clip_high=high)
+def f64(values):
+    return torch.as_tensor(values, dtype=torch.float64)
 
 
-def golden(logprobs, behaviour, advantages, low, high):
+def loss(logprobs, old, advantages, low=0.2, high=0.28, **caps):
+    return clipped_policy_loss(f64(logprobs), f64(old), f64(advantages), clip_low=low, clip_high=high, **caps)
+
+
+def slow_clip(logprobs, old, advantages, clip_low, clip_high, dual_clip=0.0, ratio_cap=0.0):
     out = []
-    for new, old, advantage in zip(logprobs, behaviour, advantages, strict=True):
-        ratio = math.exp(max(-20.0, min(20.0, new - old)))
-        out.append(-min(ratio * advantage, max(1 - low, min(1 + high, ratio)) * advantage))
-    return np.array(out)
+    for new, before, advantage in zip(logprobs, old, advantages, strict=True):
+        ratio = (new - before).exp()
+        bounded = f64(max(1 - clip_low, min(1 + clip_high, ratio.item())))
+        inside = 1 - clip_low <= ratio.item() <= 1 + clip_high
+        if ratio_cap and ratio > ratio_cap:
+            ratio = f64(ratio_cap)
+        free, clip = -ratio * advantage, -(ratio if inside else bounded) * advantage
+        worst = free if free >= clip else clip
+        if dual_clip and advantage < 0 and worst > -dual_clip * advantage:
+            worst = f64(-dual_clip * advantage)
+        out.append(worst + 0 * new)
+    return out
 
 
 def test_four_corners_by_hand():
-    up, down = math.log(2.0), math.log(0.5)
-    result = loss([up, up, down, down], [0.0] * 4, [1.0, -1.0, 1.0, -1.0])
+    result = loss([UP, UP, DOWN, DOWN], [0.0] * 4, [1.0, -1.0, 1.0, -1.0])
     # a good token already twice as likely is clipped at 1.28; a bad one is not, and the other way round at 0.8
-    torch.testing.assert_close(result.per_token, torch.tensor([-1.28, 2.0, -0.5, 0.8], dtype=torch.float64))
+    torch.testing.assert_close(result.per_token, f64([-1.28, 2.0, -0.5, 0.8]))
     assert result.clipped.tolist() == [True, False, False, True]
-    torch.testing.assert_close(result.kl, torch.tensor([-up, -up, -down, -down], dtype=torch.float64))
+    torch.testing.assert_close(result.kl, f64([-UP, -UP, -DOWN, -DOWN]))
 
 
-TOKENS = st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0), st.floats(-3, 3)), min_size=1, max_size=8)
+def test_both_caps_by_hand_bound_only_the_bad_token_that_got_likelier():
+    ten = math.log(10.0)
+    for caps, expected in (({"dual_clip": 3.0}, 6.0), ({"ratio_cap": 4.0}, 8.0), ({}, 20.0)):
+        result = loss([ten, ten, -ten], [0.0] * 3, [1.0, -2.0, -2.0], **caps)
+        torch.testing.assert_close(result.per_token, f64([-1.28, expected, 1.6]))
+        assert result.clipped.tolist() == [True, bool(caps), True]
 
 
-@given(tokens=TOKENS, low=st.floats(0.01, 0.5), high=st.floats(0.01, 0.5))
-def test_equals_a_slow_obvious_version(tokens, low, high):
-    logprobs, behaviour, advantages = zip(*tokens, strict=True)
-    np.testing.assert_allclose(
-        loss(logprobs, behaviour, advantages, low, high).per_token.numpy(),
-        golden(logprobs, behaviour, advantages, low, high),
-        rtol=1e-12,
-    )
+@given(
+    rollouts=TRAINED,
+    clip_low=st.floats(0.01, 0.5),
+    clip_high=st.floats(0.01, 0.5),
+    dual_clip=st.sampled_from([0.0, 1.1, 3.0]),
+    ratio_cap=st.sampled_from([0.0, 1.6, 4.0]),
+)
+def test_the_clip_equals_a_slow_obvious_version_with_its_gradient(rollouts, **values):
+    def flat_loss(logprobs, old, advantages, _lengths, **bound):
+        return clipped_policy_loss(logprobs, old, advantages, **bound)
+
+    check_loss(flat_loss, slow_clip, rollouts, **values)
 
 
-def test_on_policy_the_gradient_is_that_of_reinforce():
-    logprobs = torch.tensor([-1.0, -2.0, -0.5], dtype=torch.float64, requires_grad=True)
-    advantages = torch.tensor([1.5, -0.5, 0.0], dtype=torch.float64)
-    result = clipped_policy_loss(logprobs, logprobs.detach(), advantages, clip_low=0.2, clip_high=0.2)
-    result.per_token.sum().backward()
-    torch.testing.assert_close(logprobs.grad, -advantages)
+@given(rollouts=TRAINED, coef=st.floats(0, 2))
+def test_the_kl_penalty_equals_a_slow_obvious_version_with_its_gradient(rollouts, coef):
+    def slow(logprobs, old, advantages, coef):
+        pairs = zip(logprobs, old, advantages, strict=True)
+        return [-(p - q).exp() * a + coef * ((p - q).exp() - 1 - (p - q)) for p, q, a in pairs]
+
+    def flat_loss(logprobs, old, advantages, _lengths, coef):
+        return kl_penalty_policy_loss(logprobs, old, advantages, coef=coef)
+
+    check_loss(flat_loss, slow, rollouts, coef=coef)
+
+
+@given(rollouts=TRAINED)
+def test_the_policy_gradient_is_minus_the_advantage_on_or_off_policy(rollouts):
+    def slow(logprobs, _old, advantages):
+        return [-a * p for p, a in zip(logprobs, advantages, strict=True)]
+
+    result = check_loss(lambda p, q, a, _lengths: policy_gradient_loss(p, q, a), slow, rollouts)
     assert not result.clipped.any()
 
 
-def test_a_clipped_token_has_no_gradient_and_a_huge_ratio_stays_finite():
-    logprobs = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)
+def test_the_penalty_has_the_gradient_of_the_kl_to_the_old_policy_in_expectation():
+    logits = f64([1.0, 0.0, 2.0]).requires_grad_()
+    old = torch.log_softmax(f64([0.5, 1.0, 0.0]), 0)
+    policy = torch.log_softmax(logits, 0)
+    exact = (old.exp() * (old - policy)).sum()
+    sampled = (old.exp() * kl_penalty_policy_loss(policy, old, torch.zeros_like(old), coef=1.0).per_token).sum()
+    torch.testing.assert_close(sampled, exact)
+    ours, theirs = (torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (sampled, exact))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_on_policy_every_gradient_is_that_of_reinforce():
+    advantages = f64([1.5, -0.5, 0.0])
+    for of in (
+        policy_gradient_loss,
+        lambda p, q, a: clipped_policy_loss(p, q, a, clip_low=0.2, clip_high=0.2, dual_clip=3.0),
+        lambda p, q, a: kl_penalty_policy_loss(p, q, a, coef=0.5),
+    ):
+        logprobs = f64([-1.0, -2.0, -0.5]).requires_grad_()
+        result = of(logprobs, logprobs.detach(), advantages)
+        result.per_token.sum().backward()
+        torch.testing.assert_close(logprobs.grad, -advantages)
+        assert not result.clipped.any()
+
+
+def test_clipped_and_capped_tokens_have_no_gradient_and_a_huge_ratio_stays_finite():
+    logprobs = f64([-1.0, -1.0, -1.0]).requires_grad_()
     result = clipped_policy_loss(
-        logprobs,
-        torch.tensor([-2.0, -900.0], dtype=torch.float64),
-        torch.tensor([1.0, -1.0], dtype=torch.float64),
-        clip_low=0.2,
-        clip_high=0.2,
+        logprobs, f64([-2.0, -900.0, -3.0]), f64([1.0, -1.0, -1.0]), clip_low=0.2, clip_high=0.2, dual_clip=3.0
     )
     result.per_token.sum().backward()
-    assert logprobs.grad[0] == 0
-    assert torch.isfinite(result.per_token).all()
+    assert logprobs.grad.tolist() == [0.0, 0.0, 0.0]
+    assert result.clipped.all()
+    assert torch.isfinite(loss([-1.0], [-900.0], [-1.0]).per_token).all()
+
+
+def test_no_gradient_reaches_the_anchor_or_the_advantages():
+    old, advantages = f64([-1.5]).requires_grad_(), f64([1.0]).requires_grad_()
+    result = clipped_policy_loss(f64([-1.4]).requires_grad_(), old, advantages, clip_low=0.2, clip_high=0.2)
+    result.per_token.sum().backward()
+    assert old.grad is None and advantages.grad is None
+
+
+def test_caps_that_would_cut_unchanged_tokens_are_refused():
+    with pytest.raises(ValueError, match="dual_clip"):
+        loss([0.0], [0.0], [1.0], dual_clip=1.0)
+    with pytest.raises(ValueError, match="ratio_cap"):
+        loss([0.0], [0.0], [1.0], ratio_cap=1.2)

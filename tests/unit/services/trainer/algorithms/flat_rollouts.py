@@ -1,0 +1,51 @@
+"""Rollouts as hypothesis draws them, and as the algorithms take them: flat, float64, with lengths."""
+
+import torch
+from hypothesis import strategies as st
+
+
+def numbers(low, high):
+    return st.floats(low, high).map(lambda x: round(x, 4))
+
+
+def drawn(*columns, longest=5, most=5):
+    """A strategy of rollouts, each a list of tokens, each a tuple of one number a column; rollouts may be empty."""
+    return st.lists(st.lists(st.tuples(*columns), max_size=longest), min_size=1, max_size=most)
+
+
+def flat(rollouts, columns):
+    """One float64 tensor [tokens] a column, and the lengths."""
+    tokens = [token for rollout in rollouts for token in rollout]
+    tensors = [torch.tensor([token[i] for token in tokens], dtype=torch.float64) for i in range(columns)]
+    return *tensors, torch.tensor([len(rollout) for rollout in rollouts])
+
+
+LOGPROBS = numbers(-6, 0)
+ADVANTAGES = numbers(-3, 3)
+TRAINED = drawn(LOGPROBS, LOGPROBS, ADVANTAGES)
+"""Tokens of (logprob, old logprob, advantage)."""
+
+
+def check_loss(loss, slow, rollouts, **values):
+    """The loss of (logprobs, old, advantages, lengths) and its gradient equal those of `slow`, rollout by rollout.
+
+    `slow` takes the rollout's logprobs (a list of scalars), old logprobs, advantages, and returns a loss a token.
+    """
+    logprobs, old, advantages, lengths = flat(rollouts, 3)
+    logprobs.requires_grad_()
+    weights = torch.linspace(0.5, 1.5, len(logprobs), dtype=torch.float64)
+    result = loss(logprobs, old, advantages, lengths, **values)
+    expected, start = [], 0
+    for length in lengths.tolist():
+        part = slice(start, start + length)
+        expected += slow(list(logprobs[part]), old[part].tolist(), advantages[part].tolist(), **values)
+        start += length
+    golden = torch.stack(expected) if expected else torch.zeros(0, dtype=torch.float64)
+    torch.testing.assert_close(result.per_token, golden, rtol=1e-9, atol=1e-10)
+    if len(logprobs):
+        ours, theirs = (
+            torch.autograd.grad((x * weights).sum(), logprobs, retain_graph=True)[0] for x in (result.per_token, golden)
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(result.kl, (old - logprobs).detach())
+    return result
