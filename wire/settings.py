@@ -7,7 +7,7 @@ errors. The shared tables are here; each service declares its own table in its `
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.contracts.ids import check_run_id
 
@@ -23,6 +23,8 @@ class RunTable(Table):
 
     id: str = "run"
     """Names the run's streams; a-z, 0-9, _ and -."""
+    stage: Literal["rl", "sft", "reward_model", "dpo"] = "rl"
+    """What `headrace train` does: the RL loop with all services, or one of the stages that train on given examples."""
     seed: int = Field(0, ge=0)
     """Order of the prompts, initial states and every rollout's seed are derived from it."""
     max_steps: int = Field(100, ge=1)
@@ -50,6 +52,17 @@ class LoraTable(Table):
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), min_length=1
     )
     """Names of the projections that get one."""
+    quantize: Literal["none", "nf4"] = "none"
+    """`nf4`: the frozen weights are held in 4 bits (QLoRA, arXiv 2305.14314); only adapters are trained and travel."""
+
+    @model_validator(mode="after")
+    def _can_train(self) -> "LoraTable":
+        if self.quantize != "none" and not self.rank:
+            raise ValueError(
+                f"quantize = {self.quantize!r} needs rank of 1 or more: 4-bit weights can be neither trained nor "
+                "published whole; set model.lora.rank (16 is usual), or quantize = 'none'"
+            )
+        return self
 
 
 class ModelTable(Table):

@@ -95,9 +95,9 @@ class AlgorithmTable(Table):
     """Added to that standard deviation."""
     whiten: bool = False
     """Advantages of the whole batch to mean 0 and variance 1, over its tokens."""
-    policy_loss: Literal[
-        "ppo_clip", "ppo_kl", "policy_gradient", "gspo", "gspo_token", "sapo", "cispo", "dppo"
-    ] = "ppo_clip"
+    policy_loss: Literal["ppo_clip", "ppo_kl", "policy_gradient", "gspo", "gspo_token", "sapo", "cispo", "dppo"] = (
+        "ppo_clip"
+    )
     """From advantages and ratios to a loss."""
     clip_low: float = Field(0.2, gt=0, le=1)
     """The ratio's floor is `1 - clip_low`."""
@@ -251,7 +251,9 @@ def _correction(table: AlgorithmTable) -> str | None:
 
 def _reference(table: AlgorithmTable) -> str | None:
     if table.reference_reset_every and table.reference == "adapters_off":
-        return "reference_reset_every needs reference = 'frozen': adapters switched off are always the model of the start"
+        return (
+            "reference_reset_every needs reference = 'frozen': adapters switched off are always the model of the start"
+        )
     if table.kl_in == "reward" and table.kl_coef and table.advantage not in (*NEEDS_CRITIC, "return"):
         return (
             f"kl_in = 'reward' needs rewards on tokens, but advantage = {table.advantage!r} takes one reward a "

@@ -14,35 +14,51 @@ from wire.contracts import FinishReason, Rollout, ScoredGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRollout:
-    """One completion to train on."""
+    """One completion to train on. Axes: completion = its tokens, tokens = those of them that the policy sampled."""
 
     prompt_ids: NDArray[np.int32]
     completion_ids: NDArray[np.int32]
     behaviour_logprobs: NDArray[np.float32]
+    """[completion]"""
     current: NDArray[np.bool_]
-    """Which tokens were sampled by the version now in training: there trainer and engine must agree."""
+    """[completion] Sampled by the version now in training: there trainer and engine must agree."""
     temperature: float
+    loss_mask: NDArray[np.bool_] | None = None
+    """[completion] Sampled by the policy; the others (tool output) are context. None = all."""
+    lag: NDArray[np.int32] | None = None
+    """[completion] Versions between sampling and training."""
+    truncated: bool = False
+    """Cut at the longest length."""
 
     @property
     def row_tokens(self) -> int:
         """Tokens of a forward pass over it: the last token predicts nothing."""
         return len(self.prompt_ids) + len(self.completion_ids) - 1
 
+    @property
+    def trained(self) -> NDArray[np.int64]:
+        """[tokens] Places in the completion."""
+        if self.loss_mask is None:
+            return np.arange(len(self.completion_ids), dtype=np.int64)
+        return np.flatnonzero(self.loss_mask).astype(np.int64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
-    """All rollouts of one optimizer step, group after group."""
+    """All trained rollouts of a step, group after group."""
 
     rollouts: tuple[TrainRollout, ...]
     rewards: tuple[Float[Tensor, " rollouts"], ...]
     """float64, one tensor a group."""
     max_tokens: int
     """Longest completion that the sampling allowed."""
+    baselines: Float[Tensor, " groups"] | None = None
+    """Reward of each group's greedy rollout, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Rows of one forward pass, padded at their ends, and the completion tokens of all of them in one run."""
+    """Rows of one forward pass, padded at their ends, and the trained tokens of all of them in one run."""
 
     token_ids: Int[Tensor, "rows seq"]
     rows: Int[Tensor, " tokens"]
@@ -57,23 +73,41 @@ class MicroBatch:
 
 def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
     """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
-    rollouts = tuple(_train_rollout(scored, rollout, version) for scored in groups for rollout in scored.group.rollouts)
-    rewards = tuple(torch.tensor([score.value for score in scored.scores], dtype=torch.float64) for scored in groups)
+    trained = [(scored, scored.group.prompt.trained) for scored in groups]
+    rollouts = tuple(
+        _train_rollout(scored, rollout, version)
+        for scored, count in trained
+        for rollout in scored.group.rollouts[:count]
+    )
+    rewards = tuple(
+        torch.tensor([score.value for score in scored.scores[:count]], dtype=torch.float64) for scored, count in trained
+    )
+    greedy = [[score.value for score in scored.scores[count:]] for scored, count in trained]
     max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
-    return StepBatch(rollouts=rollouts, rewards=rewards, max_tokens=max_tokens)
+    return StepBatch(
+        rollouts=rollouts,
+        rewards=rewards,
+        max_tokens=max_tokens,
+        baselines=torch.tensor([sum(each) / len(each) for each in greedy], dtype=torch.float64)
+        if all(greedy)
+        else None,
+    )
 
 
 def _train_rollout(scored: ScoredGroup, rollout: Rollout, version: int) -> TrainRollout:
     prompt = scored.group.prompt
-    current = np.zeros(len(rollout.token_ids), dtype=np.bool_)
+    lag = np.zeros(len(rollout.token_ids), dtype=np.int32)
     for span in rollout.spans:
-        current[span.start : span.end] = span.version.version == version
+        lag[span.start : span.end] = version - span.version.version
     return TrainRollout(
         prompt_ids=prompt.token_ids,
         completion_ids=rollout.token_ids,
         behaviour_logprobs=rollout.logprobs,
-        current=current,
+        current=lag == 0,
         temperature=prompt.sampling.temperature,
+        loss_mask=rollout.loss_mask,
+        lag=lag,
+        truncated=rollout.finish_reason is FinishReason.LENGTH,
     )
 
 
@@ -83,8 +117,9 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
     for row, rollout in enumerate(rollouts):
         text = np.concatenate([rollout.prompt_ids, rollout.completion_ids[:-1]])
         token_ids[row, : len(text)] = text
-    lengths = np.array([len(rollout.completion_ids) for rollout in rollouts], dtype=np.int64)
-    places = [len(r.prompt_ids) - 1 + np.arange(len(r.completion_ids), dtype=np.int64) for r in rollouts]
+    trained = [rollout.trained for rollout in rollouts]
+    lengths = np.array([len(places) for places in trained], dtype=np.int64)
+    pairs = list(zip(rollouts, trained, strict=True))
     temperatures = np.array([rollout.temperature for rollout in rollouts], dtype=np.float32)
 
     def on_device(array: NDArray[np.generic]) -> Tensor:
@@ -93,11 +128,11 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
     return MicroBatch(
         token_ids=on_device(token_ids),
         rows=on_device(np.repeat(np.arange(len(rollouts)), lengths)),
-        places=on_device(np.concatenate(places)),
-        targets=on_device(np.concatenate([r.completion_ids for r in rollouts]).astype(np.int64)),
-        behaviour_logprobs=on_device(np.concatenate([r.behaviour_logprobs for r in rollouts])),
+        places=on_device(np.concatenate([len(r.prompt_ids) - 1 + places for r, places in pairs])),
+        targets=on_device(np.concatenate([r.completion_ids[places] for r, places in pairs]).astype(np.int64)),
+        behaviour_logprobs=on_device(np.concatenate([r.behaviour_logprobs[places] for r, places in pairs])),
         temperature=on_device(np.repeat(temperatures, lengths)),
-        current=on_device(np.concatenate([r.current for r in rollouts])),
+        current=on_device(np.concatenate([r.current[places] for r, places in pairs])),
         lengths=on_device(lengths),
     )
 

@@ -1,7 +1,8 @@
 """Checkpoints: published whole or not at all, proven by a manifest, never pickled.
 
 `checkpoints/step-000012/` holds `model.safetensors`, `optimizer.safetensors`, `random.safetensors`, `state.json` and
-`manifest.json` with the SHA-256 of each. It is written aside, fsynced and renamed.
+`manifest.json` with the SHA-256 of each; beside a critic or a reference that moves, their tensors too. All tensors are
+whole, so any number of ranks and any backend can load them. It is written aside, fsynced and renamed.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError
@@ -26,6 +28,8 @@ from wire.telemetry import get_logger
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{6,})")
 _MANIFEST = "manifest.json"
+_SUFFIX = ".safetensors"
+_ALWAYS = ("model", "optimizer", "random")
 log = get_logger("trainer.checkpoint")
 
 
@@ -51,6 +55,9 @@ class Checkpoint:
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     random_states: dict[str, Tensor]
+    others: dict[str, dict[str, Tensor]]
+    """By file name: `critic`, `critic-optimizer`, `reference`."""
+    path: Path
 
 
 class CheckpointDamagedError(DataError):
@@ -66,12 +73,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
         for name, digest in manifest["sha256"].items():
             if _sha256(path / name) != digest:
                 raise CheckpointDamagedError(f"{path / name} does not match its manifest")
-        tensors = [load_file(_file(path, name)) for name in ("model", "optimizer", "random")]
+        tensors = [load_file(_file(path, name)) for name in _ALWAYS]
+        names = [file.removesuffix(_SUFFIX) for file in manifest["sha256"] if file.endswith(_SUFFIX)]
         return Checkpoint(
             state=_state(json.loads((path / "state.json").read_text())),
             weights=tensors[0],
             optimizer=tensors[1],
             random_states=tensors[2],
+            others={name: load_file(_file(path, name)) for name in names if name not in _ALWAYS},
+            path=path,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         if isinstance(error, CheckpointDamagedError):
@@ -93,6 +103,7 @@ class CheckpointStore:
         *,
         weights: Mapping[str, Tensor],
         optimizer: Mapping[str, Tensor],
+        others: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({}),
         midway: Callable[[], None] = lambda: None,
     ) -> Path:
         """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen (for tests)."""
@@ -103,7 +114,7 @@ class CheckpointStore:
             shutil.rmtree(left_over)
         aside = self._folder / f".aside-{final.name}"
         aside.mkdir(parents=True)
-        _write(aside, state, weights, optimizer)
+        _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
         midway()
         if final.exists():
             final.rename(self._folder / f".aside-old-{final.name}")
@@ -154,10 +165,8 @@ class CheckpointStore:
                 shutil.rmtree(path)
 
 
-def _write(
-    folder: Path, state: CheckpointState, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
-) -> None:
-    for name, tensors in (("model", weights), ("optimizer", optimizer), ("random", random_states())):
+def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for name, tensors in files.items():
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
     (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(state)}))
     hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
@@ -181,7 +190,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.safetensors"
+    return folder / f"{name}{_SUFFIX}"
 
 
 def _sha256(path: Path) -> str:

@@ -18,10 +18,12 @@ from wire.errors import TransientError
 class Ranks:
     """One process among the ranks of its trainer."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, store: Store | None = None) -> None:
         """A group must exist if `size` is above 1: see `alone` and `join`."""
         self.rank = rank
         self.size = size
+        self.store = store
+        """Of the rendezvous; None for one process alone."""
 
     @classmethod
     def alone(cls) -> Self:
@@ -42,7 +44,7 @@ class Ranks:
             dist.init_process_group(
                 kinds, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
             )
-            found = cls(rank, size)
+            found = cls(rank, size, store)
             found.barrier()
         except RuntimeError as error:
             raise TransientError(f"rank {rank} found no group of {size} ranks in {timeout_s:.0f} s: {error}") from error

@@ -1,5 +1,6 @@
-"""The learning rate as a function of the step: nothing to checkpoint."""
+"""What is a function of the step alone: learning rate and seed. Nothing to checkpoint."""
 
+import hashlib
 import math
 
 
@@ -18,3 +19,8 @@ def learning_rate(step: int, *, peak: float, warmup_steps: int, max_steps: int, 
             return peak * (1 - math.cos(math.pi * left)) / 2
         case _:
             raise ValueError(f"schedule {schedule!r} is not one of constant, linear, cosine")
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Seed of the generators in one step: a replayed step draws what the first one drew."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}|{step}".encode(), digest_size=8).digest(), "little") >> 1

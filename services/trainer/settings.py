@@ -3,41 +3,31 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from services.trainer.algorithm_settings import AlgorithmTable, CriticTable, critic_problem
 from wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
 
 
-class AlgorithmTable(Table):
-    """`[algorithm]`: how rewards become a gradient."""
-
-    name: Literal["grpo"] = "grpo"
-    """Of the registry in `services.trainer.algorithms.registry`."""
-    clip_low: float = Field(0.2, gt=0, lt=1)
-    """The ratio's floor is `1 - clip_low`."""
-    clip_high: float = Field(0.2, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; above `clip_low` (DAPO: 0.28) it keeps exploration alive."""
-    kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL to the frozen reference (the model the run began with) in the loss; 0 loads no reference."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Of the KL per token; k3 is low in variance and never negative."""
-    aggregation: Literal[
-        "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
-    ] = "seq-mean-token-mean"
-    """From per-token losses to one number; counts are those of the whole optimizer step."""
-    norm_length: int = Field(0, ge=0)
-    """Divisor of `seq-mean-token-sum-norm`; 0 = the sampling's max_tokens."""
-    normalize_std: bool = True
-    """Divide advantages by the group's standard deviation (off: Dr. GRPO)."""
-    std_eps: float = Field(1e-6, gt=0)
-    """Added to that standard deviation."""
-
-
 class TrainerTable(Table):
     """`[trainer]`: optimizer, batches, checkpoints, publication."""
 
+    backend: Literal["auto", "single", "fsdp2", "deepspeed"] = "auto"
+    """How a step is computed: `auto` is one device, or FSDP2 on several ranks."""
+    ranks: int = Field(1, ge=1)
+    """Processes of the trainer on this machine, one a GPU. Changes no gradient."""
+    zero_stage: Literal[1, 2, 3] = 3
+    """Of DeepSpeed: 1 shards the optimizer, 2 the gradient too, 3 the weights too."""
+    cpu_offload: bool = False
+    """Of FSDP2 and DeepSpeed: weights and optimizer are kept in host memory."""
+    compile: bool = False
+    """Compile the model's layers: a slow first step, faster ones after."""
+    collective_timeout_s: float = Field(600.0, gt=0)
+    """A rank that does not come to a collective for so long ends the trainer, which then starts anew."""
+    optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
+    """`adamw_8bit` holds its moments in 8 bits (bitsandbytes); `muon` orthogonalizes the updates of matrices."""
     learning_rate: float = Field(1e-6, gt=0)
     """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -131,7 +121,15 @@ class TrainerSettings(ServiceSettings):
     """All the RL stage may be told. Built once in `__main__`, passed down, never looked up."""
 
     algorithm: AlgorithmTable = AlgorithmTable()
+    critic: CriticTable = CriticTable()
     trainer: TrainerTable = TrainerTable()
+
+    @model_validator(mode="after")
+    def _works(self) -> "TrainerSettings":
+        reason = critic_problem(self.algorithm, self.critic)
+        if reason is not None:
+            raise ValueError(reason)
+        return self
 
 
 class SftSettings(ServiceSettings):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from beartype import beartype
-from jaxtyping import Float, Int, jaxtyped
+from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
 AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
@@ -47,8 +47,27 @@ def rollout_weights(lengths: Int[Tensor, " rollouts"], *, mode: str, counts: Ste
 
 @jaxtyped(typechecker=beartype)
 def aggregate(
-    per_token: Float[Tensor, " tokens"], lengths: Int[Tensor, " rollouts"], *, mode: str, counts: StepCounts
+    per_token: Float[Tensor, " tokens"],
+    lengths: Int[Tensor, " rollouts"],
+    *,
+    mode: str,
+    counts: StepCounts,
+    kept: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The micro-batch's share of the step's loss. `per_token` holds the rollouts' tokens one after the other."""
-    weights = rollout_weights(lengths, mode=mode, counts=counts)
-    return (per_token * weights.to(per_token.dtype).repeat_interleave(lengths)).sum()
+    """The micro-batch's share of the step's loss. `per_token` holds the rollouts' tokens one after the other.
+
+    Tokens that are not `kept` count nowhere: neither in the loss nor in the lengths (nor may they in `counts`).
+    """
+    if kept is None:
+        weights = rollout_weights(lengths, mode=mode, counts=counts)
+        return (per_token * weights.to(per_token.dtype).repeat_interleave(lengths)).sum()
+    weights = rollout_weights(kept_lengths(kept, lengths), mode=mode, counts=counts)
+    weighted = per_token * weights.to(per_token.dtype).repeat_interleave(lengths)
+    return weighted.where(kept, 0.0).sum()
+
+
+@jaxtyped(typechecker=beartype)
+def kept_lengths(kept: Bool[Tensor, " tokens"], lengths: Int[Tensor, " rollouts"]) -> Int[Tensor, " rollouts"]:
+    """How many tokens of each rollout are kept."""
+    rollouts = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+    return torch.bincount(rollouts[kept], minlength=len(lengths))

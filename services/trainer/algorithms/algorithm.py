@@ -1,12 +1,12 @@
-"""What an algorithm is to the training step: advantages from rewards, a loss from logprobs.
+"""What an algorithm is to the training step: an estimate of advantages, and a loss from logprobs. Pure functions.
 
-A new algorithm is one small file with a builder like `grpo.grpo`, and one line in `registry.py`.
+The parts are named in `registry.py`; which of them an algorithm uses, and with which values, says its recipe.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from services.trainer.algorithms.policy_loss import PolicyLoss
@@ -14,21 +14,52 @@ from services.trainer.algorithms.policy_loss import PolicyLoss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTokens:
-    """The completion tokens of a micro-batch, rollout after rollout."""
+    """The trained tokens of a micro-batch, rollout after rollout."""
 
     logprobs: Float[Tensor, " tokens"]
     """Of the policy in training; carries the gradient."""
-    behaviour_logprobs: Float[Tensor, " tokens"]
-    """As the engine that sampled them reported."""
+    old: Float[Tensor, " tokens"]
+    """What ratios are taken to: the engine's logprobs, or the trainer's at batch time."""
     advantages: Float[Tensor, " tokens"]
     lengths: Int[Tensor, " rollouts"]
     """Tokens of each rollout, for losses on whole sequences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """All that is known of a whole step's rollouts before its first update; every rank has the same."""
+
+    rewards: Float[Tensor, " rollouts"]
+    """float64; NaN: not scored."""
+    group_sizes: tuple[int, ...]
+    """Trained rollouts of each group; the rollouts are in the groups' order."""
+    baselines: Float[Tensor, " groups"] | None
+    """Reward of each group's greedy rollout."""
+    lengths: Int[Tensor, " rollouts"]
+    """Trained tokens of each rollout."""
+    truncated: Bool[Tensor, " rollouts"]
+    """Cut at the longest length."""
+    penalties: Float[Tensor, " tokens"] | None = None
+    """Taken off each token's reward: the KL, already weighted."""
+    values: Float[Tensor, " tokens"] | None = None
+    """The critic's, of the state before the token."""
+    old: Float[Tensor, " tokens"] | None = None
+    reference: Float[Tensor, " tokens"] | None = None
+    """Logprobs under the reference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How good each token was."""
+
+    advantages: Float[Tensor, " tokens"]
+    returns: Float[Tensor, " tokens"] | None = None
+    """What the critic is to learn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
     """Two pure functions with their hyper-parameters bound."""
 
-    advantages: Callable[[Sequence[Float[Tensor, " rollouts"]]], list[Float[Tensor, " rollouts"]]]
-    """Rewards of all groups of the step (one tensor a group) to advantages, in the same order."""
+    estimate: Callable[[Signals], Estimate]
     policy_loss: Callable[[PolicyTokens], PolicyLoss]

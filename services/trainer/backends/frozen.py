@@ -1,10 +1,11 @@
 """A model that is asked and never trained (the KL's reference), sharded over the ranks like the one in training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from services.trainer.backends.sharding import shard
 from services.trainer.backends.state import check_weights, set_weights
@@ -28,6 +29,12 @@ class Frozen:
     def __call__(self, *inputs: Any) -> Any:
         """The module's forward pass, without a gradient."""
         return self.module(*inputs)
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Its weights, whole and on the CPU, one at a time. Every rank must go through all of them."""
+        for name, weight in self.module.named_weights():
+            tensor = weight.detach()
+            yield name, (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Sets the weights to whole tensors, given on every rank by the names of `module.named_weights`.

@@ -2,62 +2,120 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
+from services.trainer.actors import Recipe
 from services.trainer.algorithms.registry import build_algorithm
-from services.trainer.backends.single import SingleDevice
-from services.trainer.loading import load_policy
+from services.trainer.backends.backend import Backend
+from services.trainer.backends.choice import make_backend
+from services.trainer.backends.frozen import Frozen, make_frozen
+from services.trainer.backends.options import BackendOptions
+from services.trainer.learner import Learner
+from services.trainer.loading import load_policy, load_value_model
 from services.trainer.lora import adapter_config
-from services.trainer.model import Policy
+from services.trainer.optimizers import OptimizerOptions
+from services.trainer.ptx import read_ptx
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
+from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
-from services.trainer.step import Recipe
+from wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-_CONFIG_TABLES = {"model", "batch", "algorithm", "trainer", "run"}
-_NOT_IN_WEIGHTS = ("fail_at", "resume", "memory_fraction", "publish")
+_CONFIG_TABLES = {"model", "batch", "algorithm", "critic", "trainer", "run"}
+_NOT_IN_WEIGHTS = ("fail_at", "resume", "memory_fraction", "publish", "cpu_offload")
 
 
-def load_backend(settings: TrainerSettings) -> SingleDevice:
-    """Model and optimizer as the run begins with them."""
+def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
+    """Threads, seed and share of the GPU."""
     torch.set_num_threads(settings.run.threads)
     torch.manual_seed(settings.run.seed)
-    table = settings.trainer
-    if settings.run.device.startswith("cuda") and table.memory_fraction < 1:
-        torch.cuda.set_per_process_memory_fraction(table.memory_fraction, torch.device(settings.run.device).index or 0)
+    if device.type == "cuda" and settings.trainer.memory_fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(settings.trainer.memory_fraction, device.index or 0)
+
+
+def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Learner:
+    """All models as the run begins with them; the same on every rank."""
+    prepare_torch(settings, device)
+    algorithm, table = settings.algorithm, settings.trainer
     policy = load_policy(
         settings.model.path,
-        device=settings.run.device,
+        device=str(device),
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=table.gradient_checkpointing,
         lora=settings.model.lora,
     )
-    return SingleDevice(policy, betas=table.betas, eps=table.eps, weight_decay=table.weight_decay)
+    return Learner(
+        settings,
+        make_recipe(settings),
+        make_backend(policy, ranks, device, backend_options(settings, weight_decay=table.weight_decay)),
+        critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
+        reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
+    )
 
 
-def load_reference(settings: TrainerSettings) -> Policy | None:
-    """The frozen model that the KL is taken to, if it is asked for."""
-    if settings.algorithm.kl_coef == 0:
-        return None
+def backend_options(settings: TrainerSettings, *, weight_decay: float) -> BackendOptions:
+    """How the settings want models spread and trained."""
+    table = settings.trainer
+    optimizer = OptimizerOptions(name=table.optimizer, betas=table.betas, eps=table.eps, weight_decay=weight_decay)
+    return BackendOptions(
+        name=table.backend,
+        zero_stage=table.zero_stage,
+        cpu_offload=table.cpu_offload,
+        compiled=table.compile,
+        optimizer=optimizer,
+    )
+
+
+def _load_critic(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Backend:
+    critic = settings.critic
+    model = load_value_model(
+        critic.path if critic.path.parts else settings.model.path,
+        device=str(device),
+        forward_dtype=getattr(torch, settings.model.dtype),
+        outputs=critic.quantiles,
+        gradient_checkpointing=settings.trainer.gradient_checkpointing,
+    )
+    return make_backend(model, ranks, device, backend_options(settings, weight_decay=critic.weight_decay))
+
+
+def _wants_copy(settings: TrainerSettings) -> bool:
+    """With adapters the reference is the model without them: a copy would be the same, and cost its memory."""
+    return settings.algorithm.needs_reference and not settings.model.lora.rank
+
+
+def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Frozen:
     dtype = getattr(torch, settings.model.dtype)
-    return load_policy(settings.model.path, device=settings.run.device, forward_dtype=dtype, trainable=False)
+    model = load_policy(settings.model.path, device=str(device), forward_dtype=dtype, trainable=False)
+    return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 
 
 def make_recipe(settings: TrainerSettings) -> Recipe:
     """The step's unchanging values."""
     algorithm, table = settings.algorithm, settings.trainer
     return Recipe(
-        algorithm=build_algorithm(algorithm.name, algorithm.model_dump()),
-        aggregation=algorithm.aggregation,
-        norm_length=algorithm.norm_length,
-        kl_coef=algorithm.kl_coef,
-        kl_estimator=algorithm.kl_estimator,
+        algorithm=build_algorithm(algorithm.model_dump()),
+        table=algorithm,
+        critic=settings.critic,
         micro_batch_tokens=table.micro_batch_tokens,
         logprob_chunk=table.logprob_chunk,
         grad_clip=table.grad_clip,
+        ptx=tuple(read_ptx(algorithm.ptx_data)) if algorithm.ptx_coef else (),
+    )
+
+
+def canary_maker(settings: TrainerSettings) -> Callable[[Backend], common_pb2.Canary]:
+    """The forward pass that proves a publication; every rank must make it."""
+    table = settings.trainer
+    return partial(
+        make_canary,
+        seed=settings.run.seed,
+        length=table.canary_tokens,
+        tolerance=table.canary_tolerance or _CANARY_TOLERANCE[settings.model.dtype],
+        chunk=table.logprob_chunk,
     )
 
 
@@ -72,13 +130,7 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
         model_path=settings.model.path,
         disk_only=table.publish == "disk",
         adapter_config=adapter_config(settings.model.lora, settings.model.path.name),
-        canary=partial(
-            make_canary,
-            seed=settings.run.seed,
-            length=table.canary_tokens,
-            tolerance=table.canary_tolerance or _CANARY_TOLERANCE[settings.model.dtype],
-            chunk=table.logprob_chunk,
-        ),
+        canary=canary_maker(settings),
     )
 
 
@@ -89,8 +141,3 @@ def config_digest(settings: TrainerSettings) -> str:
     for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def step_seed(seed: int, step: int) -> int:
-    """Seed of the generators in one step: a replayed step draws what the first one drew."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}|{step}".encode(), digest_size=8).digest(), "little") >> 1

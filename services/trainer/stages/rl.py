@@ -8,31 +8,23 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from services.trainer import metrics
-from services.trainer.assembly import assemble, batch_metrics
+from services.trainer.assembly import batch_metrics
 from services.trainer.book import Book
-from services.trainer.checkpoint import CheckpointState, CheckpointStore
-from services.trainer.export import export_model
+from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from services.trainer.crew import Place, rank_device
 from services.trainer.failpoints import Failpoints
+from services.trainer.leader import Leader
 from services.trainer.ledger import Ledger, ReadyGroup
 from services.trainer.publication.publisher import Publisher
-from services.trainer.replay import load_into, read_history, replay
+from services.trainer.replay import read_history, replay
 from services.trainer.reporter import Reporter
 from services.trainer.rollout_log import MetricsLog, write_rollouts
 from services.trainer.runtime import BrokerMaker, Runtime
-from services.trainer.schedule import learning_rate
 from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import (
-    config_digest,
-    load_backend,
-    load_reference,
-    make_publisher,
-    make_recipe,
-    step_seed,
-)
-from services.trainer.step import StepInterruptedError, StepOutcome, train_step
+from services.trainer.stages.follower import join_ranks
+from services.trainer.stages.parts import config_digest, load_learner, make_publisher
+from services.trainer.step import StepInterruptedError, StepOutcome
 from services.trainer.stop import StopSignal
 from wire.errors import ConfigError, WaitTimeoutError
 from wire.journal import prune_payloads, read_journal
@@ -54,16 +46,17 @@ class RlStage:
         self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker)
-        self._recipe = make_recipe(settings)
         self._version = 0
         self._step_ended = time.monotonic()
 
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
+        # The other ranks are started first: this process has no threads yet.
+        ranks = join_ranks(self._settings, Place())
         self._runtime.start()
         try:
-            self._backend = load_backend(self._settings)
-            self._reference = load_reference(self._settings)
+            device = rank_device(self._settings.run.device, 0)
+            self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
             self._book = self._restore()
             self._step_ended = time.monotonic()
             while self._version < self._settings.run.max_steps and not self._stop.asked():
@@ -77,6 +70,7 @@ class RlStage:
             log.info("stopped", version=self._version, before="the first new step")
         finally:
             self._runtime.stop()
+        self._leader.stop()
         # Only now: the inbox, which writes drops, has ended.
         self._runtime.close_book()
         return 0
@@ -90,17 +84,24 @@ class RlStage:
         checkpoint = self._checkpoints.newest()
         fates = {fate.group_index: fate for fate in history.fates}
         if checkpoint is not None:
-            load_into(self._backend, checkpoint, config_digest(self._settings))
+            self._load(checkpoint)
             self._version = checkpoint.state.step
             fates = {fate.group_index: fate for fate in checkpoint.state.fates} | fates
         began_with = self._version
         replay(self._journal, history, after_step=self._version, train=self._replay_step)
-        held = self._publisher.hold(self._backend, self._version)
+        held = self._leader.hold(self._publisher, self._version)
         if history.digests.get(self._version, held.digest) != held.digest:
             log.warning("replay_diverged", step=self._version, effect="groups of the former life count as off-policy")
         batch = self._settings.batch
         staleness = self._settings.run.max_staleness
-        ledger = Ledger(batch_groups=batch.groups, max_staleness=staleness, fates=fates.values())
+        algorithm = self._settings.algorithm
+        ledger = Ledger(
+            batch_groups=batch.groups,
+            max_staleness=staleness,
+            dynamic_sampling=algorithm.dynamic_sampling,
+            discard_limit=algorithm.discard_limit,
+            fates=fates.values(),
+        )
         book = self._runtime.open_book(
             ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
         )
@@ -112,6 +113,12 @@ class RlStage:
             self._book = book
             self._checkpoint()
         return book
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.state.config_digest != config_digest(self._settings):
+            effect = "the same seed need not give the same weights"
+            log.warning("config_changed", step=checkpoint.state.step, effect=effect)
+        self._leader.load(checkpoint)
 
     def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
         self._runtime.doing = f"replaying step {step}"
@@ -180,22 +187,7 @@ class RlStage:
         return None
 
     def _train(self, step: int, batch: Sequence[ReadyGroup]) -> StepOutcome:
-        table = self._settings.trainer
-        torch.manual_seed(step_seed(self._settings.run.seed, step))
-        outcome = train_step(
-            self._backend,
-            assemble([group.scored for group in batch], version=step - 1),
-            self._recipe,
-            learning_rate=learning_rate(
-                step,
-                peak=table.learning_rate,
-                warmup_steps=table.warmup_steps,
-                max_steps=self._settings.run.max_steps,
-                schedule=table.schedule,
-            ),
-            reference=self._reference,
-            interrupted=self._stop.asked,
-        )
+        outcome = self._leader.train(step, batch, self._stop.asked)
         self._version = step
         metrics.STEPS.inc()
         if outcome.metrics["skipped"]:
@@ -209,7 +201,7 @@ class RlStage:
         if not self._runtime.publication_ended(given_up=self._stop.asked):
             return False
         self._doing("")
-        held = self._publisher.hold(self._backend, step)
+        held = self._leader.hold(self._publisher, step)
         self._book.step_done(step, held.digest)
         metrics.POLICY_VERSION.set(step)
         self._fail.reach("before_publish", step)
@@ -243,6 +235,7 @@ class RlStage:
 
     def _checkpoint(self) -> None:
         """Publishes a checkpoint and lets go of the payloads that the oldest one covers."""
+        saved = self._leader.save()
         progress = self._book.progress()
         above = self._book.progress(from_index=progress.frontier).fates
         state = CheckpointState(
@@ -250,14 +243,15 @@ class RlStage:
             incarnation=self._book.incarnation,
             frontier=progress.frontier,
             fates=tuple(fate for fate in above if fate.step <= self._version),
-            coefficients={"kl_coef": self._recipe.kl_coef},
+            coefficients=saved.coefficients,
             config_digest=config_digest(self._settings),
         )
         with metrics.CHECKPOINT_SECONDS.time():
             self._checkpoints.save(
                 state,
-                weights=dict(self._backend.named_weights()),
-                optimizer=self._backend.optimizer_tensors(),
+                weights=saved.weights,
+                optimizer=saved.optimizer,
+                others=saved.others,
                 midway=lambda: self._before_checkpoint_shows(state.step),
             )
         prune_payloads(self._journal, self._checkpoints.covered_step())
@@ -273,8 +267,7 @@ class RlStage:
         self._runtime.publication_ended(given_up=self._stop.asked)
         self._checkpoint()
         target = self._settings.run_dir / "export"
-        dtype = getattr(torch, self._settings.model.dtype)
-        digest = export_model(self._backend, self._settings.model.path, target, dtype=dtype)
+        digest = self._leader.export(target)
         self._book.exported(str(target), digest)
         log.info("exported", path=str(target), weights_sha256=digest)
         reporter = self._reporter()

@@ -1,0 +1,66 @@
+"""The models of a step, and the values of it that do not change from step to step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
+from services.trainer.algorithms.algorithm import Algorithm
+from services.trainer.algorithms.logprobs import TokenScores
+from services.trainer.assembly import TrainRollout
+from services.trainer.backends.backend import Backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actors:
+    """The models that take part in a step; each on all ranks."""
+
+    policy: Backend
+    critic: Backend | None = None
+    reference: Callable[..., TokenScores] | None = None
+    """Like a policy's forward pass; without gradients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a step is made."""
+
+    algorithm: Algorithm
+    table: AlgorithmTable
+    micro_batch_tokens: int
+    logprob_chunk: int
+    grad_clip: float
+    critic: CriticTable = field(default_factory=CriticTable)
+    ptx: tuple[TrainRollout, ...] = ()
+    """Examples of the pretraining term."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps of the policy that one batch gives."""
+        return self.table.epochs * self.table.minibatches
+
+    @property
+    def sweeps_old(self) -> bool:
+        """Whether the policy's logprobs at batch time need a pass of their own.
+
+        With one update they are those of the update itself.
+        """
+        table = self.table
+        if table.anchor != "proximal":
+            return False
+        early = table.advantage == "online_dpo" or (table.kl_in == "reward" and table.kl_coef > 0)
+        return self.updates > 1 or early
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What changes from step to step."""
+
+    policy: float
+    """Learning rate; 0 with `policy_frozen`."""
+    critic: float = 0.0
+    kl_coef: float = 0.0
+    entropy_coef: float = 0.0
+    policy_frozen: bool = False
+    """Only the critic is trained."""
+    pretraining: bool = False
+    """The critic learns Monte-Carlo returns."""

@@ -1,0 +1,155 @@
+"""What a step knows of its batch before its first update: logprobs, values, masks, and the advantages made of them.
+
+Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; every rank has all of them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from services.trainer.actors import Actors, Recipe
+from services.trainer.algorithms.algorithm import Signals
+from services.trainer.algorithms.critic_loss import quantile_mean, quantile_spread, spread_weights
+from services.trainer.algorithms.estimates import monte_carlo_returns
+from services.trainer.algorithms.kl import kl_per_token
+from services.trainer.algorithms.shaping import overlong_penalty
+from services.trainer.assembly import MicroBatch, StepBatch
+from services.trainer.scoring import score_tokens, starts_of, sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """See the module."""
+
+    starts: tuple[int, ...]
+    """Where each rollout's tokens begin; the last is their end."""
+    lengths: Int[Tensor, " rollouts"]
+    kept: Bool[Tensor, " tokens"]
+    """The others count for rewards and advantages, and are not trained."""
+    lag: Int[Tensor, " tokens"]
+    """Versions between sampling and training."""
+    rewards: Float[Tensor, " rollouts"]
+    """As trained on: shaped."""
+    advantages: Float[Tensor, " tokens"]
+    old: Float[Tensor, " tokens"] | None
+    """The policy's at batch time, where more than one update needs it."""
+    reference: Float[Tensor, " tokens"] | None
+    values: Float[Tensor, "tokens outputs"] | None
+    returns: Float[Tensor, " tokens"] | None
+
+    def index(self, rows: Sequence[int]) -> Int[Tensor, " some"]:
+        """Places of the tokens of some rollouts in the flat arrays."""
+        return torch.cat([torch.arange(self.starts[row], self.starts[row + 1]) for row in rows])
+
+
+def gather_experience(
+    actors: Actors, batch: StepBatch, recipe: Recipe, *, kl_coef: float, pretraining: bool
+) -> Experience:
+    """Runs the forward passes that the algorithm asks for, and estimates advantages. Every rank calls it.
+
+    `pretraining`: the critic learns Monte-Carlo returns.
+    """
+    table = recipe.table
+    lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
+    old = _sweep(actors, batch, recipe, _of_policy(actors.policy, recipe)) if recipe.sweeps_old else None
+    reference = None
+    if actors.reference is not None:
+        reference = _sweep(actors, batch, recipe, _of_policy(actors.reference, recipe))
+    values = None
+    if actors.critic is not None:
+        critic = actors.critic
+        values = _sweep(actors, batch, recipe, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
+    signals = Signals(
+        rewards=_shaped(batch, recipe, lengths),
+        group_sizes=tuple(len(rewards) for rewards in batch.rewards),
+        baselines=batch.baselines,
+        lengths=lengths,
+        truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
+        penalties=_penalties(batch, recipe, old, reference, kl_coef),
+        values=None if values is None else quantile_mean(values),
+        old=old,
+        reference=reference,
+    )
+    estimate = recipe.algorithm.estimate(signals)
+    advantages, returns = estimate.advantages, estimate.returns
+    if values is not None and recipe.critic.spread_weight:
+        advantages = advantages * spread_weights(quantile_spread(values), strength=recipe.critic.spread_weight)
+    if pretraining:
+        returns = monte_carlo_returns(signals, gamma=table.gamma)
+    lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
+    return Experience(
+        starts=tuple(starts_of(batch.rollouts)),
+        lengths=lengths,
+        kept=_kept(batch, recipe, signals, lag),
+        lag=lag,
+        rewards=signals.rewards,
+        advantages=advantages,
+        old=old,
+        reference=reference,
+        values=values,
+        returns=returns,
+    )
+
+
+def _sweep(actors: Actors, batch: StepBatch, recipe: Recipe, forward: Callable[[MicroBatch], Tensor]) -> Tensor:
+    return sweep(
+        forward,
+        batch.rollouts,
+        ranks=actors.policy.ranks,
+        device=actors.policy.device,
+        token_budget=recipe.micro_batch_tokens,
+        overhead_tokens=actors.policy.overhead_tokens,
+    )
+
+
+def _of_policy(policy: Callable[..., object], recipe: Recipe) -> Callable[[MicroBatch], Tensor]:
+    return lambda micro: score_tokens(policy, micro, chunk=recipe.logprob_chunk).logprobs
+
+
+def _shaped(batch: StepBatch, recipe: Recipe, lengths: Tensor) -> Tensor:
+    """Rewards less the soft punishment of overlong rollouts, which counts all tokens of a completion."""
+    rewards = torch.cat(batch.rewards)
+    if not recipe.table.overlong_buffer:
+        return rewards
+    whole = torch.tensor([len(rollout.completion_ids) for rollout in batch.rollouts])
+    buffer = min(recipe.table.overlong_buffer, batch.max_tokens)
+    penalty = overlong_penalty(whole, max_tokens=batch.max_tokens, buffer=buffer, factor=recipe.table.overlong_factor)
+    return rewards + penalty.to(rewards)
+
+
+def _penalties(
+    batch: StepBatch, recipe: Recipe, old: Tensor | None, reference: Tensor | None, kl_coef: float
+) -> Tensor | None:
+    """The KL of each token as it is taken off its reward: between the policy that ratios are taken to and reference."""
+    if recipe.table.kl_in != "reward" or reference is None or kl_coef == 0:
+        return None
+    sampled = old if old is not None else _behaviour(batch)
+    return kl_coef * kl_per_token(sampled, reference, estimator=recipe.table.kl_estimator)
+
+
+def _behaviour(batch: StepBatch) -> Tensor:
+    return torch.from_numpy(_flat(batch, lambda rollout: rollout.behaviour_logprobs, np.float32)).double()
+
+
+def _flat(batch: StepBatch, of: Callable[..., object], dtype: type) -> np.ndarray:
+    parts = []
+    for rollout in batch.rollouts:
+        found = of(rollout)
+        values = np.zeros(len(rollout.completion_ids), dtype) if found is None else np.asarray(found)
+        parts.append(values[rollout.trained])
+    return np.concatenate(parts)
+
+
+def _kept(batch: StepBatch, recipe: Recipe, signals: Signals, lag: Tensor) -> Tensor:
+    """Which tokens are trained: scored, not filtered as truncated, and young enough."""
+    rollouts = signals.rewards.isfinite()
+    if recipe.table.mask_truncated:
+        rollouts = rollouts & ~signals.truncated
+    kept = rollouts.repeat_interleave(signals.lengths)
+    if recipe.table.max_token_age >= 0:
+        kept = kept & (lag <= recipe.table.max_token_age)
+    return kept

@@ -1,0 +1,106 @@
+"""Rank 0 leads: it tells the other ranks what it is about to do, and does it with them. They follow."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from services.trainer.backends.backend import Backend
+from services.trainer.checkpoint import Checkpoint, load_checkpoint
+from services.trainer.commands import Command, Commands
+from services.trainer.learner import Learner, Saved
+from services.trainer.ledger import ReadyGroup
+from services.trainer.publication.held import Held
+from services.trainer.publication.publisher import Publisher
+from services.trainer.ranks import Ranks
+from services.trainer.step import StepInterruptedError, StepOutcome
+from wire.contracts import ScoredGroup, decode
+
+
+class Leader:
+    """The learner of rank 0, with all other ranks behind it. Used by the main thread alone."""
+
+    def __init__(self, learner: Learner, ranks: Ranks) -> None:
+        self._learner = learner
+        self._ranks = ranks
+        self._commands = Commands(ranks.store) if ranks.store is not None and ranks.size > 1 else None
+
+    @property
+    def policy(self) -> Backend:
+        """The policy's backend on this rank."""
+        return self._learner.policy
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """See `Learner`."""
+        return self._learner.coefficients
+
+    def train(self, step: int, batch: Sequence[ReadyGroup], interrupted: Callable[[], bool]) -> StepOutcome:
+        """See `Learner.train`."""
+        self._tell("train", [group.data for group in batch], step=step)
+        return self._learner.train(step, [group.scored for group in batch], interrupted)
+
+    def hold(self, publisher: Publisher, version: int) -> Held:
+        """Takes the snapshot of a version."""
+        self._tell("hold")
+        return publisher.hold(self.policy, version)
+
+    def save(self) -> Saved:
+        """See `Learner.save`."""
+        self._tell("save")
+        return self._learner.save()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """See `Learner.load`; the other ranks read the same files."""
+        self._tell("load", path=str(checkpoint.path))
+        self._learner.load(checkpoint)
+
+    def export(self, target: Path) -> str:
+        """See `Learner.export`."""
+        self._tell("export", target=str(target))
+        return self._learner.export(target)
+
+    def stop(self) -> None:
+        """Lets the other ranks end; the process must end then too."""
+        if self._commands is not None:
+            self._tell("stop")
+            self._ranks.leave()
+
+    def _tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
+        if self._commands is not None:
+            self._commands.tell(name, payloads, **values)
+
+
+def follow(learner: Learner, ranks: Ranks, canary: Callable[[Backend], object]) -> None:
+    """What the ranks above 0 do until they are told to stop."""
+    assert ranks.store is not None
+    commands = Commands(ranks.store)
+    while True:
+        command = commands.next()
+        if command.name == "stop":
+            ranks.leave()
+            return
+        _obey(command, learner, canary)
+
+
+def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object]) -> None:
+    match command.name:
+        case "train":
+            # Interrupted: rank 0 was asked to stop; it knows, and says what is next.
+            with suppress(StepInterruptedError):
+                learner.train(int(command.values["step"]), [_group(data) for data in command.payloads])
+        case "hold":
+            learner.join_hold(canary)
+        case "save":
+            learner.save()
+        case "load":
+            learner.load(load_checkpoint(Path(command.values["path"])))
+        case "export":
+            learner.export(Path(command.values["target"]))
+        case _:
+            raise ValueError(f"rank 0 tells {command.name!r}, which no rank knows")
+
+
+def _group(data: bytes) -> ScoredGroup:
+    body = decode(data).body
+    assert isinstance(body, ScoredGroup)
+    return body

@@ -1,0 +1,182 @@
+"""All models of the RL stage on this rank, and what is done with them. Every rank calls the same methods in order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from services.trainer.actors import Actors, Rates, Recipe
+from services.trainer.algorithms.controllers import adapted_entropy_coef, adapted_kl_coef
+from services.trainer.algorithms.logprobs import TokenScores
+from services.trainer.assembly import assemble
+from services.trainer.backends.backend import Backend
+from services.trainer.backends.frozen import Frozen
+from services.trainer.checkpoint import Checkpoint
+from services.trainer.export import export_model
+from services.trainer.model import Policy
+from services.trainer.random_states import restore_random_states
+from services.trainer.schedule import learning_rate, step_seed
+from services.trainer.settings import TrainerSettings
+from services.trainer.step import StepOutcome, train_step
+from wire.contracts import ScoredGroup
+from wire.errors import ConfigError
+from wire.telemetry import get_logger
+from wire.weights import join_snapshot
+
+log = get_logger("trainer.learner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What a checkpoint holds of the models; on rank 0."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    others: dict[str, dict[str, Tensor]]
+    coefficients: dict[str, float]
+
+
+class Learner:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        recipe: Recipe,
+        policy: Backend,
+        *,
+        critic: Backend | None,
+        reference: Frozen | None,
+    ) -> None:
+        """`reference` is None where there is none, or where it is the policy with its adapters off."""
+        self._settings = settings
+        self._recipe = recipe
+        self.policy = policy
+        self._critic = critic
+        self._frozen = reference
+        scorer = self._score_frozen if settings.algorithm.needs_reference else None
+        self._actors = Actors(policy=policy, critic=critic, reference=scorer)
+        table = settings.algorithm
+        self.coefficients = {"kl_coef": table.kl_coef, "entropy_coef": table.entropy_coef}
+        """They follow their targets; part of a checkpoint."""
+
+    def train(
+        self, step: int, groups: Sequence[ScoredGroup], interrupted: Callable[[], bool] = lambda: False
+    ) -> StepOutcome:
+        """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed."""
+        torch.manual_seed(step_seed(self._settings.run.seed, step))
+        batch = assemble(groups, version=step - 1)
+        outcome = train_step(self._actors, batch, self._recipe, self._rates(step), interrupted=interrupted)
+        outcome.metrics.update(self.coefficients)
+        self._adapt(outcome, rollouts=len(batch.rollouts))
+        every = self._settings.algorithm.reference_reset_every
+        if self._frozen is not None and every and step % every == 0:
+            self._frozen.load(dict(self.policy.whole_weights()))
+            log.info("reference_reset", step=step)
+        return outcome
+
+    def join_hold(self, canary: Callable[[Backend], object]) -> None:
+        """The part of ranks above 0 in taking a snapshot."""
+        canary(self.policy)
+        dtype = getattr(torch, self._settings.model.dtype)
+        bucket_bytes = self._settings.trainer.bucket_mib * 1024 * 1024
+        join_snapshot(self.policy.named_weights(), dtype=dtype, bucket_bytes=bucket_bytes)
+
+    def save(self) -> Saved:
+        """Everything that a checkpoint needs, whole, on the CPU of rank 0."""
+        others: dict[str, dict[str, Tensor]] = {}
+        if self._critic is not None:
+            others["critic"] = dict(self._critic.whole_weights())
+            others["critic-optimizer"] = self._critic.optimizer_tensors()
+        if self._frozen is not None and self._settings.algorithm.reference_reset_every:
+            others["reference"] = dict(self._frozen.whole_weights())
+        return Saved(
+            weights=dict(self.policy.whole_weights()),
+            optimizer=self.policy.optimizer_tensors(),
+            others=others,
+            coefficients=dict(self.coefficients),
+        )
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Sets models, optimizers, coefficients and random states to a checkpoint's; ConfigError if it is another's."""
+        step = checkpoint.state.step
+        try:
+            self.policy.load(checkpoint.weights, checkpoint.optimizer)
+            if self._critic is not None:
+                weights = _part(checkpoint.others, "critic", step)
+                self._critic.load(weights, _part(checkpoint.others, "critic-optimizer", step))
+            if self._frozen is not None and "reference" in checkpoint.others:
+                self._frozen.load(checkpoint.others["reference"])
+        except ValueError as error:
+            raise ConfigError(f"the checkpoint of step {step} is of another model: {error}") from error
+        table = self._settings.algorithm
+        adaptive = {"kl_coef": table.kl_target > 0, "entropy_coef": table.entropy_target > 0}
+        saved = checkpoint.state.coefficients
+        # A fixed coefficient is what the config says now.
+        self.coefficients |= {name: saved[name] for name, follows in adaptive.items() if follows and name in saved}
+        restore_random_states(checkpoint.random_states)
+
+    def export(self, target: Path) -> str:
+        """Writes the trained model as a Hugging Face folder (rank 0); returns its `weights_sha256`."""
+        dtype = getattr(torch, self._settings.model.dtype)
+        return export_model(self.policy, self._settings.model.path, target, dtype=dtype)
+
+    def _rates(self, step: int) -> Rates:
+        table, critic = self._settings.trainer, self._settings.critic
+        rate = learning_rate(
+            step,
+            peak=table.learning_rate,
+            warmup_steps=table.warmup_steps,
+            max_steps=self._settings.run.max_steps,
+            schedule=table.schedule,
+        )
+        pretraining = self._critic is not None and step <= critic.pretrain_steps
+        frozen = self._critic is not None and step <= critic.pretrain_steps + critic.warmup_steps
+        return Rates(
+            policy=0.0 if frozen else rate,
+            critic=critic.learning_rate * min(1.0, step / max(critic.learning_rate_warmup, 1)),
+            kl_coef=self.coefficients["kl_coef"],
+            entropy_coef=self.coefficients["entropy_coef"],
+            policy_frozen=frozen,
+            pretraining=pretraining,
+        )
+
+    def _adapt(self, outcome: StepOutcome, *, rollouts: int) -> None:
+        table, found = self._settings.algorithm, outcome.metrics
+        if table.kl_target and "kl" in found:
+            self.coefficients["kl_coef"] = adapted_kl_coef(
+                self.coefficients["kl_coef"],
+                kl=found["kl"],
+                target=table.kl_target,
+                horizon=table.kl_horizon,
+                rollouts=rollouts,
+            )
+        if table.entropy_target and "entropy" in found:
+            self.coefficients["entropy_coef"] = adapted_entropy_coef(
+                self.coefficients["entropy_coef"],
+                entropy=found["entropy"],
+                target=table.entropy_target,
+                step=table.entropy_step,
+                high=table.entropy_max,
+            )
+
+    def _score_frozen(self, *inputs: Any) -> TokenScores:
+        module = self.policy.module
+        assert isinstance(module, Policy)
+        with torch.no_grad(), module.adapters_off() if self._frozen is None else nullcontext():
+            scores = (self._frozen or self.policy)(*inputs)
+        assert isinstance(scores, TokenScores)
+        return scores
+
+
+def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict[str, Tensor]:
+    if name not in others:
+        raise ConfigError(
+            f"the checkpoint of step {step} has no {name}: the run began without a critic; begin a new run, or go on "
+            "with an algorithm that needs none"
+        )
+    return others[name]

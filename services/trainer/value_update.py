@@ -1,0 +1,72 @@
+"""One optimizer step of the critic on some rollouts of a batch. Every rank calls it."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from services.trainer.actors import Recipe
+from services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
+from services.trainer.algorithms.batching import shared_micro_batches
+from services.trainer.algorithms.critic_loss import quantile_loss, quantile_mean, value_loss
+from services.trainer.assembly import StepBatch, micro_batch
+from services.trainer.backends.backend import Backend
+from services.trainer.experience import Experience
+from services.trainer.sums import Sums
+
+_KAPPA = 1.0
+"""Where the quantile loss turns from squares to absolute values, in units of the return (arXiv 1710.10044)."""
+
+
+def update_critic(
+    critic: Backend,
+    batch: StepBatch,
+    experience: Experience,
+    recipe: Recipe,
+    learning_rate: float,
+    rows: Sequence[int],
+    sums: Sums,
+    check: Callable[[], None],
+) -> float:
+    """Trains the critic on the returns of the rollouts `rows`; returns the gradient's norm.
+
+    All scored tokens teach it, also those that the policy is not trained on.
+    """
+    assert experience.values is not None and experience.returns is not None
+    scored = experience.rewards.isfinite().repeat_interleave(experience.lengths)
+    index = experience.index(rows)
+    lengths = experience.lengths[list(rows)]
+    counts = StepCounts(
+        tokens=int(scored[index].sum()),
+        rollouts=int((kept_lengths(scored[index], lengths) > 0).sum()),
+        norm_length=1,
+    )
+    if counts.tokens == 0:
+        return 0.0
+    if critic.ranks.rank == 0:
+        sums.add("value_updates", 1.0)
+    shares = shared_micro_batches(
+        [batch.rollouts[row].row_tokens for row in rows],
+        ranks=critic.ranks.size,
+        token_budget=recipe.micro_batch_tokens,
+        overhead_tokens=critic.overhead_tokens,
+    )[critic.ranks.rank]
+    for number, share in enumerate(shares):
+        check()
+        mine = [rows[place] for place in share.rows]
+        micro = micro_batch([batch.rollouts[row] for row in mine], critic.device)
+        values: Tensor = critic(micro.token_ids, micro.rows, micro.places)
+        places = experience.index(mine)
+        per_token = _per_token(values, experience.values[places], experience.returns[places], recipe)
+        kept = scored[places].to(values.device) & share.counts
+        loss = aggregate(per_token, micro.lengths, mode="token-mean", counts=counts, kept=kept)
+        loss = loss if share.counts else loss + 0.0 * values.sum()
+        sums.add("value_loss", loss)
+        critic.backward(loss, last=number + 1 == len(shares))
+    return critic.apply(learning_rate=learning_rate, grad_clip=recipe.critic.grad_clip)
+
+
+def _per_token(values: Tensor, old: Tensor, returns: Tensor, recipe: Recipe) -> Tensor:
+    old, returns = old.to(values), returns.to(values)
+    if values.shape[1] > 1:
+        return quantile_loss(values, returns, kappa=_KAPPA)
+    return value_loss(quantile_mean(values), quantile_mean(old), returns, clip=recipe.critic.value_clip)
