@@ -1,7 +1,7 @@
 import math
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.trainer.algorithms.sequence_loss import gspo_loss, gspo_token_loss, sequence_ratios
@@ -52,16 +52,19 @@ def test_by_hand_the_ratio_is_the_geometric_mean():
     assert result.clipped.tolist() == [True, True, False]
 
 
+@settings(max_examples=40)
 @given(rollouts=TRAINED, **CLIPS)
 def test_gspo_equals_a_slow_obvious_version_with_its_gradient(rollouts, **clips):
     check_loss(gspo_loss, slow_gspo, rollouts, **clips)
 
 
+@settings(max_examples=40)
 @given(rollouts=TRAINED, **CLIPS)
 def test_gspo_token_equals_a_slow_obvious_version_with_its_gradient(rollouts, **clips):
     check_loss(gspo_token_loss, slow_gspo_token, rollouts, **clips)
 
 
+@settings(max_examples=40)
 @given(rollouts=TRAINED, **CLIPS)
 def test_gspo_token_is_gspo_where_a_rollouts_advantages_are_all_the_same(rollouts, **clips):
     alike = [[(p, q, float(row % 3 - 1)) for p, q, _ in rollout] for row, rollout in enumerate(rollouts)]
