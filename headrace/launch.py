@@ -21,6 +21,7 @@ from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded,
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
+from services.trainer.algorithm_settings import NEEDS_GROUP
 from wire.errors import ConfigError, DataError
 
 _PREPARE_TIMEOUT_S = 3600.0
@@ -58,7 +59,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     try:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
-        data = _prepare_data(config, run_dir, env, keep=resume)
+        data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
         planner = Planner(config, place, env)
@@ -80,18 +81,19 @@ def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> N
             check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
-    if config.batch.group_size < 2:
-        raise ConfigError(f"{resolved.place('batch', 'group_size')}: a group of one has no advantage; use 2 or more")
+    if config.batch.group_size < 2 and config.algorithm.advantage in NEEDS_GROUP:
+        raise ConfigError(
+            f"{resolved.place('batch', 'group_size')}: a group of one has no advantage under algorithm "
+            f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
+            "reinforce_pp, ppo, vapo)"
+        )
     components = [scorer.component for scorer in config.reward.scorers]
     if config.eval.component and config.eval.component not in components:
         raise ConfigError(
             f"{resolved.place('eval', 'component')}: no scorer {config.eval.component!r}; "
             f"there are {', '.join(components)}"
         )
-    for key in ("path", "eval_path"):
-        path = getattr(config.data, key)
-        if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():
-            raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
+    check_data_files(resolved)
     if config.broker.url:
         seconds = config.broker.connect_timeout_s
         place = resolved.place("broker", "url")
@@ -100,20 +102,31 @@ def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> N
         find_server()
 
 
-def _prepare_data(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool) -> PreparedData:
-    """In a child, into a stage folder; on resume what is there is kept."""
+def check_data_files(resolved: Resolved) -> None:
+    """Raises DataError for a file that is not there."""
+    for key in ("path", "eval_path"):
+        path = getattr(resolved.config.data, key)
+        if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():
+            raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
+
+
+def prepare_files(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool, file: str) -> str:
+    """Prepares the data in a child, into a stage folder, and returns what it found, as JSON.
+
+    With `keep`, what is there (`file` and what was found) stays as it is. Raises DataError.
+    """
     found = run_dir / "config" / "data.json"
     stage = folders.stage(run_dir)
     (stage / "config").mkdir()
     toml = stage / "config" / "run.toml"
     toml.write_text(to_toml(config.model_dump(mode="json", serialize_as_any=True)), encoding="utf-8")
-    if keep and found.is_file() and (run_dir / "prompts.parquet").is_file():
+    if keep and found.is_file() and (run_dir / file).is_file():
         text = found.read_text(encoding="utf-8")
     else:
         text = _run_preparation(toml, stage, env)
     (stage / "config" / "data.json").write_text(text, encoding="utf-8")
     folders.publish(run_dir, stage)
-    return from_json(text)
+    return text
 
 
 def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:

@@ -44,7 +44,8 @@ def show_status(shown: dict[str, Any], console: Console) -> None:
         names = {name: f"pid {one['pid']}" for name, one in shown["services"].items()}
         console.print(draw(View(shown["orchestrator"], names, ()), shown["eval"]))
         return
-    state = f"starting (pid {shown['supervisor']})" if shown["supervisor"] else "not running"
+    doing = "running" if shown["steps"] and "trainer" in shown["services"] else "starting"
+    state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else "not running"
     console.print(f"{shown['run_dir']}: {state}, {shown['steps']} steps done", markup=False)
     for row in shown["eval"]:
         console.print(eval_line(row), markup=False)

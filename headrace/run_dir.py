@@ -19,12 +19,24 @@ TRACES = (
     "export",
     "rollouts",
     "metrics.jsonl",
+    "evals.jsonl",
+    "reference_logprobs.safetensors",
     "state.sqlite",
 )
 """What a run leaves behind once it has begun."""
-PREPARED = ("config", "model", "prompts.parquet", "eval.parquet", "logs", "run", "demo")
+PREPARED = (
+    "config",
+    "model",
+    "prompts.parquet",
+    "eval.parquet",
+    "examples.parquet",
+    "eval_examples.parquet",
+    "logs",
+    "run",
+    "demo",
+)
 """What may be there before."""
-LOCKED = ("run.id", "run.seed", "run.max_staleness", "batch", "data")
+LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "batch", "data")
 """Keys that decide which prompt has which number: a resumed run must keep them."""
 _STAGE = ".preparing"
 
@@ -43,15 +55,15 @@ def check_fresh(run_dir: Path) -> None:
         raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
 
 
-def check_resumable(run_dir: Path, config: RunFile) -> None:
-    """Raises ConfigError if there is no run, or if the config would turn it into another one."""
+def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCKED) -> None:
+    """Raises ConfigError if there is no run, or if the config changes a `locked` key and so makes it another one."""
     file = run_dir / "config" / "run.toml"
     try:
         old = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
         raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
     new = config.model_dump(mode="json", serialize_as_any=True)
-    for name in LOCKED:
+    for name in locked:
         before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):

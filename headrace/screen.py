@@ -43,7 +43,7 @@ class Lines:
         if not view.status:
             self._say_once("starting: " + ", ".join(f"{name} {state}" for name, state in view.services.items()))
         for row in self._tail.read():
-            self._say(step_line(row) if "step" in row else eval_line(row))
+            self._say(eval_line(row) if "version" in row else step_line(row))
 
     def close(self) -> None:
         """Nothing to undo."""
@@ -77,6 +77,8 @@ def step_line(row: dict[str, Any]) -> str:
     for name, key, form in (
         ("reward", "reward_mean", ".3f"),
         ("loss", "loss", ".4f"),
+        ("accuracy", "accuracy", ".1%"),
+        ("reward margin", "reward_margin", ".3f"),
         ("staleness", "staleness_mean", ".2f"),
         ("waited for batch", "wait_batch_share", ".0%"),
         ("logprob gap", "logprob_gap_max", ".1e"),
@@ -88,7 +90,10 @@ def step_line(row: dict[str, Any]) -> str:
 
 
 def eval_line(row: dict[str, Any]) -> str:
-    """One evaluation in words and numbers."""
+    """One evaluation in words and numbers; of a stage on given examples its loss."""
+    if "loss" in row:
+        accuracy = f", accuracy {row['accuracy']:.1%}" if row.get("accuracy") is not None else ""
+        return f"held-out loss {row['loss']:.4f}{accuracy} at step {row['version']} ({row['examples']} examples)"
     missing = f", {row['missing']} missing" if row.get("missing") else ""
     prompts = f"{row.get('prompts', 0)} prompts{missing}"
     if row["accuracy"] is None:

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 from headrace.config.resolve import resolve
+from headrace.config.schema import RunFile, stage_table
 from headrace.data.prepare import Limits, as_json, prepare
+from headrace.data.prepare_examples import prepare_examples
 from headrace.model_check import check_model
 from wire.errors import ConfigError, DataError
 
@@ -24,22 +26,33 @@ def main() -> int:
     options = parser.parse_args()
     try:
         config = resolve(options.config).config
-        facts = check_model(config.model.path, engine=config.rollout.engine)
-        context = min(config.rollout.context_length or facts.context_length, facts.context_length)
-        room = context - config.rollout.sampling.max_tokens
-        if room < 1:
-            raise ConfigError(
-                f"[rollout.sampling] max_tokens: {config.rollout.sampling.max_tokens} leave no room for a prompt in a "
-                f"context of {context} tokens"
-            )
-        longest = min(config.data.max_prompt_tokens or room, room)
-        limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
-        found = prepare(config.data, config.model.path, limits, options.out)
+        found = _prompts(config, options.out) if config.run.stage == "rl" else _examples(config, options.out)
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"{error}\n")
         return BAD_INPUT
-    sys.stdout.write(as_json(found) + "\n")
+    sys.stdout.write(found + "\n")
     return 0
+
+
+def _prompts(config: RunFile, out: Path) -> str:
+    facts = check_model(config.model.path, engine=config.rollout.engine)
+    context = min(config.rollout.context_length or facts.context_length, facts.context_length)
+    room = context - config.rollout.sampling.max_tokens
+    if room < 1:
+        raise ConfigError(
+            f"[rollout.sampling] max_tokens: {config.rollout.sampling.max_tokens} leave no room for a prompt in a "
+            f"context of {context} tokens"
+        )
+    longest = min(config.data.max_prompt_tokens or room, room)
+    limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
+    return as_json(prepare(config.data, config.model.path, limits, out))
+
+
+def _examples(config: RunFile, out: Path) -> str:
+    facts = check_model(config.model.path, engine="")
+    longest = min(stage_table(config).max_tokens or facts.context_length, facts.context_length)
+    limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
+    return prepare_examples(config.data, config.run.stage, config.model.path, limits, out).as_json()
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
 """The whole preparation: rows -> prompts -> token ids -> held-out split -> two parquet files."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.data.held_out import digest, hold_out
 from headrace.data.presets import Prompt, prompt_of
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
-from headrace.data.rows import read_rows
+from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.settings import DataTable
 from wire.errors import ConfigError, DataError
-
-_ERRORS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,9 @@ def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> Prepare
         held_out, more = _within(renderer.render(other), table, limits)
         dropped += more
     elif table.eval_size:
-        held_out, train, duplicates = _split(train, table.eval_size, limits.seed)
+        held_out, train, duplicates = hold_out(
+            train, [digest(one.token_ids) for one in train], size=table.eval_size, seed=limits.seed
+        )
     if not train:
         raise DataError(f"{table.path}: no prompt is left to train on")
     _write(out / "prompts.parquet", _with_ids(train))
@@ -66,28 +66,13 @@ def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> Prepare
 
 
 def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:
-    prompts: list[Prompt] = []
-    errors: list[str] = []
-    for row in read_rows(path, subset=table.subset, split=split):
-        if limit and len(prompts) + len(errors) >= limit:
-            break
-        try:
-            if isinstance(row, DataError):
-                raise row
-            prompts.append(prompt_of(row, table))
-        except DataError as error:
-            errors.append(str(error))
+    rows = read_rows(path, subset=table.subset, split=split)
+    prompts, errors = parse_rows(rows, lambda row: prompt_of(row, table), limit=limit)
     errors += _duplicate_ids(prompts) + _missing_answers(prompts)
-    _raise(errors)
+    raise_all(errors)
     if not prompts:
         raise DataError(f"{path}: there are no rows")
     return prompts
-
-
-def _raise(errors: Sequence[str]) -> None:
-    if errors:
-        more = len(errors) - _ERRORS_SHOWN
-        raise DataError("\n".join(errors[:_ERRORS_SHOWN]) + (f"\n... and {more} more" if more > 0 else ""))
 
 
 def _duplicate_ids(prompts: Sequence[Prompt]) -> list[str]:
@@ -115,7 +100,7 @@ def _within(rendered: list[Rendered], table: DataTable, limits: Limits) -> tuple
     limit = limits.max_prompt_tokens
     fitting = [one for one in rendered if len(one.token_ids) <= limit]
     if table.overlong == "error":
-        _raise(
+        raise_all(
             [
                 f"{one.prompt.place}: the prompt has {len(one.token_ids)} tokens, but at most {limit} fit "
                 '(context less rollout.sampling.max_tokens, or data.max_prompt_tokens); data.overlong = "drop" skips it'
@@ -126,27 +111,6 @@ def _within(rendered: list[Rendered], table: DataTable, limits: Limits) -> tuple
     return fitting, len(rendered) - len(fitting)
 
 
-def _split(rows: list[Rendered], size: int, seed: int) -> tuple[list[Rendered], list[Rendered], int]:
-    """Held-out rows, training rows, and how many were removed from training because their prompt is held out.
-
-    A row's rank depends on seed and content alone: reordering the file changes nothing.
-    """
-    contents = {_digest(one.token_ids): one for one in reversed(rows)}
-    if size >= len(contents):
-        raise DataError(
-            f"data.eval_size = {size} leaves nothing to train on: there are {len(contents)} different prompts"
-        )
-    chosen = set(sorted(contents, key=lambda content: hashlib.sha256(f"{seed}|{content}".encode()).digest())[:size])
-    keys = [_digest(one.token_ids) for one in rows]
-    held_out = [one for key, one in zip(keys, rows, strict=True) if key in chosen and contents[key] is one]
-    train = [one for key, one in zip(keys, rows, strict=True) if key not in chosen]
-    return held_out, train, len(rows) - len(held_out) - len(train)
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
     """Given ids, else content hashes; a hash met again gets a number behind it."""
     seen: dict[str, int] = {}
@@ -154,7 +118,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
     for one in rows:
         name = one.prompt.given_id
         if name is None:
-            name = _digest([one.token_ids, dict(one.prompt.columns)])
+            name = digest([one.token_ids, dict(one.prompt.columns)])
             seen[name] = seen.get(name, 0) + 1
             name += f"-{seen[name]}" if seen[name] > 1 else ""
         named.append((name, one))

@@ -18,13 +18,13 @@ from wire.errors import DataError
 Message = dict[str, Any]
 
 PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "plain": {"prompt": ("prompt",), "answer": ("answer",)},
+    "plain": {"prompt": ("prompt",), "answer": ("answer",), "completion": ("completion", "answer")},
     "trl": {"prompt": ("prompt",), "answer": ("answer", "solution", "ground_truth")},
     "verl": {"prompt": ("prompt",), "answer": ("reward_model.ground_truth",)},
-    "openrlhf": {"prompt": ("input",), "answer": ("label",)},
+    "openrlhf": {"prompt": ("input",), "answer": ("label",), "completion": ("output",)},
     "messages": {"prompt": ("messages",), "answer": ("answer",)},
 }
-"""Columns tried for each role, first found first taken; `id` is always tried for the id."""
+"""Columns tried for each role, first found first taken; a role that a preset does not name is a column of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Prompt:
 
 def prompt_of(row: Row, table: DataTable) -> Prompt:
     """Raises DataError naming place and column."""
-    source, value = _find(row, "prompt", table)
-    content = _content(row, source, value)
+    source, value = find_column(row, "prompt", table)
+    content = content_of(row, source, value)
     columns = _extra_columns(row, without=source.partition(".")[0])
     if isinstance(content, tuple) and content[-1]["role"] == "assistant":
         columns.setdefault("answer", content[-1]["content"])
@@ -52,24 +52,26 @@ def prompt_of(row: Row, table: DataTable) -> Prompt:
     for role in dict.fromkeys((*table.columns, "answer")):
         if role in ("prompt", "id"):
             continue
-        found, inner = _find(row, role, table)
+        found, inner = find_column(row, role, table)
         if found:
             columns[role] = _plain(row, found, inner)
-    found, given = _find(row, "id", table)
+    found, given = find_column(row, "id", table)
     if found and not isinstance(given, str | int):
         raise DataError(f'{row.place}: column "{found}": an id must be text or an integer, not {_kind(given)}')
     return Prompt(row.place, content, columns, str(given) if found else None)
 
 
-def _find(row: Row, role: str, table: DataTable) -> tuple[str, Any]:
-    """Name and value of the role's column; an empty name if an optional one is absent."""
+def find_column(
+    row: Row, role: str, table: DataTable, needed: frozenset[str] = frozenset({"prompt"})
+) -> tuple[str, Any]:
+    """Name and value of the role's column; an empty name if one that is not `needed` is absent. Raises DataError."""
     mapped = table.columns.get(role)
     candidates = (mapped,) if mapped else PRESETS[table.preset].get(role, (role,))
     for name in candidates:
         value = _look(row.values, name)
         if value is not None:
             return name, value
-    if mapped or role == "prompt":
+    if mapped or role in needed:
         have = ", ".join(row.values) or "none"
         missing = candidates[0]
         if _look(row.values, missing, default=...) is None:
@@ -93,14 +95,15 @@ def _look(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return _look(inner, tail, default) if dot and isinstance(inner, dict) else default
 
 
-def _content(row: Row, source: str, value: Any) -> str | tuple[Message, ...]:
+def content_of(row: Row, source: str, value: Any, what: str = "prompt") -> str | tuple[Message, ...]:
+    """Text, or messages for the chat template; raises DataError naming row and column."""
     if isinstance(value, str):
         if not value:
-            raise DataError(f'{row.place}: column "{source}": the prompt is empty')
+            raise DataError(f'{row.place}: column "{source}": the {what} is empty')
         return value
     if not isinstance(value, list) or not value:
         raise DataError(
-            f'{row.place}: column "{source}": a prompt must be text or a list of messages, not {_kind(value)}'
+            f'{row.place}: column "{source}": a {what} must be text or a list of messages, not {_kind(value)}'
         )
     for message in value:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:

@@ -1,13 +1,16 @@
 """Reads rows from JSONL, JSON, parquet or a `datasets` id; each row knows the place an error would name."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.config.resolve import DATA_SUFFIXES
 from wire.errors import DataError
+
+T = TypeVar("T")
+_ERRORS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,31 @@ def read_rows(path: str, *, subset: str, split: str) -> Iterator[Row | DataError
     if file.suffix == ".parquet":
         return _parquet(file)
     return _json(file)
+
+
+def parse_rows(
+    rows: Iterable[Row | DataError], parse: Callable[[Row], T], *, limit: int = 0
+) -> tuple[list[T], list[str]]:
+    """What `parse` makes of the first `limit` rows (0 = all), and what was wrong with those it made nothing of."""
+    parsed: list[T] = []
+    errors: list[str] = []
+    for row in rows:
+        if limit and len(parsed) + len(errors) >= limit:
+            break
+        try:
+            if isinstance(row, DataError):
+                raise row
+            parsed.append(parse(row))
+        except DataError as error:
+            errors.append(str(error))
+    return parsed, errors
+
+
+def raise_all(errors: Sequence[str]) -> None:
+    """Raises DataError with the first of the errors, if there are any."""
+    if errors:
+        more = len(errors) - _ERRORS_SHOWN
+        raise DataError("\n".join(errors[:_ERRORS_SHOWN]) + (f"\n... and {more} more" if more > 0 else ""))
 
 
 def _json(file: Path) -> Iterator[Row | DataError]:

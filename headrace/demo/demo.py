@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.config.resolve import Resolved, resolve
+from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.demo.models import END, Shape, character_tokenizer, write_model
 from headrace.run_dir import absent_folders, check_fresh, take_away
 from headrace.supervisor.once import child_environment, python, run_once
-from services.trainer.settings import SftSettings, SftTable
+from services.trainer.settings import TrainerTable
+from services.trainer.stage_settings import StageSettings
 from wire.settings import ModelTable
 
 HELD_OUT = 256
@@ -58,8 +60,6 @@ checkpoint_every = 20
 every = 25
 
 [sft]
-data = "sft.parquet"
-output = "model"
 # Stopped while the loss still falls: the model gets some sums right, and RL has something to build on.
 steps = 400
 target_loss = 0.42
@@ -103,7 +103,8 @@ def _make_things(folder: Path, *, seed: int) -> None:
         lines = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in sums]
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_model(folder / "base", character_tokenizer(CHARACTERS), Shape(), seed=seed)
-    _write_examples(folder / "sft.parquet", training)
+    (folder / "sft").mkdir(exist_ok=True)
+    _write_examples(folder / "sft" / EXAMPLES, training)
 
 
 def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
@@ -120,17 +121,21 @@ def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
 
 
 def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str]) -> None:
-    """Runs `services.trainer --stage sft` to its end. Raises ChildFailedError naming its log."""
+    """Runs the trainer's stage `sft` to its end; `model` is what it exports. Raises ChildFailedError naming its log."""
     config = resolved.config
-    settings = SftSettings(
-        run=config.run,
+    stage = folder / "sft"
+    settings = StageSettings(
+        run=config.run.model_copy(update={"stage": "sft"}),
         model=ModelTable(path=folder / "base", dtype="float32"),
-        sft=SftTable.model_validate(config.sft.model_dump()),
-        run_dir=folder,
+        sft=config.sft,
+        # A stage of seconds: if it dies, it begins anew.
+        trainer=TrainerTable(checkpoint_every=1_000_000),
+        run_dir=stage,
     )
-    path = folder / "sft.json"
+    path = stage / "trainer.json"
     path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    log = folder / "sft.log"
+    log = stage / "trainer.log"
     env = child_environment(dict(environment), threads=config.run.threads)
     argv = python("services.trainer", "--stage", "sft", "--config", str(path))
     run_once("the supervised stage", argv, env=env, log=log, timeout_s=_SFT_TIMEOUT_S)
+    (stage / "export").rename(folder / "model")

@@ -1,0 +1,176 @@
+"""From the rows of a stage to token ids, by the model's own tokenizer and chat template.
+
+An answer is what a policy would have to sample: it begins behind the generation prompt and ends with a stop token. What
+a template writes between two answers is context and not trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.data.examples import Dialogue, RankedPair
+from headrace.data.presets import Message
+from headrace.data.settings import DataTable
+from wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
+from wire.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Content = str | tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One sequence to learn from."""
+
+    place: str
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    trained: list[bool]
+    """Which tokens of the completion are; of several turns those of the answers only."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One ranked pair."""
+
+    place: str
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    margin: float
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt and the longer answer."""
+        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
+
+
+class ExampleRenderer:
+    """Renders and tokenizes rows as `[data]` says."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable, stops: Sequence[int]) -> None:
+        """`stops`: what ends an answer. Raises ConfigError if there is nothing that could."""
+        self._tokenizer, self._table, self._stops = tokenizer, table, frozenset(stops)
+        self._has_template = bool(getattr(tokenizer, "chat_template", None))
+        if not stops:
+            raise ConfigError("the model's tokenizer has no end token: no answer could end; set its eos_token")
+        self._end = stops[0] if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
+        if table.chat_template == "always" and not self._has_template:
+            raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
+
+    def dialogue(self, row: Dialogue) -> list[Example]:
+        """One sequence, or several where the template writes earlier turns otherwise once they are past.
+
+        Raises DataError naming the row.
+        """
+        if not self._uses_template(row.place, row.prompt, row.answer):
+            assert isinstance(row.prompt, str) and isinstance(row.answer, str)
+            prompt, answer = self._plain(row.place, row.prompt), self._plain_answer(row.answer)
+            return [Example(row.place, prompt, answer, [True] * len(answer))]
+        messages = self._messages(row.prompt)
+        first = len(messages)
+        messages += self._answer_messages(row.answer)
+        turns = [
+            _turn(*self._answer(row.place, messages, index))
+            for index in range(first, len(messages))
+            if messages[index]["role"] == "assistant"
+        ]
+        return [
+            Example(row.place, one.prompt_ids.tolist(), one.completion_ids.tolist(), one.loss_mask.tolist())
+            for one in join_turns(turns)
+        ]
+
+    def pair(self, row: RankedPair) -> Pair:
+        """Raises DataError naming the row."""
+        sides = [self._one_answer(row.place, row.prompt, answer) for answer in (row.chosen, row.rejected)]
+        (prompt, chosen), (_, rejected) = sides
+        if chosen == rejected:
+            raise DataError(f'{row.place}: "chosen" and "rejected" have the same tokens')
+        return Pair(row.place, prompt, chosen, rejected, row.margin)
+
+    def _one_answer(self, place: str, prompt: Content, answer: Content) -> tuple[list[int], list[int]]:
+        if not self._uses_template(place, prompt, answer):
+            assert isinstance(prompt, str) and isinstance(answer, str)
+            return self._plain(place, prompt), self._plain_answer(answer)
+        messages, said = self._messages(prompt), self._answer_messages(answer)
+        if len(said) != 1 or said[0]["role"] != "assistant":
+            raise DataError(f'{place}: "chosen" and "rejected" must be one message of the role "assistant" each')
+        return self._answer(place, [*messages, *said], len(messages))
+
+    def _uses_template(self, place: str, prompt: Content, answer: Content) -> bool:
+        mode, has = self._table.chat_template, self._has_template
+        if isinstance(prompt, tuple) or isinstance(answer, tuple):
+            if mode == "never" or not has:
+                why = '[data] chat_template is "never"' if mode == "never" else "the tokenizer has no chat template"
+                raise DataError(f"{place}: the row has messages, but {why}")
+            return True
+        use = mode == "always" or (mode == "auto" and has and self._table.preset != "trl")
+        if self._table.system and not use:
+            raise ConfigError("[data] system needs a chat template, and none is used for this data")
+        return use
+
+    def _messages(self, prompt: Content) -> list[Message]:
+        messages = list(prompt) if isinstance(prompt, tuple) else [{"role": "user", "content": prompt}]
+        if self._table.system and not (messages and messages[0]["role"] == "system"):
+            messages.insert(0, {"role": "system", "content": self._table.system})
+        return messages
+
+    def _answer_messages(self, answer: Content) -> list[Message]:
+        return list(answer) if isinstance(answer, tuple) else [{"role": "assistant", "content": answer}]
+
+    def _answer(self, place: str, messages: Sequence[Message], index: int) -> tuple[list[int], list[int]]:
+        """Ids of all before the answer at `index`, and of the answer up to its stop token."""
+        context = self._templated(place, messages[:index], asks=True)
+        whole = self._templated(place, messages[: index + 1], asks=False)
+        if whole[: len(context)] != context:
+            raise DataError(
+                f"{place}: the chat template does not write the answer behind its own generation prompt, so that the "
+                "model would be trained on what it is never asked; use a template that does (in the model's folder)"
+            )
+        answer = whole[len(context) :]
+        ends = [number for number, token in enumerate(answer) if token in self._stops]
+        return context, answer[: ends[-1] + 1] if ends else [*answer, self._end]
+
+    def _templated(self, place: str, messages: Sequence[Message], *, asks: bool) -> list[int]:
+        import jinja2
+
+        try:
+            text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=asks)
+        except (jinja2.TemplateError, TypeError, KeyError) as error:
+            raise DataError(f"{place}: the chat template refuses the row: {error}") from None
+        encoded: Any = self._tokenizer(str(text), add_special_tokens=False)
+        if not encoded["input_ids"]:
+            raise DataError(f"{place}: the prompt has no tokens")
+        return list(encoded["input_ids"])
+
+    def _plain(self, place: str, text: str) -> list[int]:
+        encoded: Any = self._tokenizer(text)
+        if not encoded["input_ids"]:
+            raise DataError(f"{place}: the prompt has no tokens")
+        return list(encoded["input_ids"])
+
+    def _plain_answer(self, text: str) -> list[int]:
+        encoded: Any = self._tokenizer(text, add_special_tokens=False)
+        ids = list(encoded["input_ids"])
+        return ids if ids and ids[-1] in self._stops else [*ids, self._end]
+
+
+def _turn(context: Sequence[int], answer: Sequence[int]) -> Turn:
+    """A turn that nobody has sampled: only its ids count."""
+    version = PolicyVersion(incarnation=0, version=0)
+    return Turn(
+        context_ids=np.array(context, np.int32),
+        completion_ids=np.array(answer, np.int32),
+        logprobs=np.zeros(len(answer), np.float32),
+        finish_reason=FinishReason.STOP,
+        spans=(VersionSpan(start=0, end=len(answer), version=version),),
+    )

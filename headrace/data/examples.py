@@ -1,0 +1,100 @@
+"""Rows of the stages that train on given examples: a dialogue with trained answers, or a prompt with a ranked pair.
+
+Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `chosen`, `rejected` and, if it is known by
+how much the one is better, `margin`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from headrace.data.presets import Message, content_of, find_column
+from headrace.data.rows import Row
+from headrace.data.settings import DataTable
+from wire.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """One row of supervised data: what is given, and what is to be said."""
+
+    place: str
+    prompt: str | tuple[Message, ...]
+    answer: str | tuple[Message, ...]
+    """Text, or the messages after the prompt: each one of the role `assistant` is trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPair:
+    """One row of preferences."""
+
+    place: str
+    prompt: str | tuple[Message, ...]
+    chosen: str | tuple[Message, ...]
+    rejected: str | tuple[Message, ...]
+    margin: float
+    """By how much the scores should differ at least; 0 without the column."""
+
+
+def dialogue_of(row: Row, table: DataTable) -> Dialogue:
+    """`messages` as a whole, or `prompt` and `completion`. Raises DataError naming place and column."""
+    name, value = find_column(row, "messages", table, frozenset())
+    if name and (table.preset == "messages" or not find_column(row, "prompt", table, frozenset())[0]):
+        messages = content_of(row, name, value, "conversation")
+        if isinstance(messages, str):
+            raise DataError(f'{row.place}: column "{name}": a conversation must be a list of messages, not text')
+        first = _first_answer(row, name, messages)
+        return Dialogue(row.place, messages[:first], messages[first:])
+    source, value = find_column(row, "prompt", table)
+    prompt = content_of(row, source, value)
+    source, value = find_column(row, "completion", table, frozenset({"completion"}))
+    answer = content_of(row, source, [value] if isinstance(value, dict) else value, "completion")
+    if isinstance(answer, tuple):
+        _first_answer(row, source, answer)
+    return Dialogue(row.place, prompt, answer)
+
+
+def ranked_pair_of(row: Row, table: DataTable) -> RankedPair:
+    """`chosen` and `rejected` with their `prompt`, or two conversations that differ in the last message only.
+
+    Raises DataError naming place and column.
+    """
+    needed = frozenset({"chosen", "rejected"})
+    sides = {role: find_column(row, role, table, needed) for role in ("chosen", "rejected")}
+    chosen, rejected = (content_of(row, name, value, role) for role, (name, value) in sides.items())
+    source, value = find_column(row, "prompt", table, frozenset())
+    if source:
+        prompt = content_of(row, source, value)
+    else:
+        prompt, chosen, rejected = _common_prompt(row, chosen, rejected)
+    if chosen == rejected:
+        raise DataError(f'{row.place}: "chosen" and "rejected" are the same')
+    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table))
+
+
+def _first_answer(row: Row, column: str, messages: tuple[Message, ...]) -> int:
+    for index, message in enumerate(messages):
+        if message["role"] == "assistant":
+            return index
+    raise DataError(f'{row.place}: column "{column}": no message has the role "assistant": nothing is to be learned')
+
+
+def _common_prompt(
+    row: Row, chosen: str | tuple[Message, ...], rejected: str | tuple[Message, ...]
+) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
+    if isinstance(chosen, str) or isinstance(rejected, str):
+        raise DataError(f'{row.place}: there is no column "prompt"; name it with [data.columns] prompt = ...')
+    if chosen[:-1] != rejected[:-1] or len(chosen) < 2:
+        raise DataError(
+            f'{row.place}: without a column "prompt", "chosen" and "rejected" must be conversations that differ in '
+            "their last message only"
+        )
+    return chosen[:-1], chosen[-1:], rejected[-1:]
+
+
+def _margin(row: Row, table: DataTable) -> float:
+    name, value = find_column(row, "margin", table, frozenset())
+    if not name:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise DataError(f'{row.place}: column "{name}": a margin must be a number of 0 or more, not {value!r}')
+    return float(value)

@@ -1,0 +1,151 @@
+"""Preparation for the stages that train on given examples: rows -> token ids -> held-out split -> two parquet files."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.data.example_render import Example, ExampleRenderer, Pair
+from headrace.data.examples import dialogue_of, ranked_pair_of
+from headrace.data.held_out import digest, hold_out
+from headrace.data.prepare import Limits
+from headrace.data.render import load_tokenizer, stop_token_ids
+from headrace.data.rows import Row, parse_rows, raise_all, read_rows
+from headrace.data.settings import DataTable
+from wire.errors import ConfigError, DataError
+
+EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
+T = TypeVar("T", bound=Example | Pair)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedExamples:
+    """What was prepared, for the user to see."""
+
+    examples: int
+    eval_examples: int
+    dropped_overlong: int
+    dropped_duplicates: int
+    """Training examples whose prompt is also held out."""
+    longest: int
+    """Tokens of the longest example."""
+    trained_tokens: int
+    """Of all training examples; of a pair those of both answers."""
+
+    def as_json(self) -> str:
+        """For the process that asked for the preparation."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "PreparedExamples":
+        """The inverse of `as_json`."""
+        return cls(**json.loads(text))
+
+
+def prepare_examples(table: DataTable, stage: str, model: Path, limits: Limits, out: Path) -> PreparedExamples:
+    """Writes both parquet files of `stage` into `out`; `limits.max_prompt_tokens` is that of whole examples.
+
+    Raises DataError or ConfigError and writes neither.
+    """
+    if table.eval_split and (table.eval_path or Path(table.path).exists()):
+        raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
+    tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
+    renderer = ExampleRenderer(tokenizer, table, stop_token_ids(model, tokenizer))
+    if stage == "sft":
+        return _prepare(table, lambda row: renderer.dialogue(dialogue_of(row, table)), _example_columns, limits, out)
+    return _prepare(table, lambda row: [renderer.pair(ranked_pair_of(row, table))], _pair_columns, limits, out)
+
+
+def _prepare(
+    table: DataTable,
+    render: Callable[[Row], list[T]],
+    columns: Callable[[Sequence[T]], dict[str, Any]],
+    limits: Limits,
+    out: Path,
+) -> PreparedExamples:
+    train, held_out, dropped, duplicates = _sets(table, render, limits)
+    if not train:
+        raise DataError(f"{table.path}: no example is left to train on")
+    _write(out / EXAMPLES, columns(train))
+    _write(out / EVAL_EXAMPLES, columns(held_out))
+    return PreparedExamples(
+        examples=len(train),
+        eval_examples=len(held_out),
+        dropped_overlong=dropped,
+        dropped_duplicates=duplicates,
+        longest=max(one.tokens for one in (*train, *held_out)),
+        trained_tokens=sum(_trained(one) for one in train),
+    )
+
+
+def _sets(table: DataTable, render: Callable[[Row], list[T]], limits: Limits) -> tuple[list[T], list[T], int, int]:
+    """Training and held-out examples, how many were overlong, and how many are left out as held out."""
+    train, overlong = _read(table, table.path, table.split, render, limits, first=table.limit)
+    if table.eval_path or table.eval_split:
+        path, split = table.eval_path or table.path, table.eval_split or table.split
+        held_out, more = _read(table, path, split, render, limits, first=table.eval_size)
+        return train, held_out, overlong + more, 0
+    if not table.eval_size:
+        return train, [], overlong, 0
+    prompts = [digest(one.prompt_ids) for one in train]
+    held_out, left, duplicates = hold_out(train, prompts, size=table.eval_size, seed=limits.seed)
+    return left, held_out, overlong, duplicates
+
+
+def _trained(one: Example | Pair) -> int:
+    return sum(one.trained) if isinstance(one, Example) else len(one.chosen_ids) + len(one.rejected_ids)
+
+
+def _read(
+    table: DataTable, path: str, split: str, render: Callable[[Row], list[T]], limits: Limits, *, first: int
+) -> tuple[list[T], int]:
+    """All that fit, and how many do not. Raises DataError for those if they may not be dropped."""
+    parsed, errors = parse_rows(read_rows(path, subset=table.subset, split=split), render, limit=first)
+    found = [one for made in parsed for one in made]
+    limit = limits.max_prompt_tokens
+    overlong = [one for one in found if one.tokens > limit]
+    if table.overlong == "error":
+        errors += [
+            f"{one.place}: the example has {one.tokens} tokens, but at most {limit} are allowed (the model's context, "
+            'or max_tokens of the stage); data.overlong = "drop" skips it'
+            for one in overlong
+        ]
+    raise_all(errors)
+    if not found:
+        raise DataError(f"{path}: there are no rows")
+    return [one for one in found if one.tokens <= limit], len(overlong)
+
+
+def _example_columns(examples: Sequence[Example]) -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {
+        "prompt_ids": pa.array([one.prompt_ids for one in examples], pa.list_(pa.int32())),
+        "completion_ids": pa.array([one.completion_ids for one in examples], pa.list_(pa.int32())),
+        "trained": pa.array([one.trained for one in examples], pa.list_(pa.bool_())),
+    }
+
+
+def _pair_columns(pairs: Sequence[Pair]) -> dict[str, Any]:
+    import pyarrow as pa
+
+    names = ("prompt_ids", "chosen_ids", "rejected_ids")
+    ids = {name: pa.array([getattr(pair, name) for pair in pairs], pa.list_(pa.int32())) for name in names}
+    return ids | {"margin": pa.array([pair.margin for pair in pairs], pa.float32())}
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(pa.table(columns), aside)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""The stages that train on given examples: data prepared, one trainer process run to its end, the result told."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace import run_dir as folders
+from headrace.config.resolve import Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.data.prepare_examples import EXAMPLES, PreparedExamples
+from headrace.execute import FAILED, FINISHED, STOPPED, Output
+from headrace.launch import check_data_files, prepare_files
+from headrace.made_model import make_model, settle_path
+from headrace.model_check import check_model
+from headrace.results import evals_of, steps_of
+from headrace.screen import Lines
+from headrace.supervisor.alone import Alone
+from headrace.supervisor.keeper import Budget
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import child_environment, python
+from headrace.supervisor.ports import check_free, pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.supervisor import Outcome
+from services.trainer.stage_settings import StageSettings
+from wire.errors import ConfigError
+
+_LOCKED = ("run.id", "run.stage", "run.seed", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStage:
+    """A run directory that is ready to start."""
+
+    config: RunFile
+    run_dir: Path
+    data: PreparedExamples
+    plan: ProcessPlan
+    lock: RunLock
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """The last line of `train --json` for these stages."""
+
+    stage: str
+    steps: int
+    eval_before: dict[str, float] | None
+    """The held-out examples as the stage began; None without any."""
+    eval_after: dict[str, float] | None
+    loss: float | None
+    """Of the last step."""
+    seconds: float
+    run_dir: str
+    export: str | None
+    """The folder of the trained model, once there is one."""
+
+
+def prepare_stage(resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str]) -> PreparedStage:
+    """Checks everything, prepares the examples and writes the trainer's config.
+
+    Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
+    """
+    run_dir = run_dir.resolve()
+    resolved, to_make = settle_path(resolved, run_dir)
+    config = resolved.config
+    env = child_environment(dict(environment), threads=config.run.threads)
+    locked = (*_LOCKED, f"{config.run.stage}.batch_size")
+    (folders.check_resumable(run_dir, config, locked) if resume else folders.check_fresh(run_dir))
+    _check_input(resolved, has_model=to_make is None)
+    absent = folders.absent_folders(run_dir)
+    lock = RunLock(run_dir)
+    try:
+        if to_make and not (resume and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
+        data = PreparedExamples.from_json(prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES))
+        plan = _plan(resolved, run_dir, env)
+    except BaseException:
+        lock.release()
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
+        raise
+    return PreparedStage(config, run_dir, data, plan, lock)
+
+
+def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
+    """Runs the trainer to its end and tells how it ended; returns the exit status of the command."""
+    screen = Lines(prepared.run_dir, output.say)
+    table = prepared.config.supervisor
+    alone = Alone(prepared.run_dir, prepared.plan, budget=Budget(ready_s=table.ready_s, liveness_s=table.liveness_s))
+    try:
+        outcome = asyncio.run(alone.run(screen.show))
+    finally:
+        screen.close()
+        prepared.lock.release()
+    return _report(prepared, outcome, output, seconds=time.monotonic() - began)
+
+
+def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
+    """What the run directory says, earlier starts included."""
+    steps, evals = steps_of(run_dir), evals_of(run_dir)
+    looks = [{key: value for key, value in row.items() if key not in ("t", "step")} for row in evals]
+    export = run_dir / "export"
+    return StageSummary(
+        stage=stage,
+        steps=max(steps, default=0),
+        eval_before=looks[0] if looks else None,
+        eval_after=looks[-1] if looks else None,
+        loss=steps[max(steps)].get("loss") if steps else None,
+        seconds=round(seconds, 3),
+        run_dir=str(run_dir),
+        export=str(export) if export.is_dir() else None,
+    )
+
+
+def _check_input(resolved: Resolved, *, has_model: bool) -> None:
+    config = resolved.config
+    try:
+        if has_model:
+            check_model(config.model.path, engine="")
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    if config.run.stage == "reward_model" and config.model.lora.rank:
+        place = resolved.place("model", "lora", "rank")
+        raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
+    check_data_files(resolved)
+
+
+def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> ProcessPlan:
+    """Writes the trainer's settings and says how it is started."""
+    config = resolved.config
+    wanted = config.trainer.http_port
+    check_free([(wanted, resolved.place("trainer", "http_port"))] if wanted else [])
+    port = wanted or pick_ports(1)[0]
+    values: dict[str, Any] = config.model_dump(mode="python", serialize_as_any=True)
+    values["model"].pop("make")
+    trainer = {key: value for key, value in values["trainer"].items() if key not in Ports.model_fields}
+    settings = StageSettings.model_validate(
+        {name: values[name] for name in ("run", "model", "sft", "reward_model", "dpo")}
+        | {"trainer": trainer, "run_dir": run_dir, "http_port": port}
+    )
+    path = run_dir / "config" / "trainer.json"
+    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    argv = python("services.trainer", "--stage", config.run.stage, "--config", str(path))
+    return ProcessPlan(name="trainer", argv=argv, env=env, http_port=port)
+
+
+def _report(prepared: PreparedStage, outcome: Outcome, output: Output, *, seconds: float) -> int:
+    run_dir, stage = prepared.run_dir, prepared.config.run.stage
+    summary = summarize_stage(run_dir, stage, seconds)
+    if outcome.state == "finished":
+        output.say(f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s")
+        output.say(f"model: {summary.export}")
+    elif outcome.state == "stopped":
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+    else:
+        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
+    output.say(f"run directory: {run_dir}")
+    if output.json:
+        output.result(json.dumps(asdict(summary)))
+    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)

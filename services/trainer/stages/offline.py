@@ -1,0 +1,120 @@
+"""What the stages on given examples share: one optimizer step, one look at held-out examples, the order of examples.
+
+All are functions of examples and seed: the same whatever the number of ranks and the size of micro-batches.
+"""
+
+import hashlib
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from services.trainer.algorithms.batching import Share, shared_micro_batches
+from services.trainer.backends.backend import Backend
+from services.trainer.stage_settings import StageTable
+
+E = TypeVar("E")
+
+
+class Objective(Protocol[E]):
+    """What one stage is to the loop."""
+
+    def units(self, examples: Sequence[E]) -> list[tuple[E, ...]]:
+        """What goes through the model together in one row (or two): it cannot be cut into micro-batches."""
+        ...
+
+    def tokens(self, unit: tuple[E, ...]) -> int:
+        """Of the unit's forward pass, padding within it included."""
+        ...
+
+    def weight(self, examples: Sequence[E]) -> int:
+        """What the means of `sums` are taken over: trained tokens, or pairs."""
+        ...
+
+    def sums(self, backend: Backend, units: Sequence[tuple[E, ...]]) -> dict[str, Tensor]:
+        """Sums over what `weight` counts; `loss` carries the gradient. The same names every time."""
+        ...
+
+
+class OfflineStep(Generic[E]):
+    """Steps and evaluations of one objective on one backend. Every rank calls both, in the same order."""
+
+    def __init__(self, backend: Backend, objective: Objective[E], *, micro_batch_tokens: int) -> None:
+        self._backend, self._objective = backend, objective
+        self._budget = micro_batch_tokens
+
+    def train(self, examples: Sequence[E], *, learning_rate: float, grad_clip: float) -> dict[str, float]:
+        """One optimizer step on the mean loss of all `examples`; returns the means before it."""
+        weight = self._objective.weight(examples)
+        totals: dict[str, float] = {}
+        units, shares = self._shares(examples)
+        for number, share in enumerate(shares):
+            sums = self._objective.sums(self._backend, [units[row] for row in share.rows])
+            loss = sums["loss"] / weight
+            self._backend.backward(loss if share.counts else loss * 0.0, last=number == len(shares) - 1)
+            _add(totals, sums, share)
+        norm = self._backend.apply(learning_rate=learning_rate, grad_clip=grad_clip)
+        means = self._means(totals, weight)
+        return means | {"grad_norm": norm, "learning_rate": learning_rate, "skipped": float(not math.isfinite(norm))}
+
+    def evaluate(self, examples: Sequence[E]) -> dict[str, float]:
+        """The means over `examples`, which are not trained."""
+        totals: dict[str, float] = {}
+        units, shares = self._shares(examples)
+        with torch.no_grad():
+            for share in shares:
+                _add(totals, self._objective.sums(self._backend, [units[row] for row in share.rows]), share)
+        return self._means(totals, self._objective.weight(examples))
+
+    def _shares(self, examples: Sequence[E]) -> tuple[list[tuple[E, ...]], list[Share]]:
+        units = self._objective.units(examples)
+        shares = shared_micro_batches(
+            [self._objective.tokens(unit) for unit in units],
+            ranks=self._backend.ranks.size,
+            token_budget=self._budget,
+            overhead_tokens=self._backend.overhead_tokens,
+        )
+        return units, shares[self._backend.ranks.rank]
+
+    def _means(self, totals: Mapping[str, float], weight: int) -> dict[str, float]:
+        whole = self._backend.ranks.sum(torch.tensor(list(totals.values()), dtype=torch.float64))
+        return {name: total / weight for name, total in zip(totals, whole.tolist(), strict=True)}
+
+
+def _add(totals: dict[str, float], sums: Mapping[str, Tensor], share: Share) -> None:
+    """In float64 and in the fixed order of micro-batches."""
+    for name, value in sums.items():
+        totals[name] = totals.get(name, 0.0) + (float(value.detach().double()) if share.counts else 0.0)
+
+
+class Plan:
+    """Which examples each step trains. Epochs follow each other without a gap, each in an order of its own."""
+
+    def __init__(self, table: StageTable, count: int, seed: int) -> None:
+        """`count`: how many examples there are."""
+        self._count, self._seed = count, seed
+        self._batch = min(table.batch_size, count)
+        self._total = table.steps * self._batch if table.steps else max(1, round(table.epochs * count))
+        self.steps = math.ceil(self._total / self._batch)
+        self._orders: dict[int, list[int]] = {}
+
+    def rows(self, step: int) -> list[int]:
+        """Numbers of the examples of step `step`, from 1; the last step may have fewer."""
+        first = (step - 1) * self._batch
+        return [self._row(place) for place in range(first, min(first + self._batch, self._total))]
+
+    def epoch(self, step: int) -> float:
+        """How often all examples have been seen after `step`."""
+        return min(step * self._batch, self._total) / self._count
+
+    def _row(self, place: int) -> int:
+        epoch, number = divmod(place, self._count)
+        if epoch not in self._orders:
+            digest = hashlib.blake2b(f"{self._seed}|{epoch}".encode(), digest_size=8).digest()
+            order = list(range(self._count))
+            random.Random(int.from_bytes(digest, "little")).shuffle(order)
+            self._orders = {epoch - 1: self._orders.get(epoch - 1, []), epoch: order}
+        return self._orders[epoch][number]

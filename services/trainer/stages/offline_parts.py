@@ -1,0 +1,150 @@
+"""What each stage on given examples is made of, built from settings: data, model, objective."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from services.trainer.backends.backend import Backend
+from services.trainer.backends.choice import make_backend
+from services.trainer.backends.options import BackendOptions
+from services.trainer.loading import load_policy, load_value_model
+from services.trainer.model import Policy, ValueModel
+from services.trainer.optimizers import OptimizerOptions
+from services.trainer.ranks import Ranks
+from services.trainer.stage_settings import StageSettings
+from services.trainer.stages.dpo import Preference, ReferencedPair
+from services.trainer.stages.examples import Example, Pair, data_digest, read_examples, read_pairs
+from services.trainer.stages.offline import Objective
+from services.trainer.stages.reference import FILE, folder_digest, with_reference
+from services.trainer.stages.reward_model import RankedScores
+from services.trainer.stages.sft import Supervised
+from wire.errors import ConfigError
+
+EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
+_NOT_IN_WEIGHTS = ("resume", "memory_fraction", "publish", "fail_at", "keep_checkpoints", "checkpoint_every")
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[E]):
+    """An objective and the examples it is taken over."""
+
+    objective: Objective[E]
+    train: Sequence[E]
+    held_out: Sequence[E]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: how its examples are read, its model loaded, and both put together."""
+
+    read: Callable[[Path], Sequence[Any]]
+    load: Callable[[StageSettings, torch.device], Policy | ValueModel]
+    job: Callable[[StageSettings, Backend, Sequence[Any], Sequence[Any]], Job[Any]]
+
+
+def read_sets(settings: StageSettings) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Training and held-out examples of the run directory; the latter may be absent. Raises DataError."""
+    read = STAGES[settings.run.stage].read
+    held_out = settings.run_dir / EVAL_EXAMPLES
+    return read(settings.run_dir / EXAMPLES), read(held_out) if held_out.is_file() else []
+
+
+def load_stage_backend(settings: StageSettings, ranks: Ranks, device: torch.device) -> Backend:
+    """Model and optimizer as the stage begins with them."""
+    torch.set_num_threads(settings.run.threads)
+    torch.manual_seed(settings.run.seed)
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(settings.trainer.memory_fraction, device)
+    module = STAGES[settings.run.stage].load(settings, device)
+    return make_backend(module, ranks, device, _options(settings))
+
+
+def stage_digest(settings: StageSettings) -> str:
+    """Hex sha256 of all settings that the weights depend on."""
+    values = settings.model_dump(mode="json", include={"model", "trainer", settings.run.stage})
+    values["model"].pop("path")
+    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
+        del values["trainer"][key]
+    values |= {"stage": settings.run.stage, "seed": settings.run.seed}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _options(settings: StageSettings) -> BackendOptions:
+    """Kind and place of `[trainer]`, the optimizer's numbers of the stage's own table."""
+    trainer, table = settings.trainer, settings.table
+    return BackendOptions(
+        name=trainer.backend,
+        zero_stage=trainer.zero_stage,
+        cpu_offload=trainer.cpu_offload,
+        compiled=trainer.compile,
+        optimizer=OptimizerOptions(
+            name=trainer.optimizer, betas=table.betas, eps=table.eps, weight_decay=table.weight_decay
+        ),
+    )
+
+
+def _policy(settings: StageSettings, device: torch.device) -> Policy:
+    return load_policy(
+        settings.model.path,
+        device=str(device),
+        forward_dtype=getattr(torch, settings.model.dtype),
+        gradient_checkpointing=settings.trainer.gradient_checkpointing,
+        lora=settings.model.lora,
+    )
+
+
+def _value_model(settings: StageSettings, device: torch.device) -> ValueModel:
+    if settings.model.lora.rank:
+        raise ConfigError("model.lora.rank: a reward model is trained whole, without adapters; set it to 0")
+    return load_value_model(
+        settings.model.path,
+        device=str(device),
+        forward_dtype=getattr(torch, settings.model.dtype),
+        gradient_checkpointing=settings.trainer.gradient_checkpointing,
+    )
+
+
+def _supervised(
+    settings: StageSettings, backend: Backend, train: Sequence[Example], held_out: Sequence[Example]
+) -> Job[Example]:
+    table = settings.sft
+    return Job(Supervised(pack_tokens=table.pack_tokens, logprob_chunk=table.logprob_chunk), train, held_out)
+
+
+def _ranked(settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]) -> Job[Pair]:
+    return Job(RankedScores(centering=settings.reward_model.centering), train, held_out)
+
+
+def _preference(
+    settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]
+) -> Job[ReferencedPair]:
+    table = settings.dpo
+    digests = [folder_digest(settings.model.path), settings.model.dtype, data_digest(train), data_digest(held_out)]
+    sets = with_reference(
+        backend,
+        {"train": train, "held_out": held_out},
+        path=settings.run_dir / FILE,
+        digest=hashlib.sha256("|".join(digests).encode()).hexdigest(),
+        chunk=table.logprob_chunk,
+        micro_batch_tokens=table.micro_batch_tokens,
+    )
+    objective = Preference(
+        kind=table.loss, beta=table.beta, label_smoothing=table.label_smoothing, logprob_chunk=table.logprob_chunk
+    )
+    return Job(objective, sets["train"], sets["held_out"])
+
+
+STAGES: Mapping[str, Stage] = MappingProxyType(
+    {
+        "sft": Stage(read_examples, _policy, _supervised),
+        "reward_model": Stage(read_pairs, _value_model, _ranked),
+        "dpo": Stage(read_pairs, _policy, _preference),
+    }
+)

@@ -1,0 +1,187 @@
+"""One life of a stage on given examples: resume, steps, evaluations, checkpoints, export."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from services.trainer import metrics
+from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from services.trainer.export import export_model
+from services.trainer.failpoints import Failpoints
+from services.trainer.random_states import restore_random_states
+from services.trainer.ranks import Ranks
+from services.trainer.rollout_log import MetricsLog
+from services.trainer.schedule import learning_rate
+from services.trainer.stage_settings import StageSettings
+from services.trainer.stages.offline import OfflineStep, Plan
+from services.trainer.stages.offline_face import Face
+from services.trainer.stages.offline_parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
+from services.trainer.stop import StopSignal
+from wire.errors import ConfigError
+from wire.events import EventLog
+from wire.telemetry import get_logger
+
+_SMOOTH = 8
+"""Steps over which the loss is averaged before it is held against `sft.target_loss`."""
+_LOG_EVERY = 20
+log = get_logger("trainer.stage")
+
+
+class OfflineRun:
+    """Runs the stage that `run.stage` names on one rank; rank 0 alone writes and serves."""
+
+    def __init__(self, settings: StageSettings, ranks: Ranks, device: torch.device, stop: StopSignal) -> None:
+        """`device`: of this rank."""
+        self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
+        self._leads = ranks.rank == 0
+        self._fail = Failpoints(settings.trainer.fail_at)
+        self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
+        self._digest = stage_digest(settings)
+        self._recent: deque[float] = deque(maxlen=_SMOOTH)
+        self._step = 0
+
+    def run(self) -> int:
+        """To the last step or to the stop signal; returns the exit code. Raises DataError, ConfigError."""
+        settings = self._settings
+        face = Face(settings) if self._leads else None
+        if face:
+            face.start()
+        try:
+            sets = read_sets(settings)
+            self._backend = load_stage_backend(settings, self._ranks, self._device)
+            if face:
+                face.doing = ""
+            # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
+            job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
+            self._restore()
+            if self._train(job):
+                self._finish()
+            else:
+                self._checkpoint()
+                log.info("stopped", step=self._step)
+        finally:
+            if face:
+                face.stop()
+        return 0
+
+    def _restore(self) -> None:
+        found = self._checkpoints.published()
+        if not self._settings.trainer.resume and found:
+            raise ConfigError(f"{self._settings.run_dir} holds a run already: resume it, or choose another run_dir")
+        checkpoint = self._checkpoints.newest()
+        if checkpoint is not None:
+            self._load(checkpoint)
+            self._step = checkpoint.state.step
+            self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
+            log.info("restored", step=self._step)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        step = checkpoint.state.step
+        try:
+            self._backend.load(checkpoint.weights, checkpoint.optimizer)
+        except ValueError as error:
+            raise ConfigError(f"the checkpoint of step {step} is of another model: {error}") from error
+        restore_random_states(checkpoint.random_states)
+        if checkpoint.state.config_digest != self._digest:
+            log.warning("config_changed", step=step, effect="the same seed need not give the same weights")
+
+    def _train(self, job: Job[Any]) -> bool:
+        """Whether the stage is at its end; False if it was asked to stop."""
+        settings, table = self._settings, self._settings.table
+        plan = Plan(table, len(job.train), settings.run.seed)
+        step = OfflineStep(self._backend, job.objective, micro_batch_tokens=table.micro_batch_tokens)
+        numbers = MetricsLog(settings.run_dir / "metrics.jsonl") if self._leads else None
+        looks = MetricsLog(settings.run_dir / "evals.jsonl") if self._leads else None
+        if self._step == 0:
+            self._look(step, job, looks)
+        while self._step < plan.steps and not self._reached():
+            if self._ranks.agree(self._stop.asked()):
+                return False
+            begin = time.monotonic()
+            number = self._step + 1
+            rows = plan.rows(number)
+            rate = learning_rate(
+                number,
+                peak=table.learning_rate,
+                warmup_steps=table.warmup_steps,
+                max_steps=plan.steps,
+                schedule=table.schedule,
+            )
+            found = step.train([job.train[row] for row in rows], learning_rate=rate, grad_clip=table.grad_clip)
+            self._step = number
+            self._recent.append(found["loss"])
+            self._fail.reach("after_step", number)
+            seconds = time.monotonic() - begin
+            if numbers:
+                extra = {"examples": len(rows), "epoch": plan.epoch(number), "seconds": seconds}
+                self._record(numbers, found | extra, last=number == plan.steps)
+            last = number == plan.steps or self._reached()
+            if last or (table.eval_every and number % table.eval_every == 0):
+                self._look(step, job, looks)
+            if number % settings.trainer.checkpoint_every == 0 and not last:
+                self._checkpoint()
+        return True
+
+    def _reached(self) -> bool:
+        """Whether the loss is as low as was asked for; the same on every rank."""
+        target = self._settings.sft.target_loss if self._settings.run.stage == "sft" else 0.0
+        return target > 0 and len(self._recent) > 0 and sum(self._recent) / len(self._recent) <= target
+
+    def _record(self, numbers: MetricsLog, found: Mapping[str, float], *, last: bool) -> None:
+        numbers.append(self._step, {"t": round(time.time(), 3), **found})
+        metrics.STEPS.inc()
+        metrics.STEP_SECONDS.observe(found["seconds"])
+        metrics.LOSS.set(found["loss"])
+        metrics.GRAD_NORM.set(found["grad_norm"])
+        metrics.POLICY_VERSION.set(self._step)
+        if found["skipped"]:
+            metrics.STEPS_SKIPPED.inc()
+            log.error("step_skipped", step=self._step, reason="the gradient was not finite")
+        if last or self._step % _LOG_EVERY == 0:
+            log.info("step", step=self._step, loss=found["loss"], seconds=round(found["seconds"], 3))
+
+    def _look(self, step: OfflineStep[Any], job: Job[Any], looks: MetricsLog | None) -> None:
+        """Evaluates the held-out examples; one made again counts once."""
+        if not job.held_out:
+            return
+        found = step.evaluate(job.held_out)
+        if looks:
+            row = {"t": round(time.time(), 3), "version": self._step, "examples": len(job.held_out)}
+            looks.append(self._step, row | found)
+            log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
+
+    def _checkpoint(self) -> None:
+        weights = dict(self._backend.whole_weights())
+        optimizer = self._backend.optimizer_tensors()
+        if not self._leads or self._step == 0:
+            return
+        state = CheckpointState(
+            step=self._step,
+            incarnation=0,
+            frontier=0,
+            fates=(),
+            coefficients={f"loss-{number}": value for number, value in enumerate(self._recent)},
+            config_digest=self._digest,
+        )
+        with metrics.CHECKPOINT_SECONDS.time():
+            self._checkpoints.save(
+                state,
+                weights=weights,
+                optimizer=optimizer,
+                midway=lambda: self._fail.reach("mid_checkpoint", self._step),
+            )
+
+    def _finish(self) -> None:
+        """The last checkpoint and the exported model."""
+        self._checkpoint()
+        settings = self._settings
+        target = settings.run_dir / "export"
+        digest = export_model(self._backend, settings.model.path, target, dtype=getattr(torch, settings.model.dtype))
+        if self._leads:
+            events = EventLog(settings.run_dir, "trainer", settings.run.stage)
+            events.append("exported", path=str(target), weights_sha256=digest)
+            events.close()
+            log.info("finished", step=self._step, path=str(target), weights_sha256=digest)
