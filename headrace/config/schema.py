@@ -9,7 +9,9 @@ from headrace.data.settings import DataTable
 from services.orchestrator.settings import EvalTable, OrchestratorTable
 from services.reward.settings import RewardTable
 from services.rollout.settings import RolloutTable
-from services.trainer.settings import AlgorithmTable, SftTable, TrainerTable
+from services.trainer.algorithm_settings import AlgorithmTable, CriticTable, critic_problem
+from services.trainer.settings import TrainerTable
+from services.trainer.stage_settings import DpoTable, RewardModelTable, SftTable, StageTable
 from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table
 
 
@@ -101,6 +103,7 @@ class RunFile(Table):
     data: DataTable
     batch: BatchTable = BatchTable()
     algorithm: AlgorithmTable = AlgorithmTable()
+    critic: CriticTable = CriticTable()
     rollout: RolloutSection = RolloutSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
@@ -109,3 +112,33 @@ class RunFile(Table):
     broker: BrokerTable = BrokerTable()
     supervisor: SupervisorTable = SupervisorTable()
     sft: SftTable = SftTable()
+    reward_model: RewardModelTable = RewardModelTable()
+    dpo: DpoTable = DpoTable()
+
+    @model_validator(mode="after")
+    def _work_together(self) -> "RunFile":
+        reason = critic_problem(self.algorithm, self.critic) or _adapter_problem(self)
+        if reason is not None:
+            raise ValueError(reason)
+        return self
+
+
+def _adapter_problem(config: RunFile) -> str | None:
+    algorithm, rank = config.algorithm, config.model.lora.rank
+    if algorithm.reference == "adapters_off" and algorithm.needs_reference and not rank:
+        return (
+            "algorithm.reference = 'adapters_off' needs adapters: set model.lora.rank, or reference = 'frozen' for a "
+            "copy of the whole model"
+        )
+    if algorithm.reference_reset_every and rank:
+        return (
+            "algorithm.reference_reset_every needs all weights trained: with model.lora.rank above 0 the reference is "
+            "the model without its adapters, which never changes"
+        )
+    return None
+
+
+def stage_table(config: RunFile) -> StageTable:
+    """Of the stage that the config runs; not for the RL stage."""
+    tables: dict[str, StageTable] = {"sft": config.sft, "reward_model": config.reward_model, "dpo": config.dpo}
+    return tables[config.run.stage]

@@ -1,6 +1,5 @@
 """What the trainer may be told. Imports no torch: `headrace` reads it to check a config."""
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -84,39 +83,6 @@ class TrainerTable(Table):
         return value
 
 
-class SftTable(Table):
-    """`[sft]`: a short supervised stage before the RL stage."""
-
-    data: Path = Path("sft.parquet")
-    """Columns `prompt_ids` and `completion_ids`, list<int32> each."""
-    output: Path = Path("sft-model")
-    """A Hugging Face folder is written here."""
-    steps: int = Field(100, ge=1)
-    """At most so many optimizer steps."""
-    target_loss: float = Field(0.0, ge=0)
-    """Stop when the loss, averaged over some steps, is at most this; 0 = train all steps."""
-    batch_size: int = Field(64, ge=1)
-    """Examples an optimizer step; the data is shuffled anew each epoch."""
-    learning_rate: float = Field(1e-4, gt=0)
-    """Peak of the schedule."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's decay rates of the first and the second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """AdamW's guard against a division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Of matrices only."""
-    grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps in which the learning rate rises to its peak."""
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    """After the warmup."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens (padding included) of one forward pass."""
-    logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary exist at a time."""
-
-
 class TrainerSettings(ServiceSettings):
     """All the RL stage may be told. Built once in `__main__`, passed down, never looked up."""
 
@@ -130,9 +96,3 @@ class TrainerSettings(ServiceSettings):
         if reason is not None:
             raise ValueError(reason)
         return self
-
-
-class SftSettings(ServiceSettings):
-    """All the supervised stage may be told; of `[run]` it uses seed, device and threads."""
-
-    sft: SftTable = SftTable()
