@@ -103,7 +103,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _table(path: KeyPath) -> str:
     names = [str(part) for part in path if isinstance(part, str)]
-    return f"[{'.'.join(names)}]" if names else "the file"
+    return f"[{'.'.join(names)}]" if names else "these tables do not fit:"
 
 
 def _literal(value: Any) -> str:

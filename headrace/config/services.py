@@ -85,7 +85,11 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
     del own["model"]["make"]
-    found = {"sampling": _plain(config.rollout.sampling), "stop_token_ids": list(place.stop_token_ids)}
+    found = {
+        "sampling": _plain(config.rollout.sampling),
+        "stop_token_ids": list(place.stop_token_ids),
+        "greedy_last": config.algorithm.greedy_last,
+    }
     return cls.model_validate(
         own
         | {name: value for name, value in found.items() if name in cls.model_fields}
