@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from services.trainer.ranks import Ranks
 from wire.errors import TransientError

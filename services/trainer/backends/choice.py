@@ -25,7 +25,8 @@ def make_backend(module: TrainedModule, ranks: Ranks, device: torch.device, opti
         case _:
             from services.trainer.backends.deepspeed import DeepSpeedBackend
 
-            return DeepSpeedBackend(module, ranks, device, options)
+            zero: Backend = DeepSpeedBackend(module, ranks, device, options)
+            return zero
 
 
 def choose(name: str, ranks: int) -> str:

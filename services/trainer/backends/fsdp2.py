@@ -87,7 +87,7 @@ def whole_state(module: TrainedModule, ranks: Ranks) -> dict[str, Tensor]:
     whole: dict[Tensor, Tensor] = {}
     state: dict[str, Tensor] = {}
     # Kept alive, and as they are: tied ones are one tensor here, and not in the state dict.
-    tensors = {name: tensor for name, tensor in module.model.state_dict(keep_vars=True).items()}
+    tensors = dict(module.model.state_dict(keep_vars=True))
     for name, tensor in tensors.items():
         if tensor not in whole:
             gathered = _whole(tensor.detach())

@@ -19,6 +19,8 @@ class BackendOptions:
     """Of `BACKENDS`; auto: one device for one rank, FSDP2 for several."""
     zero_stage: int = 2
     """DeepSpeed's: 1 shards the optimizer, 2 the gradients too, 3 the weights too."""
+    persistent_elements: int = 100_000
+    """Of DeepSpeed's stage 3: smaller weights stay whole on every rank."""
     cpu_offload: bool = False
     """Shards and optimizer in host memory."""
     compiled: bool = False

@@ -1,7 +1,11 @@
 """What is done in a world of ranks: each case gives numbers and tensors, the same on one device."""
 
+import math
+
+import torch
 from safetensors.torch import load_file, save_file
 
+from services.trainer.backends.frozen import make_frozen
 from tests.integration.trainer.backends import work
 
 SIZES = (1, 3, 16)
@@ -26,45 +30,111 @@ def steps(options, **kind):
     def case(make, folder):
         backend = make(work.policy(**kind), options)
         seen = [work.one_step(backend, clip=0.1) for _ in range(4)]
-        weights = dict(backend.whole_weights())
-        state = {f"state/{name}": value for name, value in backend.whole_state().items()}
-        return {"seen": seen}, {name: value.clone() for name, value in (weights | state).items()}
+        weights = {f"weights/{name}": value.clone() for name, value in backend.whole_weights()}
+        return {"seen": seen}, weights | {
+            f"state/{name}": value.clone() for name, value in backend.whole_state().items()
+        }
 
     return case
 
 
-def save(options, **kind):
-    """A checkpoint after three steps, and the loss of the fourth."""
+def mishaps(options, **kind):
+    """A step given up in its middle, one whose gradient is not finite, and a look at the model inside of a step."""
 
     def case(make, folder):
         backend = make(work.policy(**kind), options)
+        work.one_step(backend)
+        before = {name: value.clone() for name, value in backend.whole_weights()}
+        # All ranks have the same rows: each takes its share.
+        data, tokens = work.rows()[:4], 10 * backend.ranks.size
+        backend.backward(work.micro_loss(backend, data, tokens), last=False)
+        backend.discard()
+        backend.discard()
+        backend.backward(work.micro_loss(backend, data, tokens) * math.nan, last=True)
+        norm = backend.apply(learning_rate=1.0, grad_clip=1.0)
+        unchanged = all(torch.equal(before[name], value) for name, value in backend.whole_weights())
+        loss = work.micro_loss(backend, data, tokens)
+        with torch.no_grad(), backend.module.adapters_off():
+            other = work.micro_loss(backend, data, tokens) * backend.ranks.size
+        backend.backward(loss, last=True)
+        backend.apply(learning_rate=1e-2, grad_clip=0.0)
+        seen = [work.one_step(backend), (float(other), float(loss.detach()) * backend.ranks.size)]
+        weights = {name: value.clone() for name, value in backend.whole_weights()}
+        return {"finite": math.isfinite(norm), "unchanged": unchanged, "seen": seen}, weights
+
+    return case
+
+
+def save(options, name):
+    """A checkpoint after three steps, and the loss of the fourth."""
+
+    def case(make, folder):
+        backend = make(work.policy(), options)
         for _ in range(3):
             work.one_step(backend)
         weights = {name: value.clone() for name, value in backend.whole_weights()}
         optimizer = {name: value.clone() for name, value in backend.optimizer_tensors().items()}
         if backend.ranks.rank == 0:
-            save_file(weights, folder / "saved-weights.safetensors")
-            save_file(optimizer, folder / "saved-optimizer.safetensors")
+            save_file(weights, folder / f"{name}-weights.safetensors")
+            save_file(optimizer, folder / f"{name}-optimizer.safetensors")
+        backend.ranks.barrier()
         return {"seen": [work.one_step(backend)]}, dict(backend.whole_weights())
 
     return case
 
 
-def resume(options, **kind):
+def resume(options, name):
     """The fourth step, by another backend or number of ranks, from the checkpoint after three."""
 
     def case(make, folder):
-        backend = make(work.policy(seed=9, **kind), options)
-        backend.load(load_file(folder / "saved-weights.safetensors"), load_file(folder / "saved-optimizer.safetensors"))
+        backend = make(work.policy(seed=9), options)
+        work.one_step(backend)
+        tensors = [load_file(folder / f"{name}-{part}.safetensors") for part in ("weights", "optimizer")]
+        backend.load(*tensors)
         return {"seen": [work.one_step(backend)]}, dict(backend.whole_weights())
 
     return case
 
 
+def frozen(options, **kind):
+    """A frozen model's scores, before and after it was given other weights."""
+
+    def case(make, folder):
+        backend = make(work.policy(), options)
+        asked = make_frozen(work.policy(seed=9), backend.ranks, torch.device("cpu"))
+        asked.ranks = backend.ranks
+        first = float(work.micro_loss(asked, work.rows()[:3], 10))
+        asked.load(dict(backend.whole_weights()))
+        return {"seen": [first, float(work.micro_loss(asked, work.rows()[:3], 10))]}, {}
+
+    return case
+
+
+def zero(stage):
+    return work.options("deepspeed", zero_stage=stage, persistent_elements=0)
+
+
+FSDP2 = work.options("fsdp2")
 CASES = {
-    "fsdp2-gradients": gradients(work.options("fsdp2")),
-    "fsdp2-steps": steps(work.options("fsdp2"), tied=False, checkpointing=True),
-    "fsdp2-lora": steps(work.options("fsdp2"), lora=work.LORA),
-    "fsdp2-save": save(work.options("fsdp2")),
-    "fsdp2-resume": resume(work.options("fsdp2")),
+    "fsdp2-gradients": gradients(FSDP2),
+    "fsdp2-steps": steps(FSDP2, tied=False, checkpointing=True),
+    "fsdp2-offloaded": steps(work.options("fsdp2", cpu_offload=True), tied=False, checkpointing=True),
+    "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
+    "fsdp2-lora": steps(FSDP2, lora=work.LORA),
+    "fsdp2-frozen": frozen(FSDP2),
+    "fsdp2-save": save(FSDP2, "fsdp2"),
+    **{f"zero{stage}-gradients": gradients(zero(stage)) for stage in (1, 2, 3)},
+    **{f"zero{stage}-steps": steps(zero(stage), tied=False, checkpointing=True) for stage in (1, 2, 3)},
+    **{f"zero{stage}-mishaps": mishaps(zero(stage), lora=work.LORA) for stage in (1, 2, 3)},
+    "zero3-lora": steps(zero(3), lora=work.LORA),
+    "zero2-save": save(zero(2), "zero2"),
+    "zero3-save": save(zero(3), "zero3"),
 }
+OF_TWO = tuple(CASES)
+CASES |= {
+    "fsdp2-resume-zero3": resume(FSDP2, "zero3"),
+    "fsdp2-resume-fsdp2": resume(FSDP2, "fsdp2"),
+    "zero2-resume-fsdp2": resume(zero(2), "fsdp2"),
+    "zero3-resume-zero2": resume(zero(3), "zero2"),
+}
+OF_THREE = ("fsdp2-gradients", "zero2-gradients", "zero3-gradients", *(name for name in CASES if "resume" in name))

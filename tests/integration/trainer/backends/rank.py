@@ -1,4 +1,4 @@
-"""One rank of a small world: `python -m tests...rank FOLDER CASES SIZE`; rank 0 starts the others, writes what it saw."""
+"""One rank of a small world: `rank FOLDER CASES SIZE`. Rank 0 starts the others and writes what came out."""
 
 import json
 import os

@@ -1,0 +1,225 @@
+"""Several ranks by DeepSpeed's ZeRO (arXiv:1910.02054): stage 1, 2 or 3.
+
+Weights are float32; with a bfloat16 forward pass they are cast where they are used. The package is an extra.
+"""
+
+import contextlib
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from services.trainer.backends.options import BackendOptions, overhead_tokens
+from services.trainer.backends.state import check_weights
+from services.trainer.model import TrainedModule
+from services.trainer.optimizers import build_optimizers
+from services.trainer.ranks import Ranks
+from wire.errors import ConfigError
+
+_BUCKET = 50_000_000
+"""Elements that are reduced or gathered at a time: 200 MB."""
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install 'headrace[deepspeed]'; or take 'fsdp2'"
+
+
+class DeepSpeedBackend:
+    """See `services.trainer.backends.backend.Backend`."""
+
+    def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
+        """Takes `module` over, the same one on every rank. Raises ConfigError for what ZeRO cannot do."""
+        if options.optimizer.name != "adamw":
+            raise ConfigError(
+                f"trainer.optimizer {options.optimizer.name!r} does not work on ZeRO's flat partitions: "
+                "take 'adamw', or trainer.backend = 'fsdp2'"
+            )
+        deepspeed = _import(device)
+        self.module = module
+        self.ranks = ranks
+        self.device = device
+        self.overhead_tokens = overhead_tokens(device)
+        self._stage = options.zero_stage
+        self._named = dict(module.named_weights())
+        (self._base,) = build_optimizers(module, options.optimizer)
+        if options.compiled:
+            for layer in module.layers():
+                layer.compile()
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=self._base, config=_config(options, device))
+        if self._stage == 3:
+            # The head's weight is used outside of its own module.
+            deepspeed.zero.register_external_parameter(module, module.head)
+        self._zero = self._engine.optimizer
+        self._gathered = False
+
+    def __call__(self, *inputs: Any) -> Any:
+        """See `Backend`."""
+        return self._engine(*inputs)
+
+    def backward(self, loss: Tensor, *, last: bool = True) -> None:
+        """See `Backend`."""
+        self._engine.set_gradient_accumulation_boundary(last)
+        # ZeRO takes the mean over ranks.
+        self._engine.backward(loss * self.ranks.size)
+        self._gathered = True
+
+    def apply(self, *, learning_rate: float, grad_clip: float) -> float:
+        """See `Backend`."""
+        for group in self._base.param_groups:
+            group["lr"] = learning_rate
+        self._zero.clip_grad = grad_clip
+        self._engine.step()
+        self._gathered = False
+        return math.nan if self._zero.overflow else float(self._engine.get_global_grad_norm())
+
+    def discard(self) -> None:
+        """See `Backend`. As ZeRO itself does with a gradient that is not finite."""
+        if not self._gathered:
+            return
+        self._gathered = False
+        self._engine.set_gradient_accumulation_boundary(True)
+        name = "_get_norm_groups" if self._stage == 3 else "scaled_global_norm"
+        nothing = torch.tensor(math.nan, device=self.device)
+        setattr(self._zero, name, lambda: [nothing] if self._stage == 3 else nothing)
+        try:
+            self._engine.step()
+        finally:
+            delattr(self._zero, name)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`; each is made whole when it comes: go through all of them on every rank."""
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        for name, weight in self._named.items():
+            whole = safe_get_full_fp32_param(weight).view(_shape(weight)) if self._stage == 3 else weight.detach()
+            yield name, whole
+
+    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`."""
+        return ((name, weight.cpu()) for name, weight in self.named_weights())
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """See `Backend`."""
+        whole: dict[Tensor, Tensor] = {}
+        state: dict[str, Tensor] = {}
+        for name, tensor in dict(self.module.model.state_dict(keep_vars=True)).items():
+            if tensor not in whole:
+                with self._whole(tensor):
+                    whole[tensor] = tensor.detach().cpu().clone() if self.ranks.rank == 0 else torch.empty(0)
+            state[name] = whole[tensor]
+        return {} if self.ranks.rank else self.module.export_state(state)
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """See `Backend`."""
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        tensors: dict[str, Tensor] = {}
+        if not self._base.state:
+            return tensors
+        self._link_state()
+        step = next(iter(self._base.state.values()))["step"]
+        for name, weight in self._named.items():
+            for key in _MOMENTS:
+                whole = safe_get_full_optimizer_state(weight, key)
+                if self.ranks.rank == 0:
+                    tensors[f"{name}/{key}"] = whole.view(_shape(weight)).cpu()
+            if self.ranks.rank == 0:
+                tensors[f"{name}/step"] = step.detach().cpu().clone()
+        return tensors
+
+    def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """See `Backend`."""
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
+
+        check_weights(
+            {name: torch.empty(_shape(weight), device="meta") for name, weight in self._named.items()}, weights
+        )
+        for name, weight in self._named.items():
+            with self._whole(weight, changed=True), torch.no_grad():
+                weight.copy_(weights[name])
+            safe_set_full_fp32_param(weight, weights[name].to(self.device, torch.float32))
+        self._base.state.clear()
+        steps = [tensor for key, tensor in optimizer.items() if key.endswith("/step")]
+        if not steps:
+            return
+        self._make_state(steps[0])
+        for name, weight in self._named.items():
+            for key in _MOMENTS:
+                safe_set_full_optimizer_state(weight, optimizer[f"{name}/{key}"].to(self.device), key)
+
+    def _make_state(self, step: Tensor) -> None:
+        """Empty moments, which ZeRO itself makes in its first step."""
+        flat = (
+            self._zero.fp32_partitioned_groups_flat if self._stage == 3 else self._zero.single_partition_of_fp32_groups
+        )
+        for part in flat:
+            self._base.state[part] = {"step": step.clone().to(part.device)} | {
+                key: torch.zeros_like(part) for key in _MOMENTS
+            }
+        self._link_state()
+
+    def _link_state(self) -> None:
+        """Tells stages 1 and 2 where each weight's moments lie; they do it once, when only one group has any."""
+        if self._stage < 3:
+            self._zero._hp_optimizer_states_linked = False
+            self._zero._lazy_init_hp_params_optimizer_state()
+
+    def _whole(self, weight: Tensor, *, changed: bool = False) -> contextlib.AbstractContextManager[Any]:
+        """Inside it a weight that stage 3 has partitioned is whole; `changed`: what rank 0 writes is kept."""
+        if not hasattr(weight, "ds_id"):
+            return contextlib.nullcontext()
+        import deepspeed
+
+        gathered: contextlib.AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
+            [weight], modifier_rank=0 if changed else None
+        )
+        return gathered
+
+
+def _import(device: torch.device) -> Any:
+    """DeepSpeed with its talk kept out of the log, where every line is JSON."""
+    os.environ.setdefault("DS_ACCELERATOR", device.type)
+    os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            import deepspeed
+        except ModuleNotFoundError as error:
+            raise ConfigError(_EXTRA) from error
+    from deepspeed.utils import logger
+
+    # Its sums through shared memory must be compiled first, and they wait without a deadline for a rank that is lost.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    logger.handlers.clear()
+    logger.propagate = True
+    return deepspeed
+
+
+def _config(options: BackendOptions, device: torch.device) -> dict[str, Any]:
+    zero: dict[str, Any] = {
+        "stage": options.zero_stage,
+        "reduce_bucket_size": _BUCKET,
+        "allgather_bucket_size": _BUCKET,
+        "stage3_prefetch_bucket_size": _BUCKET,
+        "stage3_param_persistence_threshold": options.persistent_elements,
+        "overlap_comm": device.type == "cuda",
+    }
+    if options.cpu_offload and device.type == "cuda":
+        zero["offload_optimizer"] = {"device": "cpu"}
+        if options.zero_stage == 3:
+            zero["offload_param"] = {"device": "cpu"}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+    }
+
+
+def _shape(weight: Tensor) -> torch.Size:
+    shape: torch.Size = getattr(weight, "ds_shape", weight.shape)
+    return shape
