@@ -14,7 +14,7 @@ from services.trainer.backends.backend import Backend
 from services.trainer.backends.choice import make_backend
 from services.trainer.backends.options import BackendOptions
 from services.trainer.loading import load_policy, load_value_model
-from services.trainer.model import Policy, ValueModel
+from services.trainer.model import Policy, TrainedModule, ValueModel
 from services.trainer.optimizers import OptimizerOptions
 from services.trainer.ranks import Ranks
 from services.trainer.stage_settings import StageSettings
@@ -25,10 +25,12 @@ from services.trainer.stages.reference import FILE, folder_digest, with_referenc
 from services.trainer.stages.reward_model import RankedScores
 from services.trainer.stages.sft import Supervised
 from wire.errors import ConfigError
+from wire.telemetry import get_logger
 
 EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
 _NOT_IN_WEIGHTS = ("resume", "memory_fraction", "publish", "fail_at", "keep_checkpoints", "checkpoint_every")
 E = TypeVar("E")
+log = get_logger("trainer.stage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,20 @@ def _supervised(
 
 
 def _ranked(settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]) -> Job[Pair]:
+    _pad_apart(backend.module, train)
     return Job(RankedScores(centering=settings.reward_model.centering), train, held_out)
+
+
+def _pad_apart(module: TrainedModule, pairs: Sequence[Pair]) -> None:
+    """A loaded classifier scores the last token that is no padding: answers that end with the pad token forbid one.
+
+    Then it scores single sequences right, and refuses several at a time.
+    """
+    ends = {int(side.token_ids[-1]) for pair in pairs for side in (pair.chosen, pair.rejected)}
+    config = module.model.config.get_text_config()
+    if config.pad_token_id in ends:
+        config.pad_token_id = None
+        log.warning("pad_token_dropped", reason="answers end with it", effect="the exported config has none")
 
 
 def _preference(

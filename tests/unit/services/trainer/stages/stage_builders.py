@@ -81,6 +81,18 @@ def run(settings, stop=None):
     return OfflineRun(settings, Ranks.alone(), torch.device("cpu"), stop or StopSignal()).run()
 
 
+class StopAfter(StopSignal):
+    """Asks to stop at the look before step `step`."""
+
+    def __init__(self, step):
+        super().__init__()
+        self._left = step
+
+    def asked(self):
+        self._left -= 1
+        return self._left < 0
+
+
 def metrics(settings, name="metrics"):
     return [json.loads(line) for line in (settings.run_dir / f"{name}.jsonl").read_text().splitlines()]
 

@@ -1,0 +1,102 @@
+"""The DPO stage: losses on the reference that is computed once, kept, and refused when it is of other data."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from services.trainer.stage_settings import DpoTable
+from services.trainer.stages import reference
+from services.trainer.stages.examples import read_pairs
+from tests.unit.services.trainer.stages.stage_builders import (
+    StopAfter,
+    exported,
+    metrics,
+    run,
+    stage_settings,
+    write_pairs,
+)
+from wire.errors import ConfigError
+
+
+def ranked(count, seed=0):
+    draw = np.random.default_rng(seed)
+    return [
+        (draw.integers(2, 9, 3).tolist(), [10, 1], draw.integers(11, 20, draw.integers(1, 4)).tolist(), 0.0)
+        for _ in range(count)
+    ]
+
+
+def settings(folder, rows=None, **changes):
+    (folder / "run").mkdir(parents=True, exist_ok=True)
+    write_pairs(folder / "run" / "examples.parquet", rows or ranked(24))
+    write_pairs(folder / "run" / "eval_examples.parquet", ranked(12, seed=1))
+    table = {"steps": 8, "batch_size": 8, "learning_rate": 5e-3, **changes}
+    return stage_settings(folder / "run", "dpo", trainer={"checkpoint_every": 3}, **table)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "dpo"},
+        {"loss": "cdpo", "label_smoothing": 0.1},
+        {"loss": "robust", "label_smoothing": 0.1},
+        {"loss": "ipo"},
+        {"loss": "hinge"},
+    ],
+)
+def test_each_loss_learns_the_ranking(tmp_path, changes):
+    chosen = settings(tmp_path, **changes)
+    run(chosen)
+    before, after = metrics(chosen, "evals")
+    assert before["reward_margin"] == pytest.approx(0, abs=1e-5)
+    assert after["accuracy"] == 1.0 and after["reward_margin"] > 0.02 and after["loss"] < before["loss"]
+
+
+def logprob(model, side):
+    ids = torch.from_numpy(side.token_ids).long()
+    each = torch.log_softmax(model(ids[None]).logits[0, :-1], -1).gather(1, ids[1:, None])[:, 0]
+    return each[torch.from_numpy(side.trained[1:])].sum().item()
+
+
+def test_the_reference_is_the_model_before_the_first_step(tmp_path):
+    chosen = settings(tmp_path)
+    run(chosen)
+    model = AutoModelForCausalLM.from_pretrained(chosen.model.path, dtype=torch.float32)
+    kept = load_file(chosen.run_dir / reference.FILE)
+    for name, file in (("train", "examples"), ("held_out", "eval_examples")):
+        for pair, values in zip(read_pairs(chosen.run_dir / f"{file}.parquet"), kept[name], strict=True):
+            wanted = [logprob(model, side) for side in (pair.chosen, pair.rejected)]
+            assert values.tolist() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_resumed_run_computes_no_reference_again_and_ends_in_the_same_bits(tmp_path, monkeypatch):
+    whole, halves = settings(tmp_path / "whole"), settings(tmp_path / "halves")
+    run(whole)
+    run(halves, StopAfter(4))
+
+    def never(*args, **kwargs):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(reference, "_compute", never)
+    run(halves)
+    assert exported(halves) == exported(whole)
+
+
+def test_the_reference_of_other_pairs_or_another_model_is_refused(tmp_path):
+    chosen = settings(tmp_path)
+    run(chosen)
+    with pytest.raises(ConfigError, match="another model or other pairs"):
+        run(settings(tmp_path, rows=ranked(24, seed=5)))
+    kept = chosen.run_dir / reference.FILE
+    kept.write_bytes(b"torn")
+    run(settings(tmp_path))
+    assert load_file(kept)["train"].shape == (24, 2)
+
+
+def test_a_smoothing_that_the_loss_has_no_use_for_is_refused():
+    with pytest.raises(ValueError, match='not to "dpo"'):
+        DpoTable(label_smoothing=0.1)
+    with pytest.raises(ValueError, match="needs a label_smoothing"):
+        DpoTable(loss="robust")
