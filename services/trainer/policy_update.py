@@ -166,8 +166,7 @@ def update_policy(
     if update.counts.tokens == 0:
         return 0.0  # Also a gradient of zeros would move the weights, by the optimizer's moments.
     policy = actors.policy
-    if policy.ranks.rank == 0:
-        sums.add("updates", 1.0)
+    sums.add("updates", float(policy.ranks.rank == 0))
     shares = _shares(actors, [batch.rollouts[row] for row in rows], recipe)
     examples = _drawn(recipe)
     of_examples = _shares(actors, examples, recipe) if examples else []

@@ -42,8 +42,7 @@ def update_critic(
     )
     if counts.tokens == 0:
         return 0.0
-    if critic.ranks.rank == 0:
-        sums.add("value_updates", 1.0)
+    sums.add("value_updates", float(critic.ranks.rank == 0))
     shares = shared_micro_batches(
         [batch.rollouts[row].row_tokens for row in rows],
         ranks=critic.ranks.size,
