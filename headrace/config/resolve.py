@@ -74,6 +74,10 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     tables = _walk(tables, (), layer)
     for key in ("path", "eval_path"):
         tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
+    for scorer in tables["reward"]["scorers"]:
+        path = scorer["options"].get("path")
+        if scorer["name"] == "reward_model" and isinstance(path, str):
+            scorer["options"]["path"] = str(_join(_base(layer, ("reward", "scorers")), Path(path)))
     return RunFile.model_validate(tables)
 
 

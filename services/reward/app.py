@@ -33,7 +33,9 @@ async def serve(settings: RewardSettings) -> int:
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4))
-    scorer = GroupScorer(load_rubric(settings), settings.reward.timeout_s, events)
+    rubric = load_rubric(settings)
+    await asyncio.to_thread(rubric.load)
+    scorer = GroupScorer(rubric, settings.reward.timeout_s, events)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     worker = Worker(

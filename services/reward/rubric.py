@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.reward.scorers import Scorer, load_scorer
+from services.reward.scorers import GroupScorer, load_group_scorer
 from services.reward.settings import ScorerTable
 from wire.contracts import RolloutGroup, Score
 from wire.errors import ConfigError
@@ -15,7 +15,7 @@ from wire.errors import ConfigError
 class _Part:
     name: str
     weight: float
-    scorer: Scorer
+    scorer: GroupScorer
 
 
 class Rubric:
@@ -28,7 +28,7 @@ class Rubric:
         if len(set(names)) < len(names):
             raise ConfigError(f"two scorers have one name: {', '.join(names)}; give them a label each")
         self._parts = [
-            _Part(name=table.component, weight=table.weight, scorer=load_scorer(table.name, table.options))
+            _Part(name=table.component, weight=table.weight, scorer=load_group_scorer(table.name, table.options))
             for table in tables
         ]
         text = json.dumps([table.model_dump(mode="json") for table in tables], sort_keys=True)
@@ -40,12 +40,19 @@ class Rubric:
         """The scorers, in the order of the config."""
         return [part.name for part in self._parts]
 
+    def load(self) -> None:
+        """Loads what scorers need before they can serve. Raises ConfigError."""
+        for part in self._parts:
+            load = getattr(part.scorer, "load", None)
+            if load is not None:
+                load()
+
     def score(self, group: RolloutGroup) -> tuple[Score, ...]:
         """One score a rollout, in order. Raises whatever a scorer raises."""
-        columns = group.prompt.columns
+        found = {part.name: part.scorer(group) for part in self._parts}
         scores = []
-        for rollout in group.rollouts:
-            components = {part.name: float(part.scorer(rollout, columns)) for part in self._parts}
+        for number, rollout in enumerate(group.rollouts):
+            components = {name: float(values[number]) for name, values in found.items()}
             value = sum(part.weight * components[part.name] for part in self._parts)
             scores.append(Score(rollout_id=rollout.rollout_id, value=value, components=components))
         return tuple(scores)

@@ -12,7 +12,7 @@ class ScorerTable(Table):
     """One `[[reward.scorers]]`: a scorer, its weight in the sum, and its options."""
 
     name: str
-    """A built-in (`exact_match`, `numeric`, `format`, `length`) or the user's own function as `module:function`."""
+    """A built-in (`exact_match`, `numeric`, `format`, `length`, `reward_model`) or the user's own `module:function`."""
     label: str = ""
     """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
     weight: float = 1.0

@@ -1,19 +1,25 @@
-"""Finds a scorer by name: a built-in, or the user's own function by `module:function`."""
+"""Finds a scorer by name: a built-in, or the user's own function by `module:function`.
+
+A scorer is given one rollout, or a whole group at once where it can do more with it (`GROUP_BUILT_IN`).
+"""
 
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
 
 import numpy as np
 
 from services.reward.scorers import rules
-from wire.contracts import FinishReason, PolicyVersion, Rollout, VersionSpan
+from services.reward.scorers.reward_model import RewardModel
+from wire.contracts import FinishReason, PolicyVersion, Rollout, RolloutGroup, VersionSpan
 from wire.errors import ConfigError, DataError
 
 Scorer = Callable[[Rollout, Mapping[str, Any]], float]
+GroupScorer = Callable[[RolloutGroup], Sequence[float]]
+"""One score a rollout, in order."""
 
 BUILT_IN: dict[str, Callable[..., float]] = {
     "exact_match": rules.exact_match,
@@ -21,6 +27,8 @@ BUILT_IN: dict[str, Callable[..., float]] = {
     "format": rules.matches_format,
     "length": rules.length,
 }
+GROUP_BUILT_IN: dict[str, Callable[..., GroupScorer]] = {"reward_model": RewardModel}
+"""Called with the options once, then with each group. One with a method `load` is loaded before the first."""
 
 _PROBE = Rollout(
     rollout_id="probe",
@@ -31,6 +39,19 @@ _PROBE = Rollout(
 )
 
 
+def load_group_scorer(name: str, options: Mapping[str, Any]) -> GroupScorer:
+    """The scorer `name` for whole groups; raises ConfigError naming what is wrong and the way out."""
+    if name in GROUP_BUILT_IN:
+        build = GROUP_BUILT_IN[name]
+        try:
+            inspect.signature(build).bind(**options)
+        except TypeError as error:
+            raise ConfigError(f"{name}: {error}") from error
+        return build(**options)
+    scorer = load_scorer(name, options)
+    return lambda group: [float(scorer(rollout, group.prompt.columns)) for rollout in group.rollouts]
+
+
 def load_scorer(name: str, options: Mapping[str, Any]) -> Scorer:
     """Binds `options` to the scorer `name`; raises ConfigError naming what is wrong and the way out.
 
@@ -39,8 +60,9 @@ def load_scorer(name: str, options: Mapping[str, Any]) -> Scorer:
     if ":" in name:
         return _user_scorer(name, dict(options))
     if name not in BUILT_IN:
-        near = get_close_matches(name, BUILT_IN, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(BUILT_IN)}, or module:function"
+        known = [*BUILT_IN, *GROUP_BUILT_IN]
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}, or module:function"
         raise ConfigError(f"no scorer {name!r}; {hint}")
     function = BUILT_IN[name]
     try:
@@ -54,8 +76,11 @@ def load_scorer(name: str, options: Mapping[str, Any]) -> Scorer:
 def check_columns(name: str, options: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
     """Raises what the scorer would raise for a row with these columns, whatever was said.
 
-    A user's function is not called: only whether it takes the columns is looked at.
+    A user's function is not called: only whether it takes the columns is looked at. One that scores whole groups
+    takes no columns.
     """
+    if name in GROUP_BUILT_IN:
+        return
     if ":" not in name:
         load_scorer(name, options)(_PROBE, columns)
         return

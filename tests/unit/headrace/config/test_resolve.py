@@ -80,6 +80,12 @@ def test_relative_paths_are_relative_to_where_they_were_given(tmp_path: Path, mo
     assert (config.model.path, config.data.path) == (elsewhere / "m", str(elsewhere / "q.parquet"))
 
 
+def test_the_path_of_a_reward_model_is_relative_to_where_it_was_given(tmp_path: Path) -> None:
+    scorers = '[[reward.scorers]]\nname = "reward_model"\noptions = { path = "rm/export" }\n'
+    config = resolve(written(tmp_path, GOOD + scorers + '[[reward.scorers]]\nname = "length"\n')).config
+    assert config.reward.scorers[0].options == {"path": str(tmp_path / "rm" / "export")}
+
+
 def test_a_dataset_id_stays_as_it_is(tmp_path: Path) -> None:
     assert resolve(written(tmp_path, '[data]\npath = "openai/gsm8k"\n')).config.data.path == "openai/gsm8k"
 
