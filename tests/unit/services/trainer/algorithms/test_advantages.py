@@ -108,12 +108,15 @@ def test_opo_weighs_the_baseline_by_length(rewards, data):
 @given(rewards=REWARDS, data=st.data())
 def test_an_abstention_changes_nobodys_advantage_and_has_none(kind, rewards, data):
     of = KINDS[kind]
-    place = data.draw(st.integers(0, len(rewards)))
-    if kind == "opo":
-        place = len(rewards)
+    place = len(rewards) if kind == "opo" else data.draw(st.integers(0, len(rewards)))
     ours = of(f64([*rewards[:place], NAN, *rewards[place:]]))
     assert ours[place] == 0
     torch.testing.assert_close(torch.cat([ours[:place], ours[place + 1 :]]), of(f64(rewards)))
+
+
+def test_opo_forgets_the_length_of_an_abstention_too():
+    ours = opo_advantages(f64([3.0, NAN, 0.0, 0.0]), torch.tensor([1, 90, 2, 3]))
+    assert ours.tolist() == [2.5, 0.0, -0.5, -0.5]
 
 
 @pytest.mark.parametrize("kind", KINDS)
