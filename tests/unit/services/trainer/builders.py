@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
 from wire.contracts import (
     FinishReason,
@@ -23,7 +23,16 @@ VOCAB = 24
 
 def tiny_model(seed=0, *, tied=True, layers=1, hidden=16):
     torch.manual_seed(seed)
-    config = Qwen3Config(
+    return Qwen3ForCausalLM(tiny_config(tied=tied, layers=layers, hidden=hidden))
+
+
+def tiny_classifier(seed=0, *, outputs=1, layers=1, hidden=16):
+    torch.manual_seed(seed)
+    return Qwen3ForSequenceClassification(tiny_config(layers=layers, hidden=hidden, num_labels=outputs))
+
+
+def tiny_config(*, tied=True, layers=1, hidden=16, **more):
+    return Qwen3Config(
         vocab_size=VOCAB,
         hidden_size=hidden,
         intermediate_size=2 * hidden,
@@ -36,8 +45,8 @@ def tiny_model(seed=0, *, tied=True, layers=1, hidden=16):
         eos_token_id=1,
         pad_token_id=0,
         bos_token_id=None,
+        **more,
     )
-    return Qwen3ForCausalLM(config)
 
 
 def tiny_folder(path, **kwargs):
