@@ -70,7 +70,8 @@ def train_step(
                 update_critic(actors.critic, batch, experience, recipe, rates.critic, rows, sums, check)
             )
             moved = True
-    metrics = sums.over(ranks).metrics()
+    # What every step tells, also one that trained no token of the policy.
+    metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.over(ranks).metrics()
     metrics |= {
         "grad_norm": max(norms, default=0.0),
         "learning_rate": rates.policy,
