@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from benchmarks import workload
+from services.trainer.actors import Actors, Rates, Recipe
+from services.trainer.algorithm_settings import AlgorithmTable
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import StepBatch, TrainRollout
 from services.trainer.backends.single import SingleDevice
 from services.trainer.loading import load_policy
 from services.trainer.model import Policy
-from services.trainer.settings import AlgorithmTable
-from services.trainer.step import Recipe, train_step
+from services.trainer.step import train_step
 
 ROLLOUTS = 16
 NOISE = 0.3
@@ -40,7 +41,7 @@ def headrace_loss(model: Path, out: Path) -> float:
     )
     rewards = torch.tensor(rng.normal(size=(ROLLOUTS // workload.GROUP_SIZE, workload.GROUP_SIZE)))
     batch = StepBatch(rollouts=rollouts, rewards=tuple(rewards), max_tokens=workload.MAX_TOKENS)
-    outcome = train_step(backend, batch, _recipe(), learning_rate=0.0)
+    outcome = train_step(Actors(policy=backend), batch, _recipe(), Rates(policy=0.0))
     _write(out, prompts, completions, behaviour, outcome.advantages)
     return outcome.metrics["loss"]
 
@@ -48,11 +49,8 @@ def headrace_loss(model: Path, out: Path) -> float:
 def _recipe() -> Recipe:
     table = AlgorithmTable(clip_low=0.2, clip_high=0.2, aggregation="seq-mean-token-mean")
     return Recipe(
-        algorithm=build_algorithm(table.name, table.model_dump()),
-        aggregation=table.aggregation,
-        norm_length=0,
-        kl_coef=0.0,
-        kl_estimator="k3",
+        algorithm=build_algorithm(table.model_dump()),
+        table=table,
         micro_batch_tokens=512,
         logprob_chunk=64,
         grad_clip=1.0,

@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from services.trainer.actors import Actors, Rates, Recipe
+from services.trainer.algorithm_settings import AlgorithmTable
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import assemble
 from services.trainer.backends.single import SingleDevice
@@ -8,19 +10,16 @@ from services.trainer.checkpoint import CheckpointState, CheckpointStore
 from services.trainer.loading import load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
-from services.trainer.settings import AlgorithmTable
-from services.trainer.step import Recipe, train_step
+from services.trainer.step import train_step
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 GROUPS = [scored_group(index) for index in range(4)]
+TABLE = AlgorithmTable(aggregation="token-mean")
 RECIPE = Recipe(
-    algorithm=build_algorithm("grpo", AlgorithmTable().model_dump()),
-    aggregation="token-mean",
-    norm_length=0,
-    kl_coef=0.0,
-    kl_estimator="k3",
+    algorithm=build_algorithm(TABLE.model_dump()),
+    table=TABLE,
     micro_batch_tokens=64,
     logprob_chunk=16,
     grad_clip=1.0,
@@ -33,7 +32,8 @@ def backend(folder, device="cuda", dtype=torch.float32):
 
 
 def steps(used, count):
-    return [train_step(used, assemble(GROUPS, version=0), RECIPE, learning_rate=1e-3).metrics for _ in range(count)]
+    actors, rates = Actors(policy=used), Rates(policy=1e-3)
+    return [train_step(actors, assemble(GROUPS, version=0), RECIPE, rates).metrics for _ in range(count)]
 
 
 def test_losses_on_the_gpu_are_those_of_the_cpu(tmp_path):
