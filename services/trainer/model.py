@@ -45,8 +45,8 @@ class TrainedModule(nn.Module):
 
     def layers(self) -> list[nn.Module]:
         """The decoder's layers in their order: the units of sharding."""
-        lists = [module for module in self.body.modules() if isinstance(module, nn.ModuleList)]
-        return list(max(lists, key=lambda found: len(found))) if lists else []
+        lists = [list(module) for module in self.body.modules() if isinstance(module, nn.ModuleList)]
+        return max(lists, key=len, default=[])
 
     def hidden(
         self, token_ids: Int[Tensor, "rows seq"], positions: Int[Tensor, "rows seq"] | None = None

@@ -6,7 +6,6 @@ Weights are float32; with a bfloat16 forward pass they are cast where they are u
 import contextlib
 import io
 import math
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,13 +14,19 @@ from torch import Tensor
 
 from services.trainer.backends.options import BackendOptions, overhead_tokens
 from services.trainer.backends.state import check_weights
+from services.trainer.backends.zero import (
+    get_master,
+    get_moment,
+    import_deepspeed,
+    set_master,
+    whole_shape,
+    zero_config,
+)
 from services.trainer.model import TrainedModule
 from services.trainer.optimizers import build_optimizers
 from services.trainer.ranks import Ranks
 from wire.errors import ConfigError
 
-_BUCKET = 50_000_000
-"""Elements that are reduced or gathered at a time: 200 MB."""
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install 'headrace[deepspeed]'; or take 'fsdp2'"
 
@@ -36,7 +41,7 @@ class DeepSpeedBackend:
                 f"trainer.optimizer {options.optimizer.name!r} does not work on ZeRO's flat partitions: "
                 "take 'adamw', or trainer.backend = 'fsdp2'"
             )
-        deepspeed = _import(device)
+        deepspeed = import_deepspeed(device)
         self.module = module
         self.ranks = ranks
         self.device = device
@@ -48,7 +53,9 @@ class DeepSpeedBackend:
             for layer in module.layers():
                 layer.compile()
         with contextlib.redirect_stdout(io.StringIO()):
-            self._engine, *_ = deepspeed.initialize(model=module, optimizer=self._base, config=_config(options, device))
+            self._engine, *_ = deepspeed.initialize(
+                model=module, optimizer=self._base, config=zero_config(options, device)
+            )
         if self._stage == 3:
             # The head's weight is used outside of its own module.
             deepspeed.zero.register_external_parameter(module, module.head)
@@ -91,11 +98,8 @@ class DeepSpeedBackend:
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`; each is made whole when it comes: go through all of them on every rank."""
-        from deepspeed.utils import safe_get_full_fp32_param
-
         for name, weight in self._named.items():
-            whole = safe_get_full_fp32_param(weight).view(_shape(weight)) if self._stage == 3 else weight.detach()
-            yield name, whole
+            yield name, get_master(weight) if self._stage == 3 else weight.detach()
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""
@@ -114,8 +118,6 @@ class DeepSpeedBackend:
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """See `Backend`."""
-        from deepspeed.utils import safe_get_full_optimizer_state
-
         tensors: dict[str, Tensor] = {}
         if not self._base.state:
             return tensors
@@ -123,24 +125,21 @@ class DeepSpeedBackend:
         step = next(iter(self._base.state.values()))["step"]
         for name, weight in self._named.items():
             for key in _MOMENTS:
-                whole = safe_get_full_optimizer_state(weight, key)
+                whole = get_moment(weight, key)
                 if self.ranks.rank == 0:
-                    tensors[f"{name}/{key}"] = whole.view(_shape(weight)).cpu()
+                    tensors[f"{name}/{key}"] = whole.cpu()
             if self.ranks.rank == 0:
                 tensors[f"{name}/step"] = step.detach().cpu().clone()
         return tensors
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """See `Backend`."""
-        from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
-
-        check_weights(
-            {name: torch.empty(_shape(weight), device="meta") for name, weight in self._named.items()}, weights
-        )
+        whole = {name: torch.empty(whole_shape(weight), device="meta") for name, weight in self._named.items()}
+        check_weights(whole, weights)
         for name, weight in self._named.items():
             with self._whole(weight, changed=True), torch.no_grad():
                 weight.copy_(weights[name])
-            safe_set_full_fp32_param(weight, weights[name].to(self.device, torch.float32))
+            set_master(weight, weights[name].to(self.device, torch.float32), self.ranks.rank)
         self._base.state.clear()
         steps = [tensor for key, tensor in optimizer.items() if key.endswith("/step")]
         if not steps:
@@ -148,14 +147,12 @@ class DeepSpeedBackend:
         self._make_state(steps[0])
         for name, weight in self._named.items():
             for key in _MOMENTS:
-                safe_set_full_optimizer_state(weight, optimizer[f"{name}/{key}"].to(self.device), key)
+                set_master(weight, optimizer[f"{name}/{key}"].to(self.device), self.ranks.rank, key)
 
     def _make_state(self, step: Tensor) -> None:
         """Empty moments, which ZeRO itself makes in its first step."""
-        flat = (
-            self._zero.fp32_partitioned_groups_flat if self._stage == 3 else self._zero.single_partition_of_fp32_groups
-        )
-        for part in flat:
+        name = "fp32_partitioned_groups_flat" if self._stage == 3 else "single_partition_of_fp32_groups"
+        for part in getattr(self._zero, name):
             self._base.state[part] = {"step": step.clone().to(part.device)} | {
                 key: torch.zeros_like(part) for key in _MOMENTS
             }
@@ -177,49 +174,3 @@ class DeepSpeedBackend:
             [weight], modifier_rank=0 if changed else None
         )
         return gathered
-
-
-def _import(device: torch.device) -> Any:
-    """DeepSpeed with its talk kept out of the log, where every line is JSON."""
-    os.environ.setdefault("DS_ACCELERATOR", device.type)
-    os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            import deepspeed
-        except ModuleNotFoundError as error:
-            raise ConfigError(_EXTRA) from error
-    from deepspeed.utils import logger
-
-    # Its sums through shared memory must be compiled first, and they wait without a deadline for a rank that is lost.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    logger.handlers.clear()
-    logger.propagate = True
-    return deepspeed
-
-
-def _config(options: BackendOptions, device: torch.device) -> dict[str, Any]:
-    zero: dict[str, Any] = {
-        "stage": options.zero_stage,
-        "reduce_bucket_size": _BUCKET,
-        "allgather_bucket_size": _BUCKET,
-        "stage3_prefetch_bucket_size": _BUCKET,
-        "stage3_param_persistence_threshold": options.persistent_elements,
-        "overlap_comm": device.type == "cuda",
-    }
-    if options.cpu_offload and device.type == "cuda":
-        zero["offload_optimizer"] = {"device": "cpu"}
-        if options.zero_stage == 3:
-            zero["offload_param"] = {"device": "cpu"}
-    return {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": None,
-    }
-
-
-def _shape(weight: Tensor) -> torch.Size:
-    shape: torch.Size = getattr(weight, "ds_shape", weight.shape)
-    return shape
