@@ -83,7 +83,9 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
 
 def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
     if isinstance(value, Path):
-        return _join(_base(layer, keys), value)
+        # An empty path means none; "." is a folder, though both are the same `Path`.
+        here = keys in layer and layer[keys].value == "."
+        return _base(layer, keys).resolve() if here else _join(_base(layer, keys), value)
     if isinstance(value, dict):
         return {key: _walk(inner, (*keys, str(key)), layer) for key, inner in value.items()}
     if isinstance(value, list | tuple):

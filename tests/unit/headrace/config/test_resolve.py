@@ -80,6 +80,11 @@ def test_relative_paths_are_relative_to_where_they_were_given(tmp_path: Path, mo
     assert (config.model.path, config.data.path) == (elsewhere / "m", str(elsewhere / "q.parquet"))
 
 
+def test_a_dot_is_the_folder_of_the_file_and_an_empty_path_none(tmp_path: Path) -> None:
+    assert resolve(written(tmp_path, GOOD + '[reward]\npath = "."\n')).config.reward.path == tmp_path
+    assert resolve(written(tmp_path, GOOD)).config.critic.path == Path()
+
+
 def test_the_path_of_a_reward_model_is_relative_to_where_it_was_given(tmp_path: Path) -> None:
     scorers = '[[reward.scorers]]\nname = "reward_model"\noptions = { path = "rm/export" }\n'
     config = resolve(written(tmp_path, GOOD + scorers + '[[reward.scorers]]\nname = "length"\n')).config
