@@ -74,6 +74,9 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     tables = _walk(tables, (), layer)
     for key in ("path", "eval_path"):
         tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
+    if tables["reward"]["path"] == Path("."):
+        # Elsewhere an empty path, which is the same `Path`, means none; here that is None.
+        tables["reward"]["path"] = _base(layer, ("reward", "path")).resolve()
     for scorer in tables["reward"]["scorers"]:
         path = scorer["options"].get("path")
         if scorer["name"] == "reward_model" and isinstance(path, str):
@@ -83,9 +86,7 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
 
 def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
     if isinstance(value, Path):
-        # An empty path means none; "." is a folder, though both are the same `Path`.
-        here = keys in layer and layer[keys].value == "."
-        return _base(layer, keys).resolve() if here else _join(_base(layer, keys), value)
+        return _join(_base(layer, keys), value)
     if isinstance(value, dict):
         return {key: _walk(inner, (*keys, str(key)), layer) for key, inner in value.items()}
     if isinstance(value, list | tuple):
