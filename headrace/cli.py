@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from headrace.algorithms import as_markdown, as_text, describe
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
@@ -20,6 +21,7 @@ from headrace.execute import BAD_INPUT, FAILED, FINISHED, STOPPED, Output, execu
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
 from headrace.look import look, show_status
+from headrace.offline import prepare_stage, run_stage
 from headrace.scale import scale as scale_run
 from wire.errors import ConfigError, DataError, HeadraceError
 
@@ -87,8 +89,8 @@ def train(
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
-        if not resume and any(keys[0] == "sft" for keys in resolved.layer):
-            output.say("note: [sft] is read by `headrace demo` only; this command trains from model.path as it is")
+        if resolved.config.run.stage != "rl":
+            start_stage(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
         start(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
 
 
@@ -114,6 +116,28 @@ def start(
             output.result(_json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
         raise typer.Exit(FINISHED)
     raise typer.Exit(execute(prepared, output, began=began))
+
+
+def start_stage(
+    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
+) -> NoReturn:
+    """The same for a stage on given examples."""
+    folder = run_dir or Path("runs") / resolved.config.run.id
+    prepared = prepare_stage(resolved, folder, resume=resume, environment=inherited_environment())
+    data = prepared.data
+    said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
+    if data.dropped_overlong:
+        said += f"; {data.dropped_overlong} overlong dropped"
+    if data.dropped_duplicates:
+        said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
+    output.say(said)
+    if not dry_run:
+        raise typer.Exit(run_stage(prepared, output, began=began))
+    prepared.lock.release()
+    output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
+    if output.json:
+        output.result(_json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
+    raise typer.Exit(FINISHED)
 
 
 def run_dir_config(run_dir: Path | None) -> Path:
@@ -186,6 +210,24 @@ def config(
             return
         resolved = resolve(file, arguments=context.obj, environment=inherited_environment())
         output.result(to_toml(resolved.config.model_dump(mode="json", serialize_as_any=True)).rstrip())
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str, typer.Argument(help="Only this one, with all its keys.", show_default=False)] = "",
+    json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of docs/algorithms.md.")] = False,
+) -> None:
+    """Lists the algorithms: parts, defaults, source, and when to use them."""
+    output = Output.choose(json=json)
+    with told(output):
+        found = describe(name)
+        if json:
+            output.result(_json_line([one.as_json() for one in found]))
+        elif markdown:
+            output.say(as_markdown(found))
+        else:
+            output.say(as_text(found, whole=bool(name)))
 
 
 @app.command()

@@ -1,36 +1,53 @@
-"""Starts the trainer: `python -P -m services.trainer [--stage sft] --config RUN/config/trainer.json`."""
+"""Starts the trainer: `python -P -m services.trainer [--stage STAGE] --config RUN/config/trainer.json`."""
 
 import argparse
+import sys
 
-from services.trainer.settings import SftSettings, TrainerSettings
+from services.trainer.settings import TrainerSettings
+from services.trainer.stage_settings import StageSettings
 from wire.entry import end_process, run_service
 
 
 def run_rl(settings: TrainerSettings) -> int:
     """Imports what is heavy and runs the RL stage until `max_steps` or a signal."""
+    from services.trainer.crew import read_place
+    from services.trainer.stages.follower import run_follower
     from services.trainer.stages.rl import RlStage
     from services.trainer.stop import StopSignal
     from wire.streams.redis import RedisBroker
 
+    place = read_place(sys.argv[1:])
+    if place.rank:
+        return run_follower(settings, place)
     stop = StopSignal()
     stop.install()
     return RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
 
 
-def run_sft(settings: SftSettings) -> int:
-    """Imports what is heavy and runs the supervised stage."""
-    from services.trainer.stages.sft import train_supervised
+def run_stage(settings: StageSettings) -> int:
+    """Imports what is heavy and runs a stage on given examples to its end or a signal."""
+    from services.trainer.backends.choice import choose
+    from services.trainer.crew import assemble_ranks, rank_device, read_place
+    from services.trainer.stages.offline_run import OfflineRun
+    from services.trainer.stop import StopSignal
 
-    train_supervised(settings)
-    return 0
+    stop = StopSignal()
+    stop.install()
+    table, place = settings.trainer, read_place(sys.argv[1:])
+    device = rank_device(settings.run.device, place.rank)
+    grouped = choose(table.backend, table.ranks) != "single"
+    ranks = assemble_ranks(table.ranks, place, device=device, timeout_s=table.collective_timeout_s, grouped=grouped)
+    code = OfflineRun(settings, ranks, device, stop).run()
+    ranks.leave()
+    return code
 
 
 def main() -> int:
     """Chooses the stage."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--stage", choices=("rl", "sft"), default="rl")
-    if parser.parse_known_args()[0].stage == "sft":
-        return run_service("trainer-sft", SftSettings, run_sft)
+    parser.add_argument("--stage", choices=("rl", "sft", "reward_model", "dpo"), default="rl")
+    if parser.parse_known_args()[0].stage != "rl":
+        return run_service("trainer", StageSettings, run_stage)
     return run_service("trainer", TrainerSettings, run_rl)
 
 
