@@ -24,12 +24,23 @@ COPIED_FILES = (
     "vocab.json",
 )
 """What belongs to a model beside config and weights."""
+_ADAPTER_ONLY = """# An adapter, and no model
+
+This run trained low-rank adapters beside the 4-bit weights of `{base}` (QLoRA). Those weights are not here, and the
+adapter is not merged into them: merged, they would have to be rounded again. Load `{base}` (in nf4, as it was in
+training) and put `adapter/` on it:
+
+    model = AutoModelForCausalLM.from_pretrained(BASE, quantization_config=BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True))
+    model = PeftModel.from_pretrained(model, "adapter")
+"""
 
 
 def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.dtype) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, the tokenizer's files out of `source`.
 
-    Adapters are merged into it, and lie by themselves in `target/adapter`. Returns the `weights_sha256` of what was
+    Adapters are merged into it, and lie by themselves in `target/adapter`; beside a base in 4 bits they are all that is
+    written, and `target/README.md` says of what. Returns the `weights_sha256` of what was
     written. Every rank must call it; rank 0 writes, the others return "" without waiting for that.
     """
     module = backend.module
@@ -41,9 +52,12 @@ def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.d
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     tensors = {name: tensor.to(dtype) for name, tensor in state.items()}
-    module.model.save_pretrained(aside, state_dict=tensors)
-    config = json.loads((aside / "config.json").read_text())
-    (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
+    if module.quantized:
+        (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
+    else:
+        module.model.save_pretrained(aside, state_dict=tensors)
+        config = json.loads((aside / "config.json").read_text())
+        (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
     if module.lora:
         _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
     for name in COPIED_FILES:
@@ -56,7 +70,8 @@ def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.d
     aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
     if module.lora:
-        return weights_sha256((n, t) for file in target.glob("*.safetensors") for n, t in load_file(file).items())
+        written = target / "adapter" if module.quantized else target
+        return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
     return weights_sha256((name, tensors[name]) for name, _ in module.named_weights())
 
 

@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 from services.trainer.algorithms.products import speed_up
 from services.trainer.lora import add_adapters
 from services.trainer.model import Policy, ValueModel
+from services.trainer.quantization import quantize_body
 from wire.errors import ConfigError
 from wire.settings import LoraTable
 
@@ -30,14 +31,17 @@ def load_policy(
 ) -> Policy:
     """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
 
-    With `lora` the weights are frozen, and adapters are trained beside them.
+    With `lora` the weights are frozen, and adapters are trained beside them; if `lora` says so, beside 4-bit weights.
     """
     model = _load(AutoModelForCausalLM, path)
     _refuse_other_logits(model, path)
+    if lora is not None and lora.quantize == "nf4":
+        quantize_body(model, device=device, forward_dtype=forward_dtype)
     model.to(device)
-    model.requires_grad_(trainable)
     if lora is not None and lora.rank:
         add_adapters(model, lora)
+    else:
+        model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
     return Policy(model, forward_dtype=forward_dtype, lora=lora)
 

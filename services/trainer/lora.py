@@ -32,6 +32,9 @@ def add_adapters(model: nn.Module, table: LoraTable) -> None:
         raise ConfigError(f"model.lora.targets: no {', '.join(missing)} in the model, it has {there}")
     model.requires_grad_(False)
     inject_adapter_in_model(_config(table), model, adapter_name=_ADAPTER)
+    for _, weight in adapter_parameters(model):
+        # Beside 4-bit weights peft takes the dtype of their products.
+        weight.data = weight.data.float()
 
 
 def adapter_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -34,6 +34,11 @@ class TrainedModule(nn.Module):
         return found
 
     @property
+    def quantized(self) -> bool:
+        """Whether the frozen weights are in 4 bits: then the adapters are all that is saved, published or exported."""
+        return self.lora is not None and self.lora.quantize != "none"
+
+    @property
     def body(self) -> nn.Module:
         """The decoder: all but the head."""
         raise NotImplementedError
@@ -70,8 +75,8 @@ class TrainedModule(nn.Module):
         yield from adapter_parameters(self.model) if self.lora else self.model.named_parameters()
 
     def whole_state(self) -> dict[str, Tensor]:
-        """The model's state dict; adapters are merged into it."""
-        return self.export_state(self.model.state_dict())
+        """The model's state dict; adapters are merged into it. Empty for a model in 4 bits: nothing is merged there."""
+        return {} if self.quantized else self.export_state(self.model.state_dict())
 
     def export_state(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """What is exported of a state dict whose tensors are whole: adapters are merged into the rest."""

@@ -41,6 +41,11 @@ class DeepSpeedBackend:
                 f"trainer.optimizer {options.optimizer.name!r} does not work on ZeRO's flat partitions: "
                 "take 'adamw', or trainer.backend = 'fsdp2'"
             )
+        if module.quantized and options.zero_stage == 3:
+            raise ConfigError(
+                "model.lora.quantize: ZeRO's stage 3 cannot partition 4-bit weights: set trainer.zero_stage = 2, or "
+                "trainer.backend = 'fsdp2'"
+            )
         deepspeed = import_deepspeed(device)
         self.module = module
         self.ranks = ranks
@@ -107,6 +112,8 @@ class DeepSpeedBackend:
 
     def whole_state(self) -> dict[str, Tensor]:
         """See `Backend`."""
+        if self.module.quantized:
+            return {}
         whole: dict[Tensor, Tensor] = {}
         state: dict[str, Tensor] = {}
         for name, tensor in dict(self.module.model.state_dict(keep_vars=True)).items():

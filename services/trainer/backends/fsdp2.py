@@ -84,6 +84,8 @@ class FullyShardedBackend:
 
 def whole_state(module: TrainedModule, ranks: Ranks) -> dict[str, Tensor]:
     """What is exported of a sharded module, on rank 0; tied tensors stay one. Every rank must call it."""
+    if module.quantized:
+        return {}
     whole: dict[Tensor, Tensor] = {}
     state: dict[str, Tensor] = {}
     # Kept alive, and as they are: tied ones are one tensor here, and not in the state dict.

@@ -5,6 +5,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
 from services.trainer.model import TrainedModule
+from services.trainer.quantization import quantized_weights
 from services.trainer.ranks import Ranks
 
 
@@ -23,13 +24,22 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
         cast_forward_inputs=False,
     )
     offload = CPUOffloadPolicy(pin_memory=device.type != "cpu") if cpu_offload else OffloadPolicy()
+    # Small as they are, 4-bit weights stay whole on every rank.
+    apart = quantized_weights(module)
     layers = module.layers()
     for layer in layers:
         if compiled:
             layer.compile()
-        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload)
+        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload, ignored_params=apart)
     # The rest is let go after forward too: a pass without a backward leaves nothing whole behind.
-    fully_shard(module, mesh=mesh, mp_policy=precision, offload_policy=offload, reshard_after_forward=True)
+    fully_shard(
+        module,
+        mesh=mesh,
+        mp_policy=precision,
+        offload_policy=offload,
+        ignored_params=apart,
+        reshard_after_forward=True,
+    )
     for part in (*layers, module):
         assert isinstance(part, FSDPModule)
         part.set_gradient_divide_factor(1.0)

@@ -121,6 +121,8 @@ CASES = {
     "fsdp2-offloaded": steps(work.options("fsdp2", cpu_offload=True), tied=False, checkpointing=True),
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
+    "fsdp2-qlora": steps(FSDP2, lora=work.QLORA),
+    "zero2-qlora": steps(zero(2), lora=work.QLORA),
     "fsdp2-frozen": frozen(FSDP2),
     "fsdp2-save": save(FSDP2, "fsdp2"),
     **{f"zero{stage}-gradients": gradients(zero(stage)) for stage in (1, 2, 3)},

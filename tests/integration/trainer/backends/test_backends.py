@@ -97,10 +97,18 @@ def test_ranks_take_the_steps_of_one_device(worlds, single, name):
     assert_close(tensors, expected, 1e-4)
 
 
-@pytest.mark.parametrize("name", ["fsdp2-lora", "zero3-lora"])
-def test_ranks_train_adapters_as_one_device_does_and_merge_them(worlds, single, name):
+@pytest.mark.parametrize(
+    ("name", "lora"),
+    [
+        ("fsdp2-lora", work.LORA),
+        ("zero3-lora", work.LORA),
+        ("fsdp2-qlora", work.QLORA),
+        ("zero2-qlora", work.QLORA),
+    ],
+)
+def test_ranks_train_adapters_as_one_device_does_and_merge_them(worlds, single, name, lora):
     numbers, tensors = read(worlds, name, 2)
-    expected_numbers, expected = single(cases.steps, lora=work.LORA)
+    expected_numbers, expected = single(cases.steps, lora=lora)
     assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
     assert_close(tensors, expected, 1e-4)
 

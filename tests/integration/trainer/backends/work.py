@@ -9,6 +9,7 @@ from services.trainer.backends.options import BackendOptions
 from services.trainer.lora import add_adapters
 from services.trainer.model import Policy
 from services.trainer.optimizers import OptimizerOptions
+from services.trainer.quantization import quantize_body
 from wire.settings import LoraTable
 
 VOCAB = 64
@@ -33,6 +34,8 @@ def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, se
     )
     model = Qwen3ForCausalLM(config)
     if lora is not None:
+        if lora.quantize == "nf4":
+            quantize_body(model, device="cpu", forward_dtype=dtype)
         add_adapters(model, lora)
     model.train()
     if checkpointing:
@@ -42,6 +45,7 @@ def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, se
 
 
 LORA = LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"))
+QLORA = LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"), quantize="nf4")
 
 
 def options(name, **changes):
