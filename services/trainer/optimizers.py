@@ -6,11 +6,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from services.trainer.model import TrainedModule
+from wire.errors import ConfigError
 
 OPTIMIZERS = ("adamw", "adamw_8bit", "muon")
+_MUON_EPS = 1e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +31,19 @@ class OptimizerOptions:
 
 
 def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[Optimizer]:
-    """The optimizers that together train every weight of `module` once."""
+    """The optimizers that together train every weight of `module` once. Raises ConfigError for what cannot work."""
     weights = [weight for _, weight in module.named_weights()]
     match options.name:
         case "adamw":
             return [_adamw(weights, options)]
+        case "adamw_8bit":
+            return [_adamw_8bit(weights, options)]
+        case "muon":
+            matrices = _hidden_matrices(module)
+            rest = [weight for weight in weights if weight not in matrices]
+            return [_muon([weight for weight in weights if weight in matrices], options), _adamw(rest, options)]
         case _:
-            raise ValueError(f"optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
+            raise ConfigError(f"trainer.optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
 
 
 def decay_groups(weights: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -50,3 +59,40 @@ def _adamw(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimi
     """Decoupled weight decay (arXiv:1711.05101)."""
     groups = decay_groups(weights, options.weight_decay)
     return torch.optim.AdamW(groups, lr=0.0, betas=options.betas, eps=options.eps, fused=True)
+
+
+def _adamw_8bit(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimizer:
+    """AdamW whose moments are held in 8 bits, in blocks with a scale each (arXiv:2110.02861), through bitsandbytes.
+
+    Moments of fewer than 4,096 elements stay in float32.
+    """
+    listed = list(weights)
+    if any(isinstance(weight, DTensor) for weight in listed):
+        raise ConfigError(
+            "trainer.optimizer 'adamw_8bit': its blocks cannot be split over ranks: set trainer.ranks = 1, or "
+            "trainer.optimizer = 'adamw'"
+        )
+    try:
+        import bitsandbytes
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "trainer.optimizer 'adamw_8bit' needs the extra `qlora`: pip install 'headrace[qlora]'; or take 'adamw'"
+        ) from error
+    groups = decay_groups(listed, options.weight_decay)
+    made: Optimizer = bitsandbytes.optim.AdamW8bit(groups, lr=0.0, betas=options.betas, eps=options.eps)
+    return made
+
+
+def _muon(matrices: list[nn.Parameter], options: OptimizerOptions) -> Optimizer:
+    """Orthogonalized momentum (Jordan et al., 2024), scaled as AdamW's steps are (arXiv:2502.16982).
+
+    So the same learning rate suits both.
+    """
+    return torch.optim.Muon(
+        matrices, lr=0.0, weight_decay=options.weight_decay, eps=_MUON_EPS, adjust_lr_fn="match_rms_adamw"
+    )
+
+
+def _hidden_matrices(module: TrainedModule) -> set[nn.Parameter]:
+    """What Muon is made for: matrices inside of the layers; not embedding and head, whose rows are tokens."""
+    return {weight for layer in module.layers() for weight in layer.parameters() if weight.ndim == 2}

@@ -51,5 +51,10 @@ def load_state(
         weight = named.get(name)
         if weight is None or weight not in owners:
             raise ValueError(f"the optimizer's state is not of this model: {key}")
-        placed = shard_like(tensor, weight) if tensor.shape == weight.shape else tensor.to(weight.device)
-        owners[weight].state.setdefault(weight, {})[part] = placed.clone()
+        state = owners[weight].state.setdefault(weight, {})
+        if tensor.ndim == 0 and not tensor.is_floating_point():
+            state[part] = int(tensor)  # bitsandbytes counts in Python
+        elif tensor.shape == weight.shape:
+            state[part] = shard_like(tensor, weight).clone()
+        else:
+            state[part] = tensor.to(weight.device, copy=True)

@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from services.trainer.backends.frozen import make_frozen
 from tests.integration.trainer.backends import work
+from wire.errors import ConfigError
 
 SIZES = (1, 3, 16)
 
@@ -110,6 +111,22 @@ def frozen(options, **kind):
     return case
 
 
+def refusals(make, folder):
+    """What cannot be combined, and the reasons given."""
+    reasons = []
+    for options, kind in (
+        (work.options("fsdp2", optimizer=work.EIGHT_BIT), {}),
+        (work.options("deepspeed", optimizer=work.MUON), {}),
+        (work.options("single"), {}),
+        (zero(3), {"lora": work.QLORA}),
+    ):
+        try:
+            make(work.policy(**kind), options)
+        except ConfigError as error:
+            reasons.append(str(error))
+    return reasons, {}
+
+
 def zero(stage):
     return work.options("deepspeed", zero_stage=stage, persistent_elements=0)
 
@@ -121,6 +138,8 @@ CASES = {
     "fsdp2-offloaded": steps(work.options("fsdp2", cpu_offload=True), tied=False, checkpointing=True),
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
+    "refusals": refusals,
+    "fsdp2-muon": steps(work.options("fsdp2", optimizer=work.MUON)),
     "fsdp2-qlora": steps(FSDP2, lora=work.QLORA),
     "zero2-qlora": steps(zero(2), lora=work.QLORA),
     "fsdp2-frozen": frozen(FSDP2),

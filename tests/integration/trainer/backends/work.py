@@ -16,6 +16,8 @@ VOCAB = 64
 ROWS = 16
 BETAS = (0.9, 0.99)
 ADAMW = OptimizerOptions(betas=BETAS, weight_decay=0.1)
+MUON = OptimizerOptions(name="muon", betas=BETAS, weight_decay=0.1)
+EIGHT_BIT = OptimizerOptions(name="adamw_8bit")
 OPTIONS = BackendOptions(optimizer=ADAMW)
 
 
