@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from wire.errors import ContractError
 from wire.v1 import common_pb2
@@ -92,13 +93,14 @@ def _view(spec: common_pb2.TensorSpec, bucket: Tensor) -> Tensor:
 
 
 def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    seen: set[tuple[int, tuple[int, ...], torch.device]] = set()
+    """Without tensors that came before under another name. One that is gone by now may have left its address behind."""
+    seen: dict[tuple[int, tuple[int, ...], torch.device], StorageWeakRef] = {}
     for name, tensor in named:
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         key = (local.data_ptr(), tuple(tensor.shape), tensor.device)
-        if local.numel() and key in seen:
+        if local.numel() and key in seen and not seen[key].expired():  # type: ignore[no-untyped-call]
             continue
-        seen.add(key)
+        seen[key] = StorageWeakRef(local.untyped_storage())  # type: ignore[no-untyped-call]
         yield name, tensor
 
 

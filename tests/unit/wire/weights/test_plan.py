@@ -1,6 +1,7 @@
 """The bucket plan: what goes in comes out, whatever shapes, dtypes and bucket sizes."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -52,6 +53,16 @@ def test_tied_parameters_travel_once_under_the_first_name() -> None:
     named = [("embed.weight", embedding.weight), ("head.weight", head.weight)]
     snapshot = make_snapshot(named, dtype=torch.float32)
     assert [name for name, _ in tensors_of(snapshot.plan, snapshot.buckets)] == ["embed.weight"]
+
+
+def test_tensors_that_are_made_one_after_the_other_at_one_address_all_travel() -> None:
+    def gathered() -> Iterator[tuple[str, torch.Tensor]]:
+        for number in range(6):
+            yield f"weight.{number}", torch.full((1000,), float(number))
+
+    snapshot = make_snapshot(gathered(), dtype=torch.float32, bucket_bytes=4000)
+    back = dict(tensors_of(snapshot.plan, snapshot.buckets))
+    assert [float(back[f"weight.{number}"][0]) for number in range(6)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_snapshot_does_not_change_with_the_parameters_it_was_taken_of() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.batching import micro_batches
+from services.trainer.algorithms.batching import Share, micro_batches, shared_micro_batches
 
 
 def padded(lengths, batches):
@@ -52,3 +52,42 @@ def test_lognormal_lengths_waste_little():
     batches = micro_batches(lengths, token_budget=4096)
     assert padded(lengths, batches) < 1.2 * sum(lengths)
     assert padded(lengths, batches) < 0.4 * 64 * max(lengths)
+
+
+def test_one_rank_has_the_micro_batches_of_one_process():
+    lengths = [5, 100, 6, 99, 7]
+    (shares,) = shared_micro_batches(lengths, ranks=1, token_budget=200, overhead_tokens=10)
+    assert [list(share.rows) for share in shares] == micro_batches(lengths, token_budget=200, overhead_tokens=10)
+
+
+def test_a_micro_batch_is_halved_before_a_rank_idles():
+    assert shared_micro_batches([4, 4, 4, 4], ranks=2, token_budget=100) == [[Share((0, 1))], [Share((2, 3))]]
+
+
+def test_rows_that_do_not_suffice_are_filled_up_with_dummies_of_the_shortest():
+    shared = shared_micro_batches([9, 3], ranks=3, token_budget=100)
+    assert shared == [[Share((0,))], [Share((1,))], [Share((1,), counts=False)]]
+    assert shared_micro_batches([], ranks=2, token_budget=10) == [[], []]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=25),
+    ranks=st.integers(1, 4),
+    budget=st.integers(1, 200),
+)
+def test_every_row_counts_once_and_all_ranks_have_equally_many_within_the_budget(lengths, ranks, budget):
+    shared = shared_micro_batches(lengths, ranks=ranks, token_budget=budget)
+    assert len(shared) == ranks and len({len(shares) for shares in shared}) == 1
+    counted = [row for shares in shared for share in shares if share.counts for row in share.rows]
+    assert sorted(counted) == list(range(len(lengths)))
+    rows = [list(share.rows) for shares in shared for share in shares]
+    assert all(len(batch) == 1 or padded(lengths, [batch]) <= budget for batch in rows)
+    dummies = sum(not share.counts for shares in shared for share in shares)
+    assert dummies < ranks
+
+
+@given(lengths=st.lists(st.integers(1, 60), min_size=8, max_size=25), ranks=st.integers(2, 4))
+def test_sharing_wastes_no_more_than_one_process(lengths, ranks):
+    alone = padded(lengths, micro_batches(lengths, token_budget=100))
+    shared = shared_micro_batches(lengths, ranks=ranks, token_budget=100)
+    assert padded(lengths, [share.rows for shares in shared for share in shares if share.counts]) <= alone

@@ -1,0 +1,32 @@
+"""One process alone needs no group, and a command line names a place."""
+
+import torch
+
+from services.trainer.crew import Place, assemble_ranks, rank_device, read_place
+from services.trainer.ranks import Ranks
+
+
+def test_alone_every_collective_gives_back_what_it_got():
+    ranks = Ranks.alone()
+    tensor = torch.arange(3)
+    assert (ranks.rank, ranks.size) == (0, 1)
+    assert torch.equal(ranks.sum(tensor), tensor) and torch.equal(ranks.gather(tensor)[0], tensor)
+    assert ranks.agree(True) and not ranks.agree(False)
+    ranks.barrier()
+    assert not torch.distributed.is_initialized()
+
+
+def test_one_rank_starts_nothing():
+    assert assemble_ranks(1, Place(), device=torch.device("cpu"), timeout_s=1).size == 1
+
+
+def test_a_place_is_read_as_it_was_written_beside_other_arguments():
+    place = Place(rank=2, ranks=3, port=4711)
+    assert read_place(["--stage", "sft", "--config", "x.json", *place.arguments()]) == place
+    assert read_place(["--config", "x.json"]) == Place()
+
+
+def test_every_rank_has_its_own_gpu_and_all_share_the_cpu():
+    assert [str(rank_device("cpu", rank)) for rank in range(2)] == ["cpu", "cpu"]
+    assert [str(rank_device("cuda:2", rank)) for rank in range(2)] == ["cuda:2", "cuda:3"]
+    assert str(rank_device("cuda", 1)) == "cuda:1"
