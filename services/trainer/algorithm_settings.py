@@ -185,7 +185,11 @@ class AlgorithmTable(Table):
         """The recipe's values, where none is given."""
         if not isinstance(values, dict):
             return values
-        return {**find_recipe(str(values.get("name", "grpo"))).settings, **values}
+        settings = find_recipe(str(values.get("name", "grpo"))).settings
+        merged = {**settings, **values}
+        if isinstance(values.get("correction"), dict) and "correction" in settings:
+            merged["correction"] = {**settings["correction"], **values["correction"]}
+        return merged
 
     @model_validator(mode="after")
     def _works(self) -> "AlgorithmTable":

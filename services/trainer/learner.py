@@ -127,22 +127,23 @@ class Learner:
 
     def _rates(self, step: int) -> Rates:
         table, critic = self._settings.trainer, self._settings.critic
+        held = critic.pretrain_steps + critic.warmup_steps if self._critic is not None else 0
+        frozen = step <= held
+        # The schedule begins with the first step that trains the policy: a warmup that passed before would be none.
         rate = learning_rate(
-            step,
+            max(step - held, 1),
             peak=table.learning_rate,
             warmup_steps=table.warmup_steps,
-            max_steps=self._settings.run.max_steps,
+            max_steps=max(self._settings.run.max_steps - held, 1),
             schedule=table.schedule,
         )
-        pretraining = self._critic is not None and step <= critic.pretrain_steps
-        frozen = self._critic is not None and step <= critic.pretrain_steps + critic.warmup_steps
         return Rates(
             policy=0.0 if frozen else rate,
             critic=critic.learning_rate * min(1.0, step / max(critic.learning_rate_warmup, 1)),
             kl_coef=self.coefficients["kl_coef"],
             entropy_coef=self.coefficients["entropy_coef"],
             policy_frozen=frozen,
-            pretraining=pretraining,
+            pretraining=frozen and step <= critic.pretrain_steps,
         )
 
     def _adapt(self, outcome: StepOutcome, *, rollouts: int) -> None:

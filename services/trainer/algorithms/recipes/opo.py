@@ -10,6 +10,8 @@ RECIPE = AlgorithmRecipe(
     settings={
         "advantage": "opo",
         "policy_loss": "policy_gradient",
+        "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
         "aggregation": "token-mean",
     },
     tables={"run": {"max_staleness": 0}},

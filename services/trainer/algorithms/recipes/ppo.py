@@ -21,6 +21,7 @@ RECIPE = AlgorithmRecipe(
         "epochs": 1,
         "minibatches": 4,
         "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
     },
     notes="lam is TRL's and NeMo's 0.95; verl, OpenRLHF and slime use 1. The dual clip is verl's; 0 turns it off.",
 )

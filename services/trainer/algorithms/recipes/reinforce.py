@@ -11,7 +11,12 @@ RECIPE = AlgorithmRecipe(
         "advantage": "return",
         "whiten": True,
         "policy_loss": "policy_gradient",
+        "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
         "aggregation": "token-mean",
     },
-    notes="Returns are whitened over the batch, the usual constant baseline; whiten = false is the bare estimator.",
+    notes=(
+        "Returns are whitened over the batch, the usual constant baseline; whiten = false is the bare estimator. Stale "
+        "tokens are weighted by their truncated ratio: without it one version of lag is enough to unlearn."
+    ),
 )

@@ -10,6 +10,8 @@ RECIPE = AlgorithmRecipe(
     settings={
         "advantage": "remax",
         "policy_loss": "policy_gradient",
+        "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
         "aggregation": "seq-mean-token-sum",
     },
     notes="The greedy rollout is made beside the group's own (batch.group_size counts it not) and is not trained.",

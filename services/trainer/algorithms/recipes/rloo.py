@@ -10,6 +10,8 @@ RECIPE = AlgorithmRecipe(
     settings={
         "advantage": "rloo",
         "policy_loss": "policy_gradient",
+        "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
         "aggregation": "seq-mean-token-sum",
     },
     notes="The paper's loss is plain REINFORCE over the whole sequence; TRL clips (policy_loss = 'ppo_clip').",

@@ -19,6 +19,7 @@ RECIPE = AlgorithmRecipe(
         "aggregation": "token-mean",
         "positive_nll_coef": 0.1,
         "anchor": "proximal",
+        "correction": {"preset": "token_tis"},
         "minibatches": 4,
     },
     notes="alpha x length is held at 1 or more, so that lam stays in [0, 1] (as NeMo RL does).",
