@@ -34,6 +34,23 @@ async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) 
     assert await two.read(count=5, block_s=0.05) == []
 
 
+async def test_a_reader_ends_at_whatever_moment_it_is_cancelled(broker: Broker) -> None:
+    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    await consumer.read(count=1, block_s=0.01)
+
+    async def read_on() -> None:
+        while True:
+            await consumer.read(count=1, block_s=0.05)
+
+    for moment in range(30):
+        reading = asyncio.create_task(read_on())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        reading.cancel()
+        done, _ = await asyncio.wait([reading], timeout=2)
+        assert done, f"still reading, cancelled after {moment} turns of the loop"
+
+
 async def test_an_orphan_goes_to_another_consumer_and_counts_its_deliveries(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=0.1)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=0.1)

@@ -61,8 +61,26 @@ class Link:
             delay = min(delay * 2, 1.0)
 
 
+class _Cancellable:
+    """A connection whose sends can be cancelled at any moment.
+
+    redis-py sends within `asyncio.wait_for`, which on Python 3.11 swallows a cancellation that comes just as the send
+    ends (cpython issue 86296): a task that does nothing but talk to the broker would live on for ever.
+    """
+
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        """As redis-py has it; the connection has an unread answer when it ends so, and is closed."""
+        parent: Any = super()
+        await parent.send_packed_command(*args, **options)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            connection: Any = self
+            await connection.disconnect(nowait=True)
+            raise asyncio.CancelledError
+
+
 def _client(url: str, *, socket_timeout: float) -> Any:
-    return aioredis.from_url(
+    pool = aioredis.ConnectionPool.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
@@ -71,6 +89,9 @@ def _client(url: str, *, socket_timeout: float) -> Any:
         max_connections=64,
         protocol=2,
     )
+    kind = pool.connection_class
+    pool.connection_class = type(kind.__name__, (_Cancellable, kind), {})
+    return aioredis.Redis.from_pool(pool)
 
 
 def parse_id(raw: bytes | str) -> tuple[int, int]:
