@@ -39,6 +39,12 @@ class Book:
         """Of this life."""
         return self._journal.incarnation
 
+    @property
+    def discarded(self) -> int:
+        """Groups that this life has discarded as uninformative since its last batch."""
+        with self._lock:
+            return self._ledger.discarded
+
     def take(self, group: ReadyGroup) -> Arrival:
         """A scored group has come. The caller drops what is uninformative: that waits for the disk, this does not."""
         with self._lock:

@@ -1,0 +1,294 @@
+"""Dynamic sampling through real streams, the real issuer, inbox, ledger and journal, while the trainer dies and the
+broker loses everything: each group is trained once or dropped once, and only what tells nothing is discarded."""
+
+import asyncio
+import itertools
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.history import Verdict, check_run
+from services.orchestrator.issuer import Issuer
+from services.orchestrator.peers import Peers
+from services.orchestrator.prompt_stream import PromptStream
+from services.orchestrator.prompts import PromptRow
+from services.orchestrator.run_state import RunState
+from services.orchestrator.settings import OrchestratorSettings, OrchestratorTable
+from services.orchestrator.store import Store
+from services.trainer.book import Book
+from services.trainer.inbox import Inbox
+from services.trainer.ledger import Ledger
+from services.trainer.replay import read_history
+from services.trainer.reporter import wire_fates
+from tests.unit.services.trainer.builders import scored_group
+from tests.valkey import Valkey
+from wire.contracts import DropReason, Message, PromptGroup, encode, group_id
+from wire.events import EventLog
+from wire.journal import BatchRecord, DroppedRecord, JournalWriter, highest_incarnation, read_journal, read_lengths
+from wire.rpc import serve
+from wire.settings import BatchTable, RunTable
+from wire.streams import Put, StreamName
+from wire.streams.redis import RedisBroker
+from wire.streams.worker import Worker
+from wire.v1 import orchestrator_pb2, trainer_pb2, trainer_pb2_grpc
+
+STEPS, GROUPS, RUN = 12, 3, "test"
+
+
+def tells_something(index):
+    """About 6 of 10 groups do."""
+    return random.Random(index).random() < 0.6
+
+
+DEATHS = {
+    1: "while it discards",
+    2: "behind the journal",
+    4: "before the journal",
+    5: "while it discards",
+    8: "behind the ack",
+    10: "while it discards",
+}
+"""Step -> where in it the trainer dies, once."""
+WIPED_AT = 6
+"""In this step the broker loses everything, once."""
+
+
+class DeathError(Exception):
+    """Of the trainer: nothing is closed, nothing is told."""
+
+
+class World:
+    """Everything but the trainer; it outlives the trainer's lives."""
+
+    def __init__(self, tmp_path, broker, staleness):
+        self.run_dir, self.broker, self.staleness = tmp_path / "run", broker, staleness
+        self.draw = random.Random(7)
+        (self.run_dir / "config").mkdir(parents=True)
+        (self.run_dir / "config" / "run.toml").write_text(f"[run]\nmax_staleness = {staleness}\n")
+        settings = OrchestratorSettings(
+            run=RunTable(id=RUN, seed=1, max_steps=STEPS, max_staleness=staleness),
+            batch=BatchTable(groups=GROUPS, group_size=4),
+            orchestrator=OrchestratorTable(reconcile_s=1),
+            run_dir=self.run_dir,
+        )
+        rows = [PromptRow(sample_id=f"s{i}", token_ids=scored_group(i).group.prompt.token_ids, text="", columns={})
+                for i in range(7)]  # fmt: skip
+        self.store = Store(self.run_dir / "orchestrator" / "state.sqlite")
+        self.state = RunState(self.store, max_steps=STEPS)
+        self.orchestrator = EventLog(self.run_dir, "orchestrator", "x")
+        self.replica = EventLog(self.run_dir, "rollout-0", "x")
+        self.peers = Peers()
+        prompts = PromptStream(broker, self.store)
+        self.issuer = Issuer(
+            settings, rows, self.store, self.state, broker, prompts, self.peers, self.orchestrator
+        )  # fmt: skip
+        self.incarnation = self.version = 0
+
+    def publish(self, incarnation, version):
+        self.replica.append("weights_committed", incarnation=incarnation, version=version, digest=f"d{version}")
+        self.incarnation, self.version = incarnation, version
+
+    async def generate(self, message):
+        """A replica and a scorer in one: rollouts are those of the index, and so is what they tell."""
+        assert isinstance(message.body, PromptGroup)
+        while self.version < message.body.min_version:
+            await asyncio.sleep(0.002)
+        index = message.header.group_index
+        incarnation, version = self.incarnation, self.version
+        await asyncio.sleep(self.draw.expovariate(1 / 0.005))
+        scored = scored_group(
+            index,
+            run_id=RUN,
+            version=version,
+            incarnation=incarnation,
+            digest=f"d{version}",
+            rewards=[0, 1, 0, 1] if tells_something(index) else [1, 1, 1, 1],
+        )
+        body = replace(scored, group=replace(scored.group, replica_id="rollout-0"))
+        return [Put(stream=StreamName.SCORED, data=encode(Message(header=message.header, body=body)))]
+
+    def worker(self):
+        return Worker(
+            self.broker,
+            StreamName.PROMPTS,
+            "rollout-0",
+            self.generate,
+            service="test",
+            lease_s=1.0,
+            capacity=lambda in_flight: 6 - in_flight,
+            failure=DropReason.ROLLOUT_FAILED,
+        )
+
+    def end(self):
+        names = [group_id(RUN, group.group_index) for group in self.store.open_groups()]
+        self.orchestrator.append("run_ended", version=STEPS, open_groups=names)
+
+
+class FateTeller(trainer_pb2_grpc.TrainerServiceServicer):
+    """The gRPC face of whichever life there is."""
+
+    def __init__(self):
+        self.book = None
+
+    async def GetFates(self, request, context):
+        fates = self.book.progress(request.from_index).fates if self.book else []
+        return trainer_pb2.GetFatesResponse(fates=wire_fates(fates))
+
+
+class Life:
+    """A trainer without a model: it takes groups in, journals batches, and calls that a step."""
+
+    def __init__(self, world, book, inbox):
+        self.world, self.book, self.inbox = world, book, inbox
+
+    @classmethod
+    async def begin(cls, world, address, number):
+        journal = world.run_dir / "journal"
+        records = list(read_journal(journal)) if journal.is_dir() else []
+        history = read_history(records)
+        version = history.last_step
+        ledger = Ledger(
+            batch_groups=GROUPS,
+            max_staleness=world.staleness,
+            dynamic_sampling=True,
+            discard_limit=10,
+            fates=history.fates,
+        )
+        request = orchestrator_pb2.RegisterTrainerRequest(
+            address=address,
+            boot_id=f"life-{number}",
+            journaled_incarnation=highest_incarnation(journal) if records else 0,
+            version=version,
+            frontier=ledger.frontier,
+            fates=wire_fates(ledger.fates()),
+        )
+        incarnation = await world.state.register_trainer(request)
+        writer = JournalWriter.open(
+            journal,
+            incarnation=incarnation,
+            version=version,
+            weights_digest=f"d{version}",
+            read_to=read_lengths(records),
+        )
+        events = EventLog(world.run_dir, "trainer", incarnation)
+        book = Book(ledger, writer, events, version=version, digest=f"d{version}")
+        if version and version not in history.done:
+            book.step_done(version, f"d{version}")
+        world.publish(incarnation, version)
+        return cls(world, book, Inbox(world.broker, book, run_id=RUN, lease_s=1.0, ended=lambda: None))
+
+    async def run(self, strike):
+        """Until the last step, or until `strike` raises."""
+        async with asyncio.TaskGroup() as tasks:
+            others = [tasks.create_task(self.inbox.run()), tasks.create_task(self._report())]
+            while self.book.version < STEPS:
+                await self._look(strike)
+            for other in others:
+                other.cancel()
+
+    async def _look(self, strike):
+        strike("while it discards" if self.book.discarded else "")
+        batch, dropped = self.book.next_batch()
+        if dropped:
+            await self.inbox.ack([group.group_index for group in dropped])
+        if batch is None:
+            await asyncio.sleep(0.002)
+            return
+        step = self.book.version + 1
+        assert all(tells_something(group.group_index) for group in batch)
+        strike("before the journal")
+        self.book.journal_batch(step, batch)
+        strike("behind the journal")
+        await self.inbox.ack([group.group_index for group in batch])
+        strike("behind the ack")
+        self.book.step_done(step, f"d{step}")
+        self.world.publish(self.book.incarnation, step)
+
+    async def _report(self):
+        while True:
+            progress = self.book.progress()
+            await self.world.state.report(
+                orchestrator_pb2.ReportProgressRequest(
+                    incarnation=self.book.incarnation, version=progress.version, fates=wire_fates(progress.fates)
+                )
+            )
+            self.book.reported(progress.fates)
+            await asyncio.sleep(0.002)
+
+
+async def live_on(world, address, teller, wipe):
+    """Life after life, until one gets to the end; returns how many there were."""
+    deaths, wipes = dict(DEATHS), [WIPED_AT]
+    for number in itertools.count(1):
+        life = await Life.begin(world, address, number)
+        teller.book = life.book
+
+        def strike(where, life=life):
+            step = life.book.version + 1
+            if step in wipes:
+                wipes.remove(step)
+                wipe()
+            if deaths.get(step) == where:
+                del deaths[step]
+                raise DeathError(where)
+
+        try:
+            await life.run(strike)
+            return number
+        except* DeathError:
+            await asyncio.sleep(0.01)
+    raise AssertionError
+
+
+def facts(world, kind):
+    return [item.record for item in read_journal(world.run_dir / "journal") if isinstance(item.record, kind)]
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("staleness", [0, 2])
+async def test_nothing_is_lost_or_trained_twice_while_groups_are_discarded(
+    tmp_path: Path, valkey: Valkey, staleness: int
+) -> None:
+    broker = RedisBroker(valkey.url, RUN)
+    world = World(tmp_path, broker, staleness)
+    teller = FateTeller()
+
+    def add(server):
+        trainer_pb2_grpc.add_TrainerServiceServicer_to_server(teller, server)
+
+    def wipe():
+        valkey.wipe()
+        valkey.start()
+
+    server = await serve({"wire.v1.TrainerService": add}, "127.0.0.1", 0)
+    stop = asyncio.Event()
+    others = [asyncio.create_task(world.issuer.run()), asyncio.create_task(world.worker().run(stop))]
+    try:
+        async with asyncio.timeout(60):
+            lives = await live_on(world, f"127.0.0.1:{server.port}", teller, wipe)
+    finally:
+        stop.set()
+        others[0].cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await world.peers.close()
+        await server.stop(0)
+        await broker.close()
+    world.end()
+    judge(world, lives, check_run(world.run_dir))
+
+
+def judge(world: World, lives: int, verdict: Verdict) -> None:
+    assert verdict.ok, verdict.problems
+    # Not every one of those steps need have something to discard.
+    assert lives >= 4, "the trainer must have died for this test to mean anything"
+    assert (verdict.steps, verdict.groups.trained) == (STEPS, STEPS * GROUPS)
+    assert verdict.groups.dropped["uninformative"] > STEPS
+    assert verdict.groups.dropped.keys() <= {"uninformative", "stale", "run_ended"}
+    discarded = [drop.group_index for drop in facts(world, DroppedRecord) if drop.reason == "uninformative"]
+    assert len(discarded) == len(set(discarded)) and not any(map(tells_something, discarded))
+    if world.staleness == 0:
+        informative = filter(tells_something, itertools.count())
+        wanted = [tuple(itertools.islice(informative, GROUPS)) for _ in range(STEPS)]
+        assert [batch.group_indices for batch in facts(world, BatchRecord)] == wanted
