@@ -15,6 +15,12 @@ def test_an_examples_config_is_valid(path: Path) -> None:
     assert resolve(path).config.run.id == path.parent.name
 
 
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "rlhf").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_stages_of_the_rlhf_example_are_valid(path: Path) -> None:
+    config = resolve(path).config
+    assert config.run.stage == {"ppo": "rl"}.get(path.stem, path.stem)
+
+
 def test_the_examples_own_reward_is_one_only_for_the_right_sum() -> None:
     spec = importlib.util.spec_from_file_location("rewards", EXAMPLES / "arithmetic" / "rewards.py")
     assert spec and spec.loader

@@ -1,0 +1,147 @@
+"""The stages on given examples as a user starts them: killed, stopped, resumed, on several ranks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.demo.arithmetic import exercises
+from wire.lifecycle import die_with_parent
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+DEADLINE_S = 120
+
+RUN_TOML = """
+[run]
+id = "stage"
+stage = "{stage}"
+[model.make]
+hidden = 32
+intermediate = 64
+layers = 2
+heads = 2
+kv_heads = 1
+head_dim = 16
+context = 32
+[data]
+path = "rows.jsonl"
+eval_size = 20
+[{stage}]
+steps = {steps}
+batch_size = 16
+learning_rate = 1e-3
+eval_every = {steps}
+[trainer]
+checkpoint_every = 7
+"""
+
+
+class Stage:
+    """A folder with a config and its data, and commands on it."""
+
+    def __init__(self, folder: Path, stage: str, *, steps: int) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.run_dir = folder, folder / "run"
+        (folder / "run.toml").write_text(RUN_TOML.format(stage=stage, steps=steps))
+        rows = [
+            {"prompt": one.prompt, "completion": one.answer, "chosen": one.answer, "rejected": one.answer[::-1] + "1"}
+            for one in exercises(seed=0, held_out=8000)[0]
+        ]
+        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        words = [str(self.folder / "run.toml"), "--json", "--run-dir", str(self.run_dir), *arguments]
+        with (self.folder / "stderr.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "headrace", "train", *words],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def end(self, process: "subprocess.Popen[str]", *, status: int = 0) -> dict[str, Any]:
+        """Waits for it; returns its JSON line."""
+        out, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == status, out + self.logs()
+        line: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return line
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.run_dir / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for_step(self, step: int, process: "subprocess.Popen[str]") -> None:
+        end = time.monotonic() + DEADLINE_S
+        while len(self.metrics()) < step:
+            assert process.poll() is None and time.monotonic() < end, f"step {step} did not come" + self.logs()
+            time.sleep(0.02)
+
+    def trainer_pid(self) -> int:
+        return int(json.loads((self.run_dir / "run" / "trainer.json").read_text())["pid"])
+
+    def exported(self) -> str:
+        path = next((self.run_dir / "events").glob("*.jsonl"))
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        return str([event for event in events if event["event"] == "exported"][-1]["weights_sha256"])
+
+    def logs(self) -> str:
+        paths = [self.folder / "stderr.log", *self.run_dir.glob("logs/*.log")]
+        return "".join(f"\n--- {path}\n{path.read_text()[-3000:]}" for path in paths if path.exists())
+
+
+def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was_not(tmp_path: Path) -> None:
+    whole, torn = (Stage(tmp_path / name, "sft", steps=150) for name in ("whole", "torn"))
+    undisturbed = whole.start()
+    # The trainer is killed: it is started again within the same command. Then the command itself is killed.
+    process = torn.start()
+    torn.wait_for_step(15, process)
+    os.kill(torn.trainer_pid(), signal.SIGKILL)
+    torn.wait_for_step(40, process)
+    process.kill()
+    process.communicate(timeout=10)
+    # Ctrl-C ends it with a checkpoint.
+    process = torn.start("--resume")
+    torn.wait_for_step(70, process)
+    process.send_signal(signal.SIGINT)
+    stopped = torn.end(process, status=130)
+    assert 70 <= stopped["steps"] < 150
+    kept = max(int(path.name[5:]) for path in (torn.run_dir / "checkpoints").glob("step-*"))
+    assert kept == stopped["steps"]
+    finished = torn.end(torn.start("--resume"))
+    wanted = whole.end(undisturbed)
+    assert (finished["steps"], finished["eval_after"]) == (wanted["steps"], wanted["eval_after"])
+    assert torn.exported() == whole.exported()
+    assert [row["step"] for row in torn.metrics()] == list(range(1, 151))
+    assert finished["eval_after"]["loss"] < finished["eval_before"]["loss"]
+
+
+@pytest.mark.parametrize("stage", ["reward_model", "dpo"])
+def test_two_ranks_train_as_one_does(tmp_path: Path, stage: str) -> None:
+    found = []
+    for ranks in (1, 2):
+        one = Stage(tmp_path / str(ranks), stage, steps=6)
+        line = one.end(one.start(f"--trainer.ranks={ranks}", f"--{stage}.micro-batch-tokens={200 * ranks}"))
+        found.append((line["eval_after"], [row["loss"] for row in one.metrics()]))
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-4)
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-3, abs=1e-4)
+
+
+def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "a", "dpo", steps=2)
+    line = stage.end(stage.start("--dry-run"))
+    assert line["ok"] and line["examples"] == 80 and line["eval_examples"] == 20
+    finished = stage.end(stage.start())
+    assert finished["eval_before"]["reward_margin"] == pytest.approx(0, abs=1e-6)
+    process = stage.start()
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2 and "already holds a run" in stage.logs()
+    process = stage.start("--resume", "--dpo.batch-size=3")
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2 and "dpo.batch_size was 16" in stage.logs()
