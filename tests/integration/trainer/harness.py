@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from services.trainer.ledger import common_score
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
@@ -84,7 +85,12 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True):
+def tells_nothing(index):
+    """Whether dynamic sampling discards the group: its rewards, which are a function of its index, are all one."""
+    return common_score(scored_group(index)) is not None
+
+
+async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, mute=False):
     """On each publication the groups of one more batch, those of the highest index first."""
     fed = set()
     seen = -1
@@ -99,16 +105,16 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True):
             os.kill(os.getpid(), signal.SIGTERM)
         fresh = [index for index in range(1000) if index not in servicer.fates and index not in fed]
         count = GROUPS if fed else GROUPS * (staleness + 1)
-        last = [index for index in fresh if index not in DROPPED][count - 1]
+        last = [index for index in fresh if index not in DROPPED and not (dynamic and tells_nothing(index))][count - 1]
         batch = [index for index in fresh if index <= last]
         for index in sorted(batch, reverse=reverse):
             fed.add(index)
-            broker.put(StreamName.SCORED, message(index, request))
-            broker.put(StreamName.SCORED, message(index, request))  # A zombie's late second entry.
+            broker.put(StreamName.SCORED, message(index, request, mute=mute))
+            broker.put(StreamName.SCORED, message(index, request, mute=mute))  # A zombie's late second entry.
 
 
-def message(index, request):
-    """The entry of a group that was sampled from what `request` published."""
+def message(index, request, *, mute=False):
+    """The entry of a group that was sampled from what `request` published; `mute` gives it but one reward."""
     header = Header(run_id="run", purpose=Purpose.TRAIN, group_index=index, group_id=group_id("run", index))
     if index in DROPPED:
         return encode(Message(header=header, body=Tombstone(reason=DropReason.SCORER_FAILED)))
@@ -117,11 +123,12 @@ def message(index, request):
         version=request.version,
         incarnation=request.incarnation,
         digest=request.plan.weights_digest,
+        rewards=[1, 1, 1, 1] if mute else None,
     )
     return encode(Message(header=header, body=scored))
 
 
-def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", **trainer):
+def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", algorithm=None, **trainer):
     model = tmp_path / "model"
     if not model.exists():
         tiny_folder(model)
@@ -130,6 +137,7 @@ def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", **tra
             "run": {"id": "run", "max_steps": steps, "max_staleness": staleness},
             "model": {"path": str(model)},
             "batch": {"groups": GROUPS, "group_size": 4},
+            "algorithm": algorithm or {},
             "trainer": {
                 "learning_rate": 1e-3,
                 "warmup_steps": 2,
@@ -154,7 +162,7 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    absent = orchestrator.pop("absent", False)
+    absent, mute = orchestrator.pop("absent", False), orchestrator.pop("mute", False)
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
     if absent:
@@ -167,7 +175,14 @@ def one_life(values, stop_at, staleness, orchestrator):
     def make_broker():
         broker = MemoryBroker()
         make_broker.task = asyncio.get_running_loop().create_task(
-            feed(broker, servicer, staleness=staleness, stop_at=stop_at)
+            feed(
+                broker,
+                servicer,
+                staleness=staleness,
+                stop_at=stop_at,
+                dynamic=settings.algorithm.dynamic_sampling,
+                mute=mute,
+            )
         )
         return broker
 

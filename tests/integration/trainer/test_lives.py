@@ -1,3 +1,4 @@
+import itertools
 import json
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pyarrow import parquet
 
 from services.trainer.reporter import FENCED_EXIT
 from services.trainer.settings import FAIL_POINTS
-from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for
+from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing
 from wire.events import read_events
 from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
 from wire.settings import ModelTable
@@ -82,6 +83,35 @@ def test_killed_at_every_point_in_one_run_it_ends_in_the_same_bits(undisturbed, 
         assert live(settings_for(tmp_path, steps=STEPS, fail_at=point, checkpoint_every=4)) == -signal.SIGKILL
     assert live(settings_for(tmp_path, steps=STEPS)) == 0
     assert exported_sha256(settings_for(tmp_path)) == exported_sha256(undisturbed)
+
+
+def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_the_same_bits(tmp_path):
+    dynamic = {"dynamic_sampling": True}
+    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
+    for folder in (quiet, killed):
+        folder.mkdir()
+    undisturbed = settings_for(quiet, steps=STEPS, algorithm=dynamic)
+    assert live(undisturbed) == 0
+    for point in ("after_journal:1", "before_journal:2", "after_step:3", "mid_checkpoint:4", "after_ack:5"):
+        settings = settings_for(killed, steps=STEPS, algorithm=dynamic, fail_at=point)
+        assert live(settings) == -signal.SIGKILL
+    assert live(settings_for(killed, steps=STEPS, algorithm=dynamic)) == 0
+    assert exported_sha256(settings) == exported_sha256(undisturbed)
+    informative = (index for index in itertools.count() if index not in DROPPED and not tells_nothing(index))
+    expected = [(step, tuple(itertools.islice(informative, 3))) for step in range(1, STEPS + 1)]
+    assert trained(undisturbed) == trained(settings) == expected
+    discarded = [r.group_index for r in facts(settings) if isinstance(r, DroppedRecord) and r.reason == "uninformative"]
+    assert discarded and len(discarded) == len(set(discarded)) and all(map(tells_nothing, discarded))
+
+
+def test_when_no_group_tells_anything_the_run_ends_with_a_reason_and_is_not_started_again(tmp_path):
+    settings = settings_for(tmp_path, steps=2, algorithm={"dynamic_sampling": True, "discard_limit": 1})
+    starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 1})})
+    assert live(starved, mute=True) == 1
+    text = (tmp_path / "trainer.log").read_text()
+    assert "DynamicSamplingError" in text and "2 groups were discarded, the limit is 1" in text
+    reasons = {record.reason for record in facts(settings) if isinstance(record, DroppedRecord)}
+    assert "uninformative" in reasons
 
 
 def test_stopped_by_sigterm_it_leaves_a_checkpoint_and_goes_on_from_it(undisturbed, tmp_path):
