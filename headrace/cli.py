@@ -21,7 +21,7 @@ from headrace.execute import BAD_INPUT, FAILED, FINISHED, STOPPED, Output, execu
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
 from headrace.look import look, show_status
-from headrace.offline import prepare_stage, run_stage
+from headrace.offline import prepare_stage, refuse_stage, run_stage
 from headrace.scale import scale as scale_run
 from wire.errors import ConfigError, DataError, HeadraceError
 
@@ -166,6 +166,7 @@ def check(
     """Proves from journal and events that nothing was lost, trained twice, or trained under unproven weights."""
     output = Output.choose(json=json)
     with told(output):
+        refuse_stage(run_dir)
         verdict = check_run(run_dir)
         for problem in verdict.problems:
             output.say(f"problem: {problem}")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,6 +115,17 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
         run_dir=str(run_dir),
         export=str(export) if export.is_dir() else None,
     )
+
+
+def refuse_stage(run_dir: Path) -> None:
+    """Raises ConfigError for the run directory of such a stage: it has no journal that could be checked."""
+    try:
+        tables = tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return
+    stage = tables.get("run", {}).get("stage", "rl")
+    if stage != "rl":
+        raise ConfigError(f"{run_dir} is a run of the stage {stage}, which keeps no journal; see `headrace status`")
 
 
 def _check_input(resolved: Resolved, *, has_model: bool) -> None:

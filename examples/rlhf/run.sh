@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The classic chain on a laptop, in about four minutes: examples, ranked pairs, reinforcement learning.
+# The classic chain on a laptop, in minutes: examples, ranked pairs, reinforcement learning.
 #
 #     examples/rlhf/run.sh runs/rlhf
 #
