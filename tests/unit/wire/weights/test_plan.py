@@ -60,7 +60,8 @@ def test_tensors_that_are_made_one_after_the_other_at_one_address_all_travel() -
         for number in range(6):
             yield f"weight.{number}", torch.full((1000,), float(number))
 
-    snapshot = make_snapshot(gathered(), dtype=torch.float32, bucket_bytes=4000)
+    first = make_snapshot(gathered(), dtype=torch.float32, bucket_bytes=4000)
+    snapshot = make_snapshot(gathered(), dtype=torch.float32, bucket_bytes=4000, into=first.buckets)
     back = dict(tensors_of(snapshot.plan, snapshot.buckets))
     assert [float(back[f"weight.{number}"][0]) for number in range(6)] == [0, 1, 2, 3, 4, 5]
 
