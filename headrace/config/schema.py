@@ -117,10 +117,19 @@ class RunFile(Table):
 
     @model_validator(mode="after")
     def _work_together(self) -> "RunFile":
-        reason = critic_problem(self.algorithm, self.critic) or _adapter_problem(self)
+        reason = critic_problem(self.algorithm, self.critic) or _adapter_problem(self) or _sampling_problem(self)
         if reason is not None:
             raise ValueError(reason)
         return self
+
+
+def _sampling_problem(config: RunFile) -> str | None:
+    algorithm = config.algorithm
+    if algorithm.dynamic_sampling and config.batch.group_size < 2:
+        return "algorithm.dynamic_sampling needs batch.group_size of 2 or more: one rollout has nothing to differ from"
+    if algorithm.greedy_last and config.rollout.sampling.forced_lengths_column:
+        return f"algorithm {algorithm.name!r} adds a greedy rollout to each group, which no forced length is given for"
+    return None
 
 
 def _adapter_problem(config: RunFile) -> str | None:

@@ -133,7 +133,7 @@ class RlStage:
             return
         waited = time.monotonic() - began
         self._fail.reach("before_journal", step)
-        self._book.journal_batch(step, batch)
+        discarded = self._book.journal_batch(step, batch)
         self._fail.reach("after_journal", step)
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
@@ -152,6 +152,7 @@ class RlStage:
             "train_seconds": trained - began - waited,
             "wait_batch_seconds": waited,
             "wait_batch_share": min(share, 1.0),
+            "groups_discarded": discarded,
             "replayed": False,
             "incarnation": self._book.incarnation,
         }
@@ -162,10 +163,11 @@ class RlStage:
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
 
-        While no replica lives (somebody scaled to 0) nothing can arrive: that time does not count.
+        While no replica lives (somebody scaled to 0) nothing can arrive: that time does not count. A group that dynamic
+        sampling discards is progress; how many there may be has a bound of its own.
         """
         limit = left = self._settings.trainer.batch_timeout_s
-        looked = time.monotonic()
+        looked, discarded = time.monotonic(), 0
         while not self._stop.asked():
             self._book.arrived.clear()
             batch, dropped = self._book.next_batch()
@@ -180,6 +182,8 @@ class RlStage:
             now, lives = time.monotonic(), self._reporter().replicas > 0
             left -= now - looked if lives else 0.0
             looked = now
+            if self._book.discarded > discarded:
+                left, discarded = limit, self._book.discarded
             if left < 0:
                 raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
             self._doing(f"a batch for step {step}" + ("" if lives else ": no rollout replica lives"))

@@ -45,7 +45,9 @@ def test_the_line_that_the_field_has_followed_is_here():
 def test_a_recipes_settings_are_the_defaults_of_its_name_and_each_can_be_overridden(name):
     given = dict(recipes()[name].settings)
     found = table(name=name)
+    preset = given.pop("correction", {}).get("preset", "none")
     assert {key: getattr(found, key) for key in given} == given
+    assert found.correction.preset == preset
     assert table(**found.model_dump()) == found
     build_algorithm(found.model_dump())
     assert table(name=name, aggregation="token-sum").aggregation == "token-sum"
@@ -61,6 +63,11 @@ def test_every_part_that_the_settings_name_exists_and_the_other_way_round():
     assert literals(CorrectionTable, "reject") <= set(REJECTIONS)
     for part in (*ADVANTAGES.values(), *POLICY_LOSSES.values()):
         assert set(part.takes.values()) <= set(AlgorithmTable.model_fields)
+
+
+def test_a_key_of_the_correction_leaves_the_recipes_preset():
+    found = table(name="reinforce", correction={"cap": 3.0}).correction
+    assert (found.preset, found.weight, found.cap) == ("token_tis", "token", 3.0)
 
 
 def test_a_preset_fills_its_keys_and_each_can_be_overridden():

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from services.trainer.algorithms.aggregation import AGGREGATIONS
 from services.trainer.actors import Actors, Rates, Recipe
 from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
+from services.trainer.algorithms.aggregation import AGGREGATIONS
 from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import assemble, batch_metrics
 from services.trainer.backends.single import SingleDevice

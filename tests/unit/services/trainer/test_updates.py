@@ -134,7 +134,7 @@ def test_masked_tokens_are_context_and_nothing_else():
         logprobs = np.where(mask, rollout.logprobs, 0).astype(np.float32)
         rollouts.append(dataclasses.replace(rollout, loss_mask=mask, logprobs=logprobs))
     masked = dataclasses.replace(scored, group=dataclasses.replace(scored.group, rollouts=tuple(rollouts)))
-    recipe = how(name="reinforce", whiten=False)
+    recipe = how(name="reinforce", whiten=False, correction={"preset": "none"})
     used, outcome = run(recipe, groups=[masked])
     model = tiny_model(0).double()
     prompt = scored.group.prompt
