@@ -104,5 +104,7 @@ def _value(value: object) -> str:
             return f"{value:g}"
         case str():
             return f'"{value}"'
+        case Mapping():
+            return "{ " + _values(value) + " }"
         case _:
             return str(value)
