@@ -6,13 +6,19 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from services.trainer.backends.choice import make_backend
+from services.trainer.backends.options import BackendOptions
+from services.trainer.loading import load_policy
+from services.trainer.ranks import Ranks
 from services.trainer.stage_settings import DpoTable
 from services.trainer.stages import reference
+from services.trainer.stages.dpo import Preference, ReferencedPair
 from services.trainer.stages.examples import read_pairs
 from tests.unit.services.trainer.stages.stage_builders import (
     StopAfter,
     exported,
     metrics,
+    pairs,
     run,
     stage_settings,
     write_pairs,
@@ -100,3 +106,19 @@ def test_a_smoothing_that_the_loss_has_no_use_for_is_refused():
         DpoTable(label_smoothing=0.1)
     with pytest.raises(ValueError, match="needs a label_smoothing"):
         DpoTable(loss="robust")
+
+
+def test_ipo_takes_the_means_over_each_answers_tokens(tmp_path):
+    chosen = settings(tmp_path)
+    policy = load_policy(chosen.model.path, device="cpu", forward_dtype=torch.float32)
+    backend = make_backend(policy, Ranks.alone(), torch.device("cpu"), BackendOptions())
+    given = [ReferencedPair(pair, -3.0 - number, -4.0) for number, pair in enumerate(pairs(5))]
+    sums = Preference(kind="ipo", beta=0.2, label_smoothing=0.0, logprob_chunk=8).sums(backend, [(p,) for p in given])
+    wanted = 0.0
+    for one in given:
+        good, bad = (
+            (logprob(policy.model, side) - known) / side.trained_tokens
+            for side, known in ((one.pair.chosen, one.chosen), (one.pair.rejected, one.rejected))
+        )
+        wanted += (good - bad - 1 / 0.4) ** 2
+    assert sums["loss"].item() == pytest.approx(wanted, rel=1e-5)

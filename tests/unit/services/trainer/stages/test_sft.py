@@ -93,3 +93,15 @@ def test_bad_data_names_file_row_and_column(tmp_path):
         read_examples(path)
     with pytest.raises(DataError, match=r"missing\.parquet"):
         read_examples(tmp_path / "missing.parquet")
+
+
+def test_with_adapters_only_they_are_trained_and_the_export_has_them_merged(tmp_path):
+    chosen = settings(tmp_path, learning_rate=3e-2)
+    lora = chosen.model.lora.model_copy(update={"rank": 4})
+    run(chosen.model_copy(update={"model": chosen.model.model_copy(update={"lora": lora})}))
+    assert losses(chosen)[-1] < losses(chosen)[0] - 0.05
+    base = AutoModelForCausalLM.from_pretrained(chosen.model.path).state_dict()
+    merged = AutoModelForCausalLM.from_pretrained(chosen.run_dir / "export").state_dict()
+    changed = {name for name, weight in base.items() if not torch.equal(weight, merged[name])}
+    assert changed and all(name.split(".")[-2] in lora.targets for name in changed)
+    assert (chosen.run_dir / "export" / "adapter" / "adapter_model.safetensors").is_file()
