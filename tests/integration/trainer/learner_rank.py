@@ -1,0 +1,57 @@
+"""One rank of a trainer's models: two steps of an algorithm, then everything that a checkpoint holds, into a folder.
+
+python -m tests.integration.trainer.learner_rank FOLDER RANKS BACKEND ALGORITHM
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from services.trainer.crew import assemble_ranks, read_place
+from services.trainer.ranks import Ranks
+from services.trainer.settings import TrainerSettings
+from services.trainer.stages.parts import load_learner
+from tests.unit.services.trainer.builders import scored_group
+from wire.entry import end_process
+
+GROUPS = [scored_group(index, rewards=[1, 0, 0.5, 0]) for index in range(3)]
+
+
+def two_steps(folder, ranks, *, backend, algorithm):
+    """Metrics of both steps, and all tensors afterwards (on rank 0)."""
+    settings = TrainerSettings.model_validate(
+        {
+            "model": {"path": folder / "model"},
+            "algorithm": {"name": algorithm, "kl_coef": 0.1, "minibatches": 2},
+            "critic": {"learning_rate": 1e-2},
+            "trainer": {"learning_rate": 1e-3, "micro_batch_tokens": 60, "backend": backend, "ranks": ranks.size},
+        }
+    )
+    learner = load_learner(settings, ranks, torch.device("cpu"))
+    metrics = [learner.train(step, GROUPS).metrics for step in (1, 2)]
+    saved = learner.save()
+    tensors = {f"policy/{name}": value for name, value in saved.weights.items()}
+    for kind, values in saved.others.items():
+        tensors |= {f"{kind}/{name}": value for name, value in values.items()}
+    return metrics, tensors
+
+
+def main() -> None:
+    folder, size, backend, algorithm = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    place = read_place(sys.argv[5:])
+    torch.set_num_threads(1)
+    ranks = assemble_ranks(size, place, device=torch.device("cpu"), timeout_s=120, grouped=True)
+    metrics, tensors = two_steps(folder, ranks, backend=backend, algorithm=algorithm)
+    if ranks.rank == 0:
+        (folder / f"{backend}.json").write_text(json.dumps(metrics))
+        save_file({name: value.contiguous() for name, value in tensors.items()}, folder / f"{backend}.safetensors")
+    assert isinstance(ranks, Ranks)
+    ranks.leave()
+
+
+if __name__ == "__main__":
+    main()
+    end_process(0)

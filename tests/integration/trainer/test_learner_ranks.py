@@ -1,0 +1,49 @@
+"""The whole step (passes before it, policy, critic, reference, whitening over the batch) on several ranks."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from services.trainer.ranks import Ranks
+from tests.integration.trainer.learner_rank import two_steps
+from tests.unit.services.trainer.builders import tiny_folder
+
+pytestmark = pytest.mark.timeout(400)
+SHARED = ("loss", "value_loss", "kl", "entropy", "grad_norm", "critic_grad_norm", "mismatch_ess", "explained_variance")
+    "loss",
+    "value_loss",
+    "kl",
+    "entropy",
+    "grad_norm",
+    "critic_grad_norm",
+    "mismatch_kl_k3",
+    "explained_variance",
+)
+
+
+@pytest.mark.parametrize(("backend", "size"), [("fsdp2", 2), ("fsdp2", 3), ("deepspeed", 2)])
+def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path, backend, size):
+    if backend == "deepspeed":
+        pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
+    tiny_folder(tmp_path / "model", layers=2)
+    expected_metrics, expected = two_steps(tmp_path, Ranks.alone(), backend="single", algorithm="ppo")
+    command = [sys.executable, "-m", "tests.integration.trainer.learner_rank", str(tmp_path), str(size), backend, "ppo"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    metrics = json.loads((tmp_path / f"{backend}.json").read_text())
+    for step, (found, one) in enumerate(zip(metrics, expected_metrics, strict=True)):
+        assert found.keys() == one.keys()
+        for name in SHARED:
+            # AdamW's first steps have the size of the learning rate whatever the gradient: tiny differences grow.
+            assert found[name] == pytest.approx(one[name], rel=1e-4 if step == 0 else 1e-2, abs=1e-5), (step, name)
+    tensors = load_file(tmp_path / f"{backend}.safetensors")
+    assert tensors.keys() == expected.keys()
+    for name, value in tensors.items():
+        if not name.startswith("critic-optimizer"):
+            torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=2e-4)
