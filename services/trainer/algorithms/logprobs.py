@@ -11,7 +11,12 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
-from services.trainer.algorithms.products import product
+from services.trainer.algorithms.products import on_onednn, product
+
+_CPU_ELEMENTS = 5_000_000
+"""Logits at a time on a CPU: 20 MB stay in its cache, and above 32 MB every block is paid for in page faults."""
+
+_MANY_ROWS = 256
 
 
 class TokenScores(NamedTuple):
@@ -33,8 +38,9 @@ def token_logprobs(
 ) -> TokenScores:
     """Logprob of each target and entropy of its distribution, float32, differentiable in `hidden` and `head`.
 
-    `chunk` is how many tokens' logits exist at a time. The product is taken in the dtype of `hidden`, the softmax in
-    float32; float64 inputs stay float64. Matches `log_softmax(hidden @ head.T / temperature)` at the targets.
+    `chunk` is how many tokens' logits exist at a time (on a CPU fewer, if the vocabulary is large). The product is
+    taken in the dtype of `hidden`, the softmax in float32; float64 inputs stay float64. Matches
+    `log_softmax(hidden @ head.T / temperature)` at the targets.
     """
     if chunk < 1:
         raise ValueError(f"chunk is {chunk}, must be at least 1")
@@ -56,15 +62,15 @@ class _ChunkedLogprobs(torch.autograd.Function):
         logprobs, entropy, normalizers = (
             torch.empty(len(targets), dtype=_wide(hidden), device=hidden.device) for _ in range(3)
         )
-        for part in _parts(len(targets), chunk):
+        for part in _parts(len(targets), chunk, head):
             logits = _logits(hidden[part], weight, temperature[part])
             top = logits.amax(dim=1, keepdim=True)
-            exponentials = (logits - top).exp()
+            exponentials = logits.sub_(top).exp()
             total = exponentials.sum(dim=1)
-            normalizer = top.squeeze(1) + total.log()
-            logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - normalizer
-            entropy[part] = normalizer - (exponentials.mul_(logits)).sum(dim=1) / total
-            normalizers[part] = normalizer
+            log_total = total.log()
+            logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - log_total
+            entropy[part] = log_total - exponentials.mul_(logits).sum(dim=1) / total
+            normalizers[part] = top.squeeze(1) + log_total
         ctx.save_for_backward(hidden, head, targets, temperature, normalizers, entropy)
         ctx.chunk = chunk
         ctx.set_materialize_grads(False)
@@ -74,35 +80,50 @@ class _ChunkedLogprobs(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         hidden, head, targets, temperature, normalizers, entropy = ctx.saved_tensors
         of_logprobs, of_entropy = grads
+        if of_logprobs is None:
+            of_logprobs = torch.zeros_like(normalizers)
         weight = head.to(hidden.dtype)
+        turned = weight.T.contiguous() if on_onednn(weight) else weight.T
         to_hidden = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
         to_head = torch.zeros_like(head, dtype=_wide(hidden)) if ctx.needs_input_grad[1] else None
-        for part in _parts(len(targets), ctx.chunk):
-            logits = _logits(hidden[part], weight, temperature[part])
-            logprob = logits.sub_(normalizers[part, None])
-            probability = logprob.exp()
-            to_logits = torch.zeros_like(probability)
-            if of_entropy is not None:
-                to_logits -= probability * (logprob + entropy[part, None]) * of_entropy[part, None]
-            if of_logprobs is not None:
-                to_logits -= probability * of_logprobs[part, None]
-                to_logits.scatter_add_(1, targets[part, None], of_logprobs[part, None].to(to_logits.dtype))
-            to_logits /= temperature[part, None]
+        for part in _parts(len(targets), ctx.chunk, head):
+            logprob = _logits(hidden[part], weight, temperature[part]).sub_(normalizers[part, None])
+            scale = temperature[part].to(logprob.dtype).reciprocal()
+            to_chosen = of_logprobs[part].to(logprob.dtype) * scale
+            if of_entropy is None:
+                to_logits = logprob.exp_().mul_(-to_chosen[:, None])
+            else:
+                probability = logprob.exp()
+                to_entropy = (of_entropy[part].to(logprob.dtype) * scale)[:, None]
+                to_logits = logprob.add_(entropy[part, None]).mul_(to_entropy).add_(to_chosen[:, None])
+                to_logits.mul_(probability.neg_())
+            to_logits.scatter_add_(1, targets[part, None], to_chosen[:, None])
             to_product = to_logits.to(hidden.dtype)
             if to_hidden is not None:
-                to_hidden[part] = product(to_product, weight.T)
+                to_hidden[part] = product(to_product, turned)
             if to_head is not None:
-                to_head += product(to_product.T, hidden[part].T).to(to_head.dtype)
+                _add_product(to_head, to_product, hidden[part])
         return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: Tensor) -> Tensor:
-    return product(hidden, weight).to(_wide(hidden)) / temperature[:, None]
+    """Of the tokens at their temperatures, in memory of their own."""
+    return product(hidden, weight).to(_wide(hidden)).div_(temperature[:, None])
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total += left.T @ right`. With few rows oneDNN's faster product does not pay for its copies."""
+    if total.dtype == left.dtype and (len(left) < _MANY_ROWS or not on_onednn(total)):
+        total.addmm_(left.T, right)
+    else:
+        total += product(left.T, right.T).to(total.dtype)
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
     return torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
 
-def _parts(count: int, chunk: int) -> list[slice]:
+def _parts(count: int, chunk: int, head: Tensor) -> list[slice]:
+    if head.device.type == "cpu":
+        chunk = max(1, min(chunk, _CPU_ELEMENTS // max(len(head), 1)))
     return [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]

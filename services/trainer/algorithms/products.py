@@ -22,6 +22,11 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     return x @ weight.T
 
 
+def on_onednn(weight: Tensor) -> bool:
+    """Whether products with `weight` are taken by oneDNN, which copies what does not lie in rows."""
+    return _worth_it(None, weight)
+
+
 def speed_up(model: nn.Module) -> None:
     """Lets every `nn.Linear` of the model use these products, where they help."""
     for module in model.modules():
