@@ -3,9 +3,9 @@
 `python -m benchmarks.logprobs_memory [--tokens 4096] [--vocabulary 151936] [--hidden 64] [--chunk 256] [--repeats 5]`
 
 Plain: `log_softmax(hidden @ head.T / temperature)` at the targets, as one autograd graph. Each way runs in a process of
-its own on one thread: forward and backward of the sum of logprobs; seconds are the processor's. Peak is what the process's resident memory grew by
-beyond inputs and their gradients, which both ways must hold (and after a small pass of the same kind, so that libraries
-are loaded). The last line is a JSON object.
+its own on one thread: forward and backward of the sum of logprobs; seconds are the processor's. Peak is what the
+process's resident memory grew by beyond inputs and their gradients, which both ways must hold (and after a small pass
+of the same kind, so that libraries are loaded). The last line is a JSON object.
 """
 
 import argparse
