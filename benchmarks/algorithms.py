@@ -4,8 +4,9 @@
     python -m benchmarks.algorithms --only grpo,ppo --output /tmp/curves
 
 Each runs as a user runs it, `headrace train run.toml --algorithm.name NAME`, with the defaults of its recipe (one key
-of one differs: `OVERRIDES`). All else is the same for all: model, sums, seed, batches, learning rate. What is compared is accuracy on sums that no run was
-trained on. This shows that each of them works, not which is best: one small task, no tuning. Needs matplotlib.
+of one differs: `OVERRIDES`). All else is the same for all: model, sums, seed, batches, learning rate. What is compared
+is accuracy on sums that no run was trained on. This shows that each of them works, not which is best: one small task,
+no tuning. Needs matplotlib.
 """
 
 import argparse
