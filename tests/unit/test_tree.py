@@ -80,7 +80,8 @@ def test_nothing_is_pickled_and_no_text_becomes_code(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else(path: Path) -> None:
-    if name_of(path) in ("headrace/launch.py", "headrace/cli.py"):
+    # zero.py: DeepSpeed takes its device from there alone, and at its import.
+    if name_of(path) in ("headrace/launch.py", "headrace/cli.py", "services/trainer/backends/zero.py"):
         return
     assert "os.environ" not in path.read_text()
     assert "getenv" not in path.read_text()
