@@ -37,8 +37,14 @@ groups = 128
 group_size = 4
 
 [algorithm]
-clip_high = 0.28
-aggregation = "token-mean"
+# GRPO with DAPO's clip and mean over tokens; any other of `headrace algorithms` runs on this file too.
+name = "dapo"
+dynamic_sampling = false
+
+[critic]
+# Of algorithms that have one, and for a model as small as this.
+learning_rate = 2e-3
+pretrain_steps = 5
 
 [rollout]
 replicas = 2
