@@ -111,6 +111,19 @@ def frozen(options, **kind):
     return case
 
 
+def values(options):
+    """Three steps of a critic with two outputs, beside a policy in the same process."""
+
+    def case(make, folder):
+        backend, policy = make(work.critic(), options), make(work.policy(), options)
+        seen = []
+        for _ in range(3):
+            seen += [work.value_step(backend), work.one_step(policy)]
+        return {"seen": seen}, {name: value.clone() for name, value in backend.whole_weights()}
+
+    return case
+
+
 def refusals(make, folder):
     """What cannot be combined, and the reasons given."""
     reasons = []
@@ -139,6 +152,11 @@ CASES = {
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
     "refusals": refusals,
+    "fsdp2-values": values(FSDP2),
+    "zero2-values": values(zero(2)),
+    "zero3-values": values(zero(3)),
+    "fsdp2-bfloat16": steps(FSDP2, dtype=torch.bfloat16),
+    "zero3-bfloat16": steps(zero(3), dtype=torch.bfloat16),
     "fsdp2-muon": steps(work.options("fsdp2", optimizer=work.MUON)),
     "fsdp2-qlora": steps(FSDP2, lora=work.QLORA),
     "zero2-qlora": steps(zero(2), lora=work.QLORA),

@@ -154,6 +154,22 @@ def test_one_device_goes_on_from_what_two_ranks_saved(two, name):
     assert_close(tensors, saved, 1e-5)
 
 
+@pytest.mark.parametrize("name", ["fsdp2", "zero2", "zero3"])
+def test_a_critic_beside_a_policy_takes_the_steps_of_one_device(two, single, name):
+    numbers, tensors = read(two, f"{name}-values", 2)
+    expected_numbers, expected = single(cases.values)
+    assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
+    assert_close(tensors, expected, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "zero3"])
+def test_a_forward_pass_in_bfloat16_trains_float32_weights_nearly_alike(two, single, name):
+    numbers, tensors = read(two, f"{name}-bfloat16", 2)
+    expected, _ = single(cases.steps, dtype=torch.bfloat16)
+    assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
+    torch.testing.assert_close(torch.tensor(numbers["seen"]), torch.tensor(expected["seen"]), rtol=0.05, atol=0.02)
+
+
 def test_muon_on_shards_takes_the_steps_of_one_device(two, tmp_path):
     numbers, tensors = read(two, "fsdp2-muon", 2)
     expected_numbers, expected = cases.steps(work.options("single", optimizer=work.MUON))(alone, tmp_path)

@@ -3,11 +3,11 @@
 import dataclasses
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
 from services.trainer.backends.options import BackendOptions
 from services.trainer.lora import add_adapters
-from services.trainer.model import Policy
+from services.trainer.model import Policy, ValueModel
 from services.trainer.optimizers import OptimizerOptions
 from services.trainer.quantization import quantize_body
 from wire.settings import LoraTable
@@ -21,9 +21,8 @@ EIGHT_BIT = OptimizerOptions(name="adamw_8bit")
 OPTIONS = BackendOptions(optimizer=ADAMW)
 
 
-def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, seed=0):
-    torch.manual_seed(seed)
-    config = Qwen3Config(
+def tiny_config(tied):
+    return Qwen3Config(
         vocab_size=VOCAB,
         hidden_size=32,
         intermediate_size=48,
@@ -34,6 +33,18 @@ def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, se
         max_position_embeddings=64,
         tie_word_embeddings=tied,
     )
+
+
+def critic():
+    torch.manual_seed(3)
+    config = tiny_config(True)
+    config.num_labels = 2
+    return ValueModel(Qwen3ForSequenceClassification(config).train(), forward_dtype=torch.float32)
+
+
+def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, seed=0):
+    torch.manual_seed(seed)
+    config = tiny_config(tied)
     model = Qwen3ForCausalLM(config)
     if lora is not None:
         if lora.quantize == "nf4":
@@ -114,3 +125,17 @@ def gradient(backend, size):
         for key, value in moments.items()
         if key.endswith("/exp_avg")
     }
+
+
+def value_step(backend):
+    """Both outputs at each row's last place are drawn to its advantage; returns the loss and the gradient's norm."""
+    data, ranks = rows(), backend.ranks
+    mine = data[ranks.rank :: ranks.size]
+    ids = torch.zeros((len(mine), 12), dtype=torch.long)
+    for number, row in enumerate(mine):
+        ids[number, : len(row.ids)] = row.ids
+    values = backend(ids, torch.arange(len(mine)), torch.tensor([len(row.ids) - 1 for row in mine]))
+    targets = torch.tensor([row.advantage for row in mine])[:, None]
+    loss = (values - targets).square().sum() / len(data)
+    backend.backward(loss, last=True)
+    return float(ranks.sum(loss.detach())), backend.apply(learning_rate=1e-2, grad_clip=1.0)
