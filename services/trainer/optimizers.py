@@ -40,8 +40,11 @@ def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[O
             return [_adamw_8bit(weights, options)]
         case "muon":
             matrices = _hidden_matrices(module)
+            inner = [weight for weight in weights if weight in matrices]
             rest = [weight for weight in weights if weight not in matrices]
-            return [_muon([weight for weight in weights if weight in matrices], options), _adamw(rest, options)]
+            # Adapters leave one of them without a weight, which no optimizer takes.
+            by_muon = [_muon(inner, options)] if inner else []
+            return [*by_muon, _adamw(rest, options)] if rest else by_muon
         case _:
             raise ConfigError(f"trainer.optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
 
@@ -69,8 +72,8 @@ def _adamw_8bit(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> O
     listed = list(weights)
     if any(isinstance(weight, DTensor) for weight in listed):
         raise ConfigError(
-            "trainer.optimizer 'adamw_8bit': its blocks cannot be split over ranks: set trainer.ranks = 1, or "
-            "trainer.optimizer = 'adamw'"
+            "trainer.optimizer 'adamw_8bit': its blocks cannot be split over ranks: set trainer.backend = 'single' "
+            "(and trainer.ranks = 1), or trainer.optimizer = 'adamw'"
         )
     try:
         import bitsandbytes

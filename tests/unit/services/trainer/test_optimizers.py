@@ -3,22 +3,29 @@
 import pytest
 import torch
 
+from services.trainer.backends.choice import make_backend
 from services.trainer.backends.options import BackendOptions
 from services.trainer.backends.single import SingleDevice
+from services.trainer.lora import add_adapters
 from services.trainer.model import Policy
 from services.trainer.optimizers import OPTIMIZERS, OptimizerOptions, build_optimizers
+from services.trainer.ranks import Ranks
 from tests.unit.services.trainer.builders import tiny_model
 from wire.errors import ConfigError
+from wire.settings import LoraTable
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
 RATE = 0.01
 
 
-def make(name, seed=0):
+def make(name, seed=0, lora=None):
     if name == "adamw_8bit":
         pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
     # Wide enough for moments in 8 bits.
-    policy = Policy(tiny_model(seed, hidden=64, tied=False), forward_dtype=torch.float32)
+    model = tiny_model(seed, hidden=64, tied=False)
+    if lora is not None:
+        add_adapters(model, lora)
+    policy = Policy(model, forward_dtype=torch.float32, lora=lora)
     options = OptimizerOptions(name=name, betas=(0.9, 0.99), weight_decay=0.1)
     return SingleDevice(policy, options=BackendOptions(optimizer=options))
 
@@ -70,6 +77,26 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
     by_adamw = {names[weight] for group in adamw.param_groups for weight in group["params"]}
     assert by_muon.isdisjoint(by_adamw) and by_muon | by_adamw == set(names.values())
     assert len(by_muon) == 7 and {"lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"} <= by_adamw
+
+
+def test_muon_trains_adapters_which_leave_nothing_to_adamw():
+    backend = make("muon", lora=LoraTable(rank=4, alpha=8))
+    losses = [step(backend) for _ in range(12)]
+    assert losses[-1] < losses[0] - 0.1
+    assert len(build_optimizers(backend.module, OptimizerOptions(name="muon"))) == 1
+
+
+def test_moments_in_8_bits_on_one_sharded_rank_are_refused_with_a_way_out_that_works(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        module = Policy(tiny_model(), forward_dtype=torch.float32)
+        options = BackendOptions(name="fsdp2", optimizer=OptimizerOptions(name="adamw_8bit"))
+        with pytest.raises(ConfigError, match="set trainer.backend = 'single'"):
+            make_backend(module, Ranks.alone(), torch.device("cpu"), options)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_muon_moves_a_matrix_by_an_orthogonal_one_of_adamws_size():
