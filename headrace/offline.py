@@ -12,7 +12,7 @@ from typing import Any
 from headrace import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
-from headrace.data.prepare_examples import EXAMPLES, PreparedExamples
+from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
 from headrace.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.launch import check_data_files, prepare_files
 from headrace.made_model import make_model, settle_path
@@ -78,6 +78,9 @@ def prepare_stage(resolved: Resolved, run_dir: Path, *, resume: bool, environmen
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         data = PreparedExamples.from_json(prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES))
+        if not data.eval_examples:
+            # An earlier dry run may have held some out: they are trained now.
+            (run_dir / EVAL_EXAMPLES).unlink(missing_ok=True)
         plan = _plan(resolved, run_dir, env)
     except BaseException:
         lock.release()

@@ -19,7 +19,7 @@ BAD_INPUT = 2
 
 
 def main() -> int:
-    """Writes the two parquet files, and what was found as one JSON line on stdout."""
+    """Writes the parquet files, and what was found as one JSON line on stdout."""
     parser = argparse.ArgumentParser(prog="headrace.data")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Preparation for the stages that train on given examples: rows -> token ids -> held-out split -> two parquet files."""
+"""Preparation for the stages that train on given examples: rows -> token ids -> held-out split -> parquet files."""
 
 import json
 import os
@@ -45,9 +45,9 @@ class PreparedExamples:
 
 
 def prepare_examples(table: DataTable, stage: str, model: Path, limits: Limits, out: Path) -> PreparedExamples:
-    """Writes both parquet files of `stage` into `out`; `limits.max_prompt_tokens` is that of whole examples.
+    """Writes the parquet files of `stage` into `out`, that of the held-out examples only if there are any.
 
-    Raises DataError or ConfigError and writes neither.
+    `limits.max_prompt_tokens` is that of whole examples. Raises DataError or ConfigError and writes neither.
     """
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
         raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
@@ -69,7 +69,8 @@ def _prepare(
     if not train:
         raise DataError(f"{table.path}: no example is left to train on")
     _write(out / EXAMPLES, columns(train))
-    _write(out / EVAL_EXAMPLES, columns(held_out))
+    if held_out:
+        _write(out / EVAL_EXAMPLES, columns(held_out))
     return PreparedExamples(
         examples=len(train),
         eval_examples=len(held_out),

@@ -145,3 +145,18 @@ def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None
     process = stage.start("--resume", "--dpo.batch-size=3")
     process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2 and "dpo.batch_size was 16" in stage.logs()
+
+
+def test_a_stage_without_held_out_examples_is_prepared_trained_and_resumed(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "a", "dpo", steps=6)
+    # What an earlier dry run held out is trained now: it must not be evaluated.
+    assert stage.end(stage.start("--dry-run"))["eval_examples"] == 20
+    without = ("--data.eval-size=0", "--trainer.ranks=2")
+    assert stage.end(stage.start("--dry-run", *without))["eval_examples"] == 0
+    process = stage.start(*without)
+    stage.wait_for_step(2, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    finished = stage.end(stage.start("--resume", *without))
+    assert (finished["steps"], finished["eval_before"], finished["eval_after"]) == (6, None, None)
+    assert finished["export"] and not (stage.run_dir / "eval_examples.parquet").exists()

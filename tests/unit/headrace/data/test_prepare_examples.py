@@ -48,7 +48,11 @@ def run(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     limits = Limits(max_prompt_tokens=longest, vocab_size=1000, seed=0)
     found = prepare_examples(DataTable(path=str(path), **table), stage, model, limits, folder)
-    return found, *(pq.read_table(folder / name).to_pylist() for name in ("examples.parquet", "eval_examples.parquet"))
+    return found, rows_of(folder / "examples.parquet"), rows_of(folder / "eval_examples.parquet")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return pq.read_table(path).to_pylist() if path.exists() else []
 
 
 def told(folder: Path, model: Path, stage: str, rows: list[Any], **table: Any) -> str:
@@ -130,6 +134,13 @@ def test_held_out_examples_share_no_prompt_with_those_that_are_trained(tmp_path:
     prompts = [{tuple(row["prompt_ids"]) for row in some} for some in (train, held_out)]
     assert not prompts[0] & prompts[1] and len(held_out) == len(prompts[1]) == 5
     assert (found.examples, found.eval_examples, found.dropped_duplicates) == (30, 5, 5)
+
+
+@pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo"])
+def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model: Path, stage: str) -> None:
+    found, _, _ = run(tmp_path, model, stage, [{"prompt": "1=", "completion": "1", "chosen": "1", "rejected": "2"}])
+    assert (found.examples, found.eval_examples) == (1, 0)
+    assert [path.name for path in tmp_path.glob("*.parquet")] == ["examples.parquet"]
 
 
 @pytest.mark.parametrize(

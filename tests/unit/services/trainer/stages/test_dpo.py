@@ -90,6 +90,15 @@ def test_a_resumed_run_computes_no_reference_again_and_ends_in_the_same_bits(tmp
     assert exported(halves) == exported(whole)
 
 
+def test_a_reference_without_held_out_pairs_is_read_again(tmp_path):
+    for life in (StopAfter(4), None):
+        chosen = settings(tmp_path)
+        (chosen.run_dir / "eval_examples.parquet").unlink()
+        run(chosen, life)
+    assert load_file(chosen.run_dir / reference.FILE)["held_out"].shape == (0, 2)
+    assert len(metrics(chosen)) == 8
+
+
 def test_the_reference_of_other_pairs_or_another_model_is_refused(tmp_path):
     chosen = settings(tmp_path)
     run(chosen)

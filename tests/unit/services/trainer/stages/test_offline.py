@@ -95,6 +95,15 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stopped):
     assert [row["version"] for row in metrics(settings(halves), "evals")] == [0, 5, 10]
 
 
+def test_a_stage_without_held_out_examples_trains_and_resumes(tmp_path):
+    for life in (StopAfter(4), None):
+        chosen = settings(tmp_path)
+        (chosen.run_dir / "eval_examples.parquet").unlink()
+        run(chosen, life)
+    assert len(metrics(chosen)) == 10 and exported(chosen)
+    assert not (chosen.run_dir / "evals.jsonl").exists()
+
+
 def test_a_run_that_may_not_resume_refuses_a_used_folder(tmp_path):
     run(settings(tmp_path))
     with pytest.raises(ConfigError, match="holds a run already"):
