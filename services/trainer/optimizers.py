@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -14,6 +14,10 @@ from wire.errors import ConfigError
 
 OPTIMIZERS = ("adamw", "adamw_8bit", "muon")
 _MUON_EPS = 1e-7
+_BLOCKWISE_ELEMENTS = 4096
+"""From so many on bitsandbytes holds a weight's moments in 8 bits."""
+_MARKS = {"momentum_buffer": "muon", "state1": "adamw_8bit", "exp_avg": "adamw"}
+"""Key of a state that only this optimizer makes; Muon's comes beside AdamW's, so it is looked for first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,24 @@ def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[O
             raise ConfigError(f"trainer.optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
 
 
+def state_keys(optimizer: Optimizer, weight: Tensor) -> set[str]:
+    """What `optimizer` (one of `build_optimizers`) keeps of `weight` once it has stepped."""
+    match optimizer:
+        case torch.optim.Muon():
+            return {"momentum_buffer"}
+        case torch.optim.AdamW():
+            return {"step", "exp_avg", "exp_avg_sq"}
+        case _:
+            scales = {"qmap1", "qmap2", "absmax1", "absmax2"} if weight.numel() >= _BLOCKWISE_ELEMENTS else set()
+            return {"step", "state1", "state2"} | scales
+
+
+def kind_of(keys: Iterable[str]) -> str:
+    """The name in `OPTIMIZERS` of what makes a state with these keys; the keys themselves, if none does."""
+    found = set(keys)
+    return next((name for mark, name in _MARKS.items() if mark in found), "unknown: " + ", ".join(sorted(found)))
+
+
 def decay_groups(weights: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Parameter groups: matrices are decayed, the rest is not."""
     listed = list(weights)
@@ -67,7 +89,7 @@ def _adamw(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimi
 def _adamw_8bit(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimizer:
     """AdamW whose moments are held in 8 bits, in blocks with a scale each (arXiv:2110.02861), through bitsandbytes.
 
-    Moments of fewer than 4,096 elements stay in float32.
+    Moments of fewer than `_BLOCKWISE_ELEMENTS` elements stay in float32.
     """
     listed = list(weights)
     if any(isinstance(weight, DTensor) for weight in listed):

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from services.trainer.backends.compilation import compile_layers
 from services.trainer.backends.options import BackendOptions, overhead_tokens
-from services.trainer.backends.state import check_weights
+from services.trainer.backends.state import check_weights, drop_foreign, state_parts
 from services.trainer.backends.zero import (
     get_master,
     get_moment,
@@ -23,7 +24,7 @@ from services.trainer.backends.zero import (
     zero_config,
 )
 from services.trainer.model import TrainedModule
-from services.trainer.optimizers import build_optimizers
+from services.trainer.optimizers import build_optimizers, state_keys
 from services.trainer.ranks import Ranks
 from wire.errors import ConfigError
 
@@ -46,6 +47,11 @@ class DeepSpeedBackend:
                 "model.lora.quantize: ZeRO's stage 3 cannot partition 4-bit weights: set trainer.zero_stage = 2, or "
                 "trainer.backend = 'fsdp2'"
             )
+        if options.compiled and options.zero_stage == 3:
+            raise ConfigError(
+                "trainer.compile: stage 3 gathers weights in the middle of a layer: set trainer.compile = false, "
+                "trainer.zero_stage = 2, or trainer.backend = 'fsdp2'"
+            )
         deepspeed = import_deepspeed(device)
         self.module = module
         self.ranks = ranks
@@ -55,8 +61,7 @@ class DeepSpeedBackend:
         self._named = dict(module.named_weights())
         (self._base,) = build_optimizers(module, options.optimizer)
         if options.compiled:
-            for layer in module.layers():
-                layer.compile()
+            compile_layers(module)
         with contextlib.redirect_stdout(io.StringIO()):
             self._engine, *_ = deepspeed.initialize(
                 model=module, optimizer=self._base, config=zero_config(options, device)
@@ -148,12 +153,13 @@ class DeepSpeedBackend:
                 weight.copy_(weights[name])
             set_master(weight, weights[name].to(self.device, torch.float32), self.ranks.rank)
         self._base.state.clear()
-        steps = [tensor for key, tensor in optimizer.items() if key.endswith("/step")]
-        if not steps:
+        parts = state_parts(self._named, optimizer)
+        expected = {name: state_keys(self._base, weight) for name, weight in self._named.items()}
+        if not parts or drop_foreign(parts, expected, leads=self.ranks.rank == 0):
             return
-        self._make_state(steps[0])
+        self._make_state(optimizer[f"{next(iter(parts))}/step"])
         for name, weight in self._named.items():
-            for key in _MOMENTS:
+            for key in _MOMENTS if name in parts else ():
                 set_master(weight, optimizer[f"{name}/{key}"].to(self.device), self.ranks.rank, key)
 
     def _make_state(self, step: Tensor) -> None:

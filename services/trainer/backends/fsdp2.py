@@ -79,7 +79,7 @@ class FullyShardedBackend:
         """See `Backend`."""
         check_weights(self._named, weights)
         set_weights(self._named, weights)
-        load_state(self._named, self._optimizers, optimizer)
+        load_state(self._named, self._optimizers, optimizer, leads=self.ranks.rank == 0)
 
 
 def whole_state(module: TrainedModule, ranks: Ranks) -> dict[str, Tensor]:

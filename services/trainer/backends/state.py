@@ -7,6 +7,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from services.trainer.optimizers import kind_of, state_keys
+from wire.telemetry import get_logger
+
+log = get_logger("trainer.backend")
+
 
 def check_weights(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Raises ValueError unless `weights` have the names and shapes of `named`."""
@@ -40,21 +45,58 @@ def optimizer_state(named: Mapping[str, nn.Parameter], optimizers: Sequence[Opti
 
 
 def load_state(
-    named: Mapping[str, nn.Parameter], optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]
+    named: Mapping[str, nn.Parameter],
+    optimizers: Sequence[Optimizer],
+    tensors: Mapping[str, Tensor],
+    *,
+    leads: bool = True,
 ) -> None:
-    """Replaces the optimizers' state; raises ValueError for state of a weight that none of them trains."""
+    """Replaces the optimizers' state; raises ValueError for state of a weight that none of them trains.
+
+    State that another kind of optimizer made is dropped as a whole, with a warning from the rank that `leads`.
+    """
     owners = {weight: opt for opt in optimizers for group in opt.param_groups for weight in group["params"]}
     for optimizer in optimizers:
         optimizer.state.clear()
-    for key, tensor in tensors.items():
+    parts = state_parts(named, tensors)
+    for name in parts:
+        if named[name] not in owners:
+            raise ValueError(f"the optimizer's state is not of this model: {name}")
+    expected = {name: state_keys(owners[named[name]], named[name]) for name in parts}
+    if drop_foreign(parts, expected, leads=leads):
+        return
+    for name, keys in parts.items():
+        weight = named[name]
+        state = owners[weight].state[weight]
+        for key in keys:
+            tensor = tensors[f"{name}/{key}"]
+            if tensor.ndim == 0 and not tensor.is_floating_point():
+                state[key] = int(tensor)  # bitsandbytes counts in Python
+            elif tensor.shape == weight.shape:
+                state[key] = shard_like(tensor, weight).clone()
+            else:
+                state[key] = tensor.to(weight.device, copy=True)
+
+
+def state_parts(named: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, set[str]]:
+    """Weight name -> the keys of its saved state; raises ValueError for state of no weight in `named`."""
+    parts: dict[str, set[str]] = {}
+    for key in tensors:
         name, _, part = key.rpartition("/")
-        weight = named.get(name)
-        if weight is None or weight not in owners:
+        if name not in named:
             raise ValueError(f"the optimizer's state is not of this model: {key}")
-        state = owners[weight].state.setdefault(weight, {})
-        if tensor.ndim == 0 and not tensor.is_floating_point():
-            state[part] = int(tensor)  # bitsandbytes counts in Python
-        elif tensor.shape == weight.shape:
-            state[part] = shard_like(tensor, weight).clone()
-        else:
-            state[part] = tensor.to(weight.device, copy=True)
+        parts.setdefault(name, set()).add(part)
+    return parts
+
+
+def drop_foreign(saved: Mapping[str, set[str]], expected: Mapping[str, set[str]], *, leads: bool) -> bool:
+    """Whether the saved state is another optimizer's, and so must be dropped; the rank that `leads` warns then.
+
+    Both: weight name -> the keys of its state. A step with foreign keys would fail long after its batch was taken.
+    """
+    if all(keys == expected[name] for name, keys in saved.items()):
+        return False
+    if leads:
+        before, now = (kind_of(key for keys in side.values() for key in keys) for side in (saved, expected))
+        log.warning("optimizer_state_dropped", saved=before, now=now, effect="the moments begin anew")
+    return True

@@ -93,7 +93,7 @@ def test_moments_in_8_bits_on_one_sharded_rank_are_refused_with_a_way_out_that_w
     try:
         module = Policy(tiny_model(), forward_dtype=torch.float32)
         options = BackendOptions(name="fsdp2", optimizer=OptimizerOptions(name="adamw_8bit"))
-        with pytest.raises(ConfigError, match="set trainer.backend = 'single'"):
+        with pytest.raises(ConfigError, match=r"set trainer\.backend = 'single'"):
             make_backend(module, Ranks.alone(), torch.device("cpu"), options)
     finally:
         torch.distributed.destroy_process_group()
