@@ -15,9 +15,12 @@ from services.trainer.model import Policy, ValueModel
 from services.trainer.quantization import quantize_body
 from wire.errors import ConfigError
 from wire.settings import LoraTable
+from wire.telemetry import get_logger
 
 _LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Config keys of families whose logits are more than hidden states times head."""
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+log = get_logger("trainer.loading")
 
 
 def load_policy(
@@ -87,11 +90,26 @@ def _load(kind: Any, path: Path, **options: Any) -> Any:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:
-        return kind.from_pretrained(
+        model = kind.from_pretrained(
             path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True, **options
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
+    _turn_dropout_off(model, path)
+    return model
+
+
+def _turn_dropout_off(model: Any, path: Path) -> None:
+    """The engine has none: sweeps, updates and canary would each be of another model than the one that sampled."""
+    was: dict[str, float] = {}
+    for owner in (*model.modules(), model.config, model.config.get_text_config()):
+        for key, value in list(vars(owner).items()):
+            rate = "drop" in key or (key == "p" and isinstance(owner, _DROPOUTS))
+            if rate and isinstance(value, float) and value > 0:
+                setattr(owner, key, 0.0)
+                was[f"{type(owner).__name__}.{key}"] = value
+    if was:
+        log.info("dropout_off", path=str(path), was=was, reason="the engines have none")
 
 
 def _config(path: Path) -> dict[str, Any]:

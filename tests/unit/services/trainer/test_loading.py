@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from structlog.testing import capture_logs
+from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel, Qwen3ForCausalLM
 
 from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
 from services.trainer.loading import load_policy, load_value_model
-from tests.unit.services.trainer.builders import tiny_folder
+from tests.unit.services.trainer.builders import VOCAB, tiny_config, tiny_folder
 from wire.errors import ConfigError
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19], [4, 4, 8, 0, 0, 0]])
@@ -81,3 +82,28 @@ def test_a_value_models_gradient_reaches_body_and_head(tmp_path):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no config\.json"):
         value_model(tmp_path)
+
+
+def gpt2():
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=32, n_embd=16, n_layer=2, n_head=2))
+
+
+@pytest.mark.parametrize("make", [gpt2, lambda: Qwen3ForCausalLM(tiny_config(attention_dropout=0.5))])
+def test_a_trained_model_has_no_dropout_for_an_engine_has_none(tmp_path, make):
+    torch.manual_seed(0)
+    make().save_pretrained(tmp_path)
+    with capture_logs() as logs:
+        policy = load_policy(tmp_path, device="cpu", forward_dtype=torch.float32)
+    assert policy.training
+    first = policy.hidden(IDS)
+    assert torch.equal(first, policy.hidden(IDS))
+    assert torch.equal(first, policy.eval().hidden(IDS))
+    assert not any(value for key, value in policy.model.config.to_dict().items() if "drop" in key)
+    (line,) = [entry for entry in logs if entry["event"] == "dropout_off"]
+    assert any(value > 0 for value in line["was"].values())
+
+
+def test_nothing_is_said_of_a_model_without_dropout(tmp_path):
+    with capture_logs() as logs:
+        value_model(tiny_folder(tmp_path / "model"))
+    assert not logs
