@@ -154,9 +154,12 @@ class OfflineRun:
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
     def _checkpoint(self) -> None:
-        weights = dict(self._backend.whole_weights())
+        if self._step == 0:
+            return
+        # Every rank goes through the gathers; only the first keeps what comes out.
+        weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
         optimizer = self._backend.optimizer_tensors()
-        if not self._leads or self._step == 0:
+        if not self._leads:
             return
         state = CheckpointState(
             step=self._step,

@@ -1,6 +1,7 @@
 """The loop of all stages on given examples: order, normalizers, ranks, resume."""
 
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 
 from services.trainer.backends.choice import make_backend
 from services.trainer.backends.options import BackendOptions
+from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
 from services.trainer.ranks import Ranks
 from services.trainer.stage_settings import SftTable
 from services.trainer.stages.offline import OfflineStep, Plan
+from services.trainer.stages.offline_run import OfflineRun
 from services.trainer.stages.sft import Supervised
+from services.trainer.stop import StopSignal
 from tests.unit.services.trainer.builders import tiny_model
 from tests.unit.services.trainer.stages.stage_builders import (
     StopAfter,
@@ -102,6 +106,23 @@ def test_a_stage_without_held_out_examples_trains_and_resumes(tmp_path):
         run(chosen, life)
     assert len(metrics(chosen)) == 10 and exported(chosen)
     assert not (chosen.run_dir / "evals.jsonl").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_ranks_gather_the_weights_of_a_checkpoint_and_the_first_keeps_them(tmp_path, monkeypatch, rank):
+    alive, counts = weakref.WeakValueDictionary(), []
+
+    def gathered(backend):
+        for name, weight in backend.named_weights():
+            whole = weight.clone()
+            alive[name] = whole
+            counts.append(len(alive))
+            yield name, whole
+
+    monkeypatch.setattr(SingleDevice, "whole_weights", gathered)
+    OfflineRun(settings(tmp_path, steps=1), Ranks(rank, 1), torch.device("cpu"), StopSignal()).run()
+    # The one before is let go when the next has come.
+    assert max(counts) == (2 if rank else len(counts)) and len(counts) > 2
 
 
 def test_a_run_that_may_not_resume_refuses_a_used_folder(tmp_path):
