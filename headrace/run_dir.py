@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.schema import RunFile
+from services.trainer.algorithm_settings import AlgorithmTable
 from wire.errors import ConfigError
 
 TRACES = (
@@ -71,6 +72,18 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
                     f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
                     "a resumed run keeps it; start a new run in another --run-dir"
                 )
+    _check_baselines(old, config, file)
+
+
+def _check_baselines(old: dict[str, Any], config: RunFile, file: Path) -> None:
+    """Groups of the journal and of the streams have a greedy rollout or have none."""
+    before = AlgorithmTable.model_validate(old.get("algorithm", {}))
+    if before.greedy_last != config.algorithm.greedy_last:
+        raise ConfigError(
+            f"algorithm was {before.name!r} in {file} and is now {config.algorithm.name!r}: one of them asks for a "
+            "greedy rollout of each prompt, the groups that were made are of the other kind; start a new run in another "
+            "--run-dir"
+        )
 
 
 def absent_folders(run_dir: Path) -> list[Path]:

@@ -124,7 +124,13 @@ class RunFile(Table):
 
 
 def _sampling_problem(config: RunFile) -> str | None:
-    algorithm = config.algorithm
+    algorithm, critic = config.algorithm, config.critic
+    held = critic.pretrain_steps + critic.warmup_steps
+    if algorithm.needs_critic and held >= config.run.max_steps:
+        return (
+            f"critic.pretrain_steps + critic.warmup_steps = {held} leave no step of run.max_steps = "
+            f"{config.run.max_steps} in which the policy is trained"
+        )
     if algorithm.dynamic_sampling and config.batch.group_size < 2:
         return "algorithm.dynamic_sampling needs batch.group_size of 2 or more: one rollout has nothing to differ from"
     if algorithm.greedy_last and config.rollout.sampling.forced_lengths_column:

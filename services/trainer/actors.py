@@ -64,3 +64,5 @@ class Rates:
     """Only the critic is trained."""
     pretraining: bool = False
     """The critic learns Monte-Carlo returns."""
+    seed: int = 0
+    """Of what the step draws: all ranks, and a replay, must draw the same whatever else uses torch's generator."""

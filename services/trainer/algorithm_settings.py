@@ -53,6 +53,17 @@ class CorrectionTable(Table):
             raise ValueError(f"preset {name!r} is not one of {', '.join(CORRECTIONS)}")
         return {**CORRECTIONS[name], **values}
 
+    @model_validator(mode="after")
+    def _ordered(self) -> "CorrectionTable":
+        if self.floor > self.cap:
+            raise ValueError(f"floor = {self.floor:g} is above cap = {self.cap:g}: no weight would be within both")
+        if self.reject != "none" and self.reject_low > self.reject_high:
+            raise ValueError(
+                f"reject_low = {self.reject_low:g} is above reject_high = {self.reject_high:g}: every rollout would be "
+                "rejected"
+            )
+        return self
+
     @property
     def on(self) -> bool:
         """Whether it does anything."""
@@ -193,7 +204,7 @@ class AlgorithmTable(Table):
 
     @model_validator(mode="after")
     def _works(self) -> "AlgorithmTable":
-        for check in (_correction, _reference, _adaptive, _lambda, _mixed, *find_recipe(self.name).checks):
+        for check in (*_CHECKS, *find_recipe(self.name).checks):
             reason = check(self)
             if reason is not None:
                 raise ValueError(f"{self.name}: {reason}")
@@ -231,7 +242,10 @@ class CriticTable(Table):
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of its gradient; 0 = no clipping."""
     value_clip: float = Field(0.2, ge=0)
-    """How far a value may move from what it was at batch time before its loss is clipped; 0 = plain squares."""
+    """How far a value may move from what it was at batch time before its loss is clipped; 0 = plain squares.
+
+    Of a critic of one output: quantiles have no clip.
+    """
     epochs: int = Field(1, ge=1)
     """How often a batch is trained; optimizer steps an epoch are `algorithm.minibatches`."""
     pretrain_steps: int = Field(0, ge=0)
@@ -244,6 +258,10 @@ class CriticTable(Table):
     """Advantages shrink where the quantiles are far apart, by this strength; 0 = off, needs `quantiles`."""
 
 
+LARGEST_SEQUENCE_CLIP = 0.05
+"""The mean log-ratio of a sequence moves by thousandths: a clip beyond this never acts."""
+
+
 def _correction(table: AlgorithmTable) -> str | None:
     if table.correction.on and table.anchor == "behaviour":
         return (
@@ -253,16 +271,47 @@ def _correction(table: AlgorithmTable) -> str | None:
     return None
 
 
+def _sequence_clip(table: AlgorithmTable) -> str | None:
+    """A PPO-sized clip is the trap of GSPO: most libraries' default, and it never fires."""
+    if not table.policy_loss.startswith("gspo") or max(table.clip_low, table.clip_high) <= LARGEST_SEQUENCE_CLIP:
+        return None
+    return (
+        f"clip_low = {table.clip_low:g} and clip_high = {table.clip_high:g} are of PPO's size: the ratio of whole "
+        f"sequences moves by thousandths, so they would never clip; the paper's are 0.0003 and 0.0004 "
+        f"(at most {LARGEST_SEQUENCE_CLIP:g} is accepted)"
+    )
+
+
+def _bounds(table: AlgorithmTable) -> str | None:
+    if table.dual_clip and table.dual_clip <= 1:
+        return f"dual_clip = {table.dual_clip:g} would also cap tokens that have not moved: above 1 (3 is usual), or 0"
+    if table.ratio_cap and table.ratio_cap <= 1 + table.clip_high:
+        return f"ratio_cap = {table.ratio_cap:g} must be above 1 + clip_high = {1 + table.clip_high:g}, or 0"
+    return None
+
+
 def _reference(table: AlgorithmTable) -> str | None:
     if table.reference_reset_every and table.reference == "adapters_off":
         return (
             "reference_reset_every needs reference = 'frozen': adapters switched off are always the model of the start"
         )
-    if table.kl_in == "reward" and table.kl_coef and table.advantage not in (*NEEDS_CRITIC, "return"):
+    if table.reference_reset_every and not table.needs_reference:
+        return "reference_reset_every needs a reference: set kl_coef above 0"
+    return None
+
+
+def _kl(table: AlgorithmTable) -> str | None:
+    if not table.kl_coef:
+        return None
+    if table.kl_in == "reward" and table.advantage not in (*NEEDS_CRITIC, "return"):
         return (
             f"kl_in = 'reward' needs rewards on tokens, but advantage = {table.advantage!r} takes one reward a "
             "rollout: set kl_in = 'loss', or an advantage of return, gae, k_step, monte_carlo"
         )
+    if table.kl_in == "reward" and table.kl_unbiased:
+        return "kl_unbiased is of kl_in = 'loss': a KL in the reward has no gradient to be unbiased"
+    if table.kl_in == "loss" and table.kl_estimator == "k1" and not table.kl_unbiased:
+        return "kl_estimator = 'k1' has no gradient in expectation as a loss: use k2, k3 or k1+, or kl_in = 'reward'"
     return None
 
 
@@ -274,20 +323,31 @@ def _adaptive(table: AlgorithmTable) -> str | None:
     return None
 
 
-def _lambda(table: AlgorithmTable) -> str | None:
+def _of_critic(table: AlgorithmTable) -> str | None:
     if table.lam_alpha and table.advantage != "gae":
         return f"lam_alpha is of advantage = 'gae', not {table.advantage!r}"
-    if table.bootstrap_truncated and not table.needs_critic:
-        return f"bootstrap_truncated needs a critic's value; advantage = {table.advantage!r} has none"
+    if table.bootstrap_truncated and table.advantage not in ("gae", "k_step"):
+        return f"bootstrap_truncated needs a critic's value (advantage gae or k_step), not {table.advantage!r}"
     return None
 
 
-def _mixed(table: AlgorithmTable) -> str | None:
+def _ptx(table: AlgorithmTable) -> str | None:
     if table.ptx_coef and table.ptx_data == Path():
         return "ptx_coef needs ptx_data: a parquet with prompt_ids and completion_ids"
-    if table.policy_loss != "policy_gradient" and table.advantage == "online_dpo":
-        return "advantage = 'online_dpo' has DPO's gradient only under policy_loss = 'policy_gradient'"
     return None
+
+
+def _online_dpo(table: AlgorithmTable) -> str | None:
+    if table.advantage != "online_dpo":
+        return None
+    if table.policy_loss != "policy_gradient" or table.whiten:
+        return "advantage = 'online_dpo' has DPO's gradient only under policy_loss = 'policy_gradient', not whitened"
+    if table.anchor != "proximal":
+        return "advantage = 'online_dpo' needs the policy's own logprobs at batch time: set anchor = 'proximal'"
+    return None
+
+
+_CHECKS = (_correction, _sequence_clip, _bounds, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo)
 
 
 def critic_problem(algorithm: AlgorithmTable, critic: CriticTable) -> str | None:

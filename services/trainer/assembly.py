@@ -54,6 +54,8 @@ class StepBatch:
     """Longest completion that the sampling allowed."""
     baselines: Float[Tensor, " groups"] | None = None
     """Reward of each group's greedy rollout, where there is one."""
+    baseline_lengths: Int[Tensor, " groups"] | None = None
+    """Tokens of that rollout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +84,19 @@ def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
     rewards = tuple(
         torch.tensor([score.value for score in scored.scores[:count]], dtype=torch.float64) for scored, count in trained
     )
-    greedy = [[score.value for score in scored.scores[count:]] for scored, count in trained]
+    greedy = [
+        (scored.scores[-1].value, len(scored.group.rollouts[-1].token_ids))
+        for scored, count in trained
+        if count < len(scored.scores)
+    ]
+    has_baselines = len(greedy) == len(groups)
     max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
     return StepBatch(
         rollouts=rollouts,
         rewards=rewards,
         max_tokens=max_tokens,
-        baselines=torch.tensor([sum(each) / len(each) for each in greedy], dtype=torch.float64)
-        if all(greedy)
-        else None,
+        baselines=torch.tensor([value for value, _ in greedy], dtype=torch.float64) if has_baselines else None,
+        baseline_lengths=torch.tensor([length for _, length in greedy]) if has_baselines else None,
     )
 
 
@@ -138,9 +144,13 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
 
 
 def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, float]:
-    """What is known of a batch before it is trained; `version` is that of the weights before the step."""
-    rollouts = [rollout for scored in groups for rollout in scored.group.rollouts]
-    rewards = np.array([score.value for scored in groups for score in scored.scores])
+    """What is known of a batch before it is trained: of its trained rollouts, greedy baselines left out.
+
+    `version` is that of the weights before the step.
+    """
+    trained = [(scored, scored.group.prompt.trained) for scored in groups]
+    rollouts = [rollout for scored, count in trained for rollout in scored.group.rollouts[:count]]
+    rewards = np.array([score.value for scored, count in trained for score in scored.scores[:count]])
     lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
     lag = np.array([version - scored.group.min_version for scored in groups])
     truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
@@ -149,7 +159,7 @@ def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, f
         "rollouts": len(rollouts),
         "reward_mean": float(rewards.mean()),
         "reward_std": float(rewards.std()),
-        "prompt_tokens": sum(len(s.group.prompt.token_ids) * len(s.group.rollouts) for s in groups),
+        "prompt_tokens": sum(len(scored.group.prompt.token_ids) * count for scored, count in trained),
         "completion_tokens": int(lengths.sum()),
         "completion_length_mean": float(lengths.mean()),
         "truncated_share": truncated / len(rollouts),

@@ -4,6 +4,7 @@ A rank waits here between two steps for as long as rank 0 lives: the system ends
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +12,13 @@ from typing import Any
 
 from torch._C._distributed_c10d import Store
 
+from wire.errors import WaitTimeoutError
+
 _LOOK = timedelta(seconds=10)
+_CHUNK = 4 * 1024 * 1024
+"""The store refuses values of more than 8 MiB."""
+_READ_S = 600.0
+_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,34 +34,49 @@ class Command:
 class Commands:
     """One end of the channel."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ranks: int) -> None:
         self._store = store
+        self._followers = ranks - 1
         self._number = 0
+        self._parts = 0
 
     def tell(self, name: str, payloads: Sequence[bytes] = (), **values: Any) -> None:
-        """By rank 0, before it does the same itself."""
+        """By rank 0, before it does the same itself. Raises WaitTimeoutError if a rank never read the one before."""
         if self._number:
-            # Every rank has read the command before: its collectives have ended with all of them.
-            self._store.delete_key(self._key(self._number - 1))
-        head = json.dumps({"name": name, "values": values, "sizes": [len(payload) for payload in payloads]}).encode()
-        whole = b"".join([len(head).to_bytes(4, "little"), head, *payloads])
-        self._store.set(self._key(self._number), whole)  # type: ignore[arg-type]
-        self._number += 1
+            self._forget(self._number - 1)
+        whole = b"".join(payloads)
+        parts = [whole[start : start + _CHUNK] for start in range(0, len(whole), _CHUNK)]
+        for number, part in enumerate(parts):
+            self._store.set(self._key(self._number, number), part)  # type: ignore[arg-type]
+        head = {"name": name, "values": values, "sizes": [len(payload) for payload in payloads], "parts": len(parts)}
+        # Last: whoever sees it finds all parts.
+        self._store.set(self._key(self._number), json.dumps(head))
+        self._number, self._parts = self._number + 1, len(parts)
 
     def next(self) -> Command:
         """By the other ranks: the next command."""
-        key = self._key(self._number)
-        while not self._came(key):
+        while not self._came(self._key(self._number)):
             pass
-        data = bytes(self._store.get(key))
+        head = json.loads(self._store.get(self._key(self._number)))
+        whole = b"".join(bytes(self._store.get(self._key(self._number, part))) for part in range(head["parts"]))
+        self._store.add(self._key(self._number, "read"), 1)
         self._number += 1
-        end = 4 + int.from_bytes(data[:4], "little")
-        head = json.loads(data[4:end])
-        payloads = []
+        payloads, end = [], 0
         for size in head["sizes"]:
-            payloads.append(data[end : end + size])
+            payloads.append(whole[end : end + size])
             end += size
         return Command(name=head["name"], values=head["values"], payloads=tuple(payloads))
+
+    def _forget(self, number: int) -> None:
+        """Removes a command when all have read it: a rank may still be busy with what came before."""
+        end = time.monotonic() + _READ_S
+        while self._store.add(self._key(number, "read"), 0) < self._followers:
+            if time.monotonic() > end:
+                raise WaitTimeoutError(f"all {self._followers} ranks to read command {number}", _READ_S)
+            time.sleep(_PAUSE_S)
+        for part in (*range(self._parts), "read"):
+            self._store.delete_key(self._key(number, part))
+        self._store.delete_key(self._key(number))
 
     def _came(self, key: str) -> bool:
         try:
@@ -67,5 +89,5 @@ class Commands:
         return True
 
     @staticmethod
-    def _key(number: int) -> str:
-        return f"command/{number}"
+    def _key(number: int, part: int | str = "head") -> str:
+        return f"command/{number}/{part}"

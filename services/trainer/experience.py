@@ -64,9 +64,9 @@ def gather_experience(
         critic = actors.critic
         values = _sweep(actors, batch, recipe, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
     signals = Signals(
-        rewards=_shaped(batch, recipe, lengths),
+        rewards=_shaped(batch, recipe),
         group_sizes=tuple(len(rewards) for rewards in batch.rewards),
-        baselines=batch.baselines,
+        baselines=_shaped_baselines(batch, recipe),
         lengths=lengths,
         truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
         penalties=_penalties(batch, recipe, old, reference, kl_coef),
@@ -110,15 +110,26 @@ def _of_policy(policy: Callable[..., object], recipe: Recipe) -> Callable[[Micro
     return lambda micro: score_tokens(policy, micro, chunk=recipe.logprob_chunk).logprobs
 
 
-def _shaped(batch: StepBatch, recipe: Recipe, lengths: Tensor) -> Tensor:
+def _shaped(batch: StepBatch, recipe: Recipe) -> Tensor:
     """Rewards less the soft punishment of overlong rollouts, which counts all tokens of a completion."""
-    rewards = torch.cat(batch.rewards)
-    if not recipe.table.overlong_buffer:
-        return rewards
     whole = torch.tensor([len(rollout.completion_ids) for rollout in batch.rollouts])
-    buffer = min(recipe.table.overlong_buffer, batch.max_tokens)
-    penalty = overlong_penalty(whole, max_tokens=batch.max_tokens, buffer=buffer, factor=recipe.table.overlong_factor)
-    return rewards + penalty.to(rewards)
+    return torch.cat(batch.rewards) + _overlong(batch, recipe, whole)
+
+
+def _shaped_baselines(batch: StepBatch, recipe: Recipe) -> Tensor | None:
+    """The same for the greedy rollouts: else every long prompt would look worse than its baseline."""
+    if batch.baselines is None or batch.baseline_lengths is None:
+        return None
+    return batch.baselines + _overlong(batch, recipe, batch.baseline_lengths)
+
+
+def _overlong(batch: StepBatch, recipe: Recipe, lengths: Tensor) -> Tensor:
+    table = recipe.table
+    if not table.overlong_buffer:
+        return torch.zeros(len(lengths), dtype=torch.float64)
+    buffer = min(table.overlong_buffer, batch.max_tokens)
+    penalty = overlong_penalty(lengths, max_tokens=batch.max_tokens, buffer=buffer, factor=table.overlong_factor)
+    return penalty.double()
 
 
 def _penalties(

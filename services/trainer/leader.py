@@ -22,7 +22,7 @@ class Leader:
     def __init__(self, learner: Learner, ranks: Ranks) -> None:
         self._learner = learner
         self._ranks = ranks
-        self._commands = Commands(ranks.store) if ranks.store is not None and ranks.size > 1 else None
+        self._commands = Commands(ranks.store, ranks.size) if ranks.store is not None and ranks.size > 1 else None
 
     @property
     def policy(self) -> Backend:
@@ -73,7 +73,7 @@ class Leader:
 def follow(learner: Learner, ranks: Ranks, canary: Callable[[Backend], object]) -> None:
     """What the ranks above 0 do until they are told to stop."""
     assert ranks.store is not None
-    commands = Commands(ranks.store)
+    commands = Commands(ranks.store, ranks.size)
     while True:
         command = commands.next()
         if command.name == "stop":

@@ -1,6 +1,6 @@
 """All models of the RL stage on this rank, and what is done with them. Every rank calls the same methods in order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,7 @@ class Learner:
         self.policy = policy
         self._critic = critic
         self._frozen = reference
+        self._reference_moved = False
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
         self._actors = Actors(policy=policy, critic=critic, reference=scorer)
         table = settings.algorithm
@@ -68,14 +69,16 @@ class Learner:
         self, step: int, groups: Sequence[ScoredGroup], interrupted: Callable[[], bool] = lambda: False
     ) -> StepOutcome:
         """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed."""
-        torch.manual_seed(step_seed(self._settings.run.seed, step))
+        seed = step_seed(self._settings.run.seed, step)
+        torch.manual_seed(seed)
         batch = assemble(groups, version=step - 1)
-        outcome = train_step(self._actors, batch, self._recipe, self._rates(step), interrupted=interrupted)
+        outcome = train_step(self._actors, batch, self._recipe, self._rates(step, seed), interrupted=interrupted)
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             self._frozen.load(dict(self.policy.whole_weights()))
+            self._reference_moved = True
             log.info("reference_reset", step=step)
         return outcome
 
@@ -90,16 +93,21 @@ class Learner:
         """Everything that a checkpoint needs, whole, on the CPU of rank 0."""
         others: dict[str, dict[str, Tensor]] = {}
         if self._critic is not None:
-            others["critic"] = dict(self._critic.whole_weights())
+            others["critic"] = self._on_first_rank(self._critic.whole_weights())
             others["critic-optimizer"] = self._critic.optimizer_tensors()
-        if self._frozen is not None and self._settings.algorithm.reference_reset_every:
-            others["reference"] = dict(self._frozen.whole_weights())
+        if self._frozen is not None and self._reference_moved:
+            others["reference"] = self._on_first_rank(self._frozen.whole_weights())
         return Saved(
-            weights=dict(self.policy.whole_weights()),
+            weights=self._on_first_rank(self.policy.whole_weights()),
             optimizer=self.policy.optimizer_tensors(),
             others=others,
             coefficients=dict(self.coefficients),
         )
+
+    def _on_first_rank(self, whole: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """All go through the gathers; only the first rank keeps what comes out."""
+        keeps = self.policy.ranks.rank == 0
+        return {name: tensor for name, tensor in whole if keeps}
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Sets models, optimizers, coefficients and random states to a checkpoint's; ConfigError if it is another's."""
@@ -111,6 +119,7 @@ class Learner:
                 self._critic.load(weights, _part(checkpoint.others, "critic-optimizer", step))
             if self._frozen is not None and "reference" in checkpoint.others:
                 self._frozen.load(checkpoint.others["reference"])
+                self._reference_moved = True
         except ValueError as error:
             raise ConfigError(f"the checkpoint of step {step} is of another model: {error}") from error
         table = self._settings.algorithm
@@ -119,13 +128,14 @@ class Learner:
         # A fixed coefficient is what the config says now.
         self.coefficients |= {name: saved[name] for name, follows in adaptive.items() if follows and name in saved}
         restore_random_states(checkpoint.random_states)
+        self.policy.ranks.barrier()
 
     def export(self, target: Path) -> str:
         """Writes the trained model as a Hugging Face folder (rank 0); returns its `weights_sha256`."""
         dtype = getattr(torch, self._settings.model.dtype)
         return export_model(self.policy, self._settings.model.path, target, dtype=dtype)
 
-    def _rates(self, step: int) -> Rates:
+    def _rates(self, step: int, seed: int) -> Rates:
         table, critic = self._settings.trainer, self._settings.critic
         held = critic.pretrain_steps + critic.warmup_steps if self._critic is not None else 0
         frozen = step <= held
@@ -144,6 +154,7 @@ class Learner:
             entropy_coef=self.coefficients["entropy_coef"],
             policy_frozen=frozen,
             pretraining=frozen and step <= critic.pretrain_steps,
+            seed=seed,
         )
 
     def _adapt(self, outcome: StepOutcome, *, rollouts: int) -> None:

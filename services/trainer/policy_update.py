@@ -1,6 +1,7 @@
 """One optimizer step of the policy on some rollouts of a batch. Every rank calls it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -55,51 +56,64 @@ class PolicyUpdate:
         self._lags = sorted(set(experience.lag.tolist()))
 
     def loss(self, scores: TokenScores, micro: MicroBatch, rows: Sequence[int], *, counts: bool) -> Tensor:
-        """The share of the update's loss that is this micro-batch's."""
+        """The share of the update's loss that is this micro-batch's; 0 (with a graph all the same) without `counts`."""
         table, experience = self._recipe.table, self._experience
-        index = experience.index(rows)
-        kept = experience.kept[index].to(scores.logprobs.device) & counts
-        old = self._old(scores, micro, index)
+        trained = self._trained(scores, micro, rows, counts)
         tokens = PolicyTokens(
-            logprobs=scores.logprobs,
-            old=old,
-            advantages=_of(experience.advantages, index, scores.logprobs),
-            lengths=micro.lengths,
+            logprobs=trained.logprobs,
+            old=self._old(trained),
+            advantages=_of(experience.advantages, trained.index, trained.logprobs),
+            lengths=trained.lengths,
         )
-        correction = self._correction(tokens, micro)
+        correction = self._correction(tokens, trained.behaviour)
         policy_loss = self._recipe.algorithm.policy_loss(tokens)
         per_token = policy_loss.per_token * correction.weights
-        kl = self._kl(scores, index, tokens)
+        kl = self._kl(trained)
         if kl is not None and table.kl_in == "loss":
             per_token = per_token + self._rates.kl_coef * kl
         if self._rates.entropy_coef:
-            per_token = per_token - self._rates.entropy_coef * scores.entropy
-        loss = aggregate(per_token, micro.lengths, mode=table.aggregation, counts=self.counts, kept=kept)
+            per_token = per_token - self._rates.entropy_coef * trained.entropy
+        loss = aggregate(per_token, trained.lengths, mode=table.aggregation, counts=self.counts)
         if table.positive_nll_coef:
-            nll = positive_nll(scores.logprobs, experience.rewards[list(rows)].to(old), micro.lengths)
-            likelihood = nll.where(kept, 0.0).sum() / self._positive_tokens
+            rewards = experience.rewards[list(rows)].to(trained.logprobs)
+            likelihood = positive_nll(trained.logprobs, rewards, trained.lengths).sum() / self._positive_tokens
             loss = loss + table.positive_nll_coef * likelihood
             self._sums.add("positive_nll_loss", likelihood)
-        self._measure(loss, scores, policy_loss.kl if kl is None else kl, kept)
-        self._sums.add("policy_kl", policy_loss.kl[kept])
-        self._sums.add("clip_fraction", policy_loss.clipped[kept])
+        self._sums.add("loss", loss)
+        self._sums.add("tokens", float(len(trained.logprobs)))
+        self._sums.add("kl", policy_loss.kl if kl is None else kl)
+        self._sums.add("entropy", trained.entropy)
+        self._sums.add("policy_kl", policy_loss.kl)
+        self._sums.add("clip_fraction", policy_loss.clipped)
         if table.correction.on:
-            self._sums.add("correction_weight", correction.weights[kept])
-            self._sums.add("rejected_share", ~correction.kept[kept])
+            self._sums.add("correction_weight", correction.weights)
+            self._sums.add("rejected_share", ~correction.kept)
         if self._first:
-            self._compare(scores, micro, index, kept)
+            self._compare(trained)
         return loss
 
-    def _old(self, scores: TokenScores, micro: MicroBatch, index: Tensor) -> Tensor:
-        if self._recipe.table.anchor == "behaviour":
-            return micro.behaviour_logprobs.to(scores.logprobs.dtype)
-        if self._experience.old is None:
-            return scores.logprobs.detach()
-        return _of(self._experience.old, index, scores.logprobs)
+    def _trained(self, scores: TokenScores, micro: MicroBatch, rows: Sequence[int], counts: bool) -> "_Trained":
+        """Without the tokens that are not kept: to a loss on whole sequences they must not exist either."""
+        index = self._experience.index(rows)
+        kept = self._experience.kept[index].to(scores.logprobs.device) & counts
+        return _Trained(
+            logprobs=scores.logprobs[kept],
+            entropy=scores.entropy[kept],
+            behaviour=micro.behaviour_logprobs.to(scores.logprobs.dtype)[kept],
+            current=micro.current[kept],
+            lengths=kept_lengths(kept, micro.lengths),
+            index=index[kept.cpu()],
+        )
 
-    def _correction(self, tokens: PolicyTokens, micro: MicroBatch) -> Correction:
+    def _old(self, trained: "_Trained") -> Tensor:
+        if self._recipe.table.anchor == "behaviour":
+            return trained.behaviour
+        if self._experience.old is None:
+            return trained.logprobs.detach()
+        return _of(self._experience.old, trained.index, trained.logprobs)
+
+    def _correction(self, tokens: PolicyTokens, behaviour: Tensor) -> Correction:
         table = self._recipe.table.correction
-        behaviour = micro.behaviour_logprobs.to(tokens.old)
         if not table.on:
             ones = torch.ones_like(tokens.old)
             return Correction(weights=ones, kept=ones.bool())
@@ -120,30 +134,40 @@ class PolicyUpdate:
         near = opsm_kept(tokens.old, behaviour, tokens.advantages, tokens.lengths, delta=table.opsm_delta)
         return Correction(weights=made.weights.where(near, 0.0), kept=made.kept & near)
 
-    def _kl(self, scores: TokenScores, index: Tensor, tokens: PolicyTokens) -> Tensor | None:
+    def _kl(self, trained: "_Trained") -> Tensor | None:
+        """To the reference. Unbiased for stale tokens means weighted by the ratio to the policy that sampled them."""
         if self._experience.reference is None:
             return None
-        reference = _of(self._experience.reference, index, scores.logprobs)
+        reference = _of(self._experience.reference, trained.index, trained.logprobs)
         table = self._recipe.table
-        ratio = log_ratios(scores.logprobs, tokens.old).exp() if table.kl_unbiased else None
-        return kl_per_token(scores.logprobs, reference, estimator=table.kl_estimator, ratio=ratio)
+        ratio = log_ratios(trained.logprobs, trained.behaviour).exp() if table.kl_unbiased else None
+        return kl_per_token(trained.logprobs, reference, estimator=table.kl_estimator, ratio=ratio)
 
-    def _measure(self, loss: Tensor, scores: TokenScores, kl: Tensor, kept: Tensor) -> None:
-        self._sums.add("loss", loss)
-        self._sums.add("tokens", kept)
-        self._sums.add("kl", kl[kept])
-        self._sums.add("entropy", scores.entropy[kept])
-
-    def _compare(self, scores: TokenScores, micro: MicroBatch, index: Tensor, kept: Tensor) -> None:
+    def _compare(self, trained: "_Trained") -> None:
         """Trainer and engine: on tokens of the version in training they must agree; on older ones it is staleness."""
-        behaviour = micro.behaviour_logprobs.to(scores.logprobs.dtype)
-        gap = (scores.logprobs.detach() - behaviour).abs()[micro.current & kept]
+        logprobs = trained.logprobs.detach()
+        gap = (logprobs - trained.behaviour).abs()[trained.current]
         self._sums.add("logprob_gap_mean", gap)
         self._sums.add("logprob_gap_tokens", float(len(gap)))
         self._sums.most("logprob_gap_max", gap)
-        lag = self._experience.lag[index].to(kept.device)
-        for kind, counted in (("mismatch", kept), *((f"lag{each}", kept & (lag == each)) for each in self._lags)):
-            self._sums.mismatch(kind, mismatch_sums(scores.logprobs.detach(), behaviour, micro.lengths, counted))
+        self._sums.mismatch("mismatch", mismatch_sums(logprobs, trained.behaviour, trained.lengths))
+        lag = self._experience.lag[trained.index].to(logprobs.device)
+        for each in self._lags:
+            of_lag = mismatch_sums(logprobs, trained.behaviour, trained.lengths, lag == each)
+            self._sums.mismatch(f"lag{each}", of_lag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trained:
+    """The kept tokens of a micro-batch."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    behaviour: Tensor
+    current: Tensor
+    lengths: Tensor
+    index: Tensor
+    """Where they stand in the experience's flat arrays."""
 
 
 def update_policy(
@@ -155,12 +179,13 @@ def update_policy(
     rows: Sequence[int],
     sums: Sums,
     check: Callable[[], None],
+    draw: torch.Generator,
     *,
     first: bool,
 ) -> float:
     """Trains the rollouts `rows`; returns the gradient's norm, 0 if none of their tokens is trained.
 
-    `check` is called before each micro-batch.
+    `check` is called before each micro-batch; `draw` chooses examples of the pretraining term.
     """
     update = PolicyUpdate(batch, experience, recipe, rates, rows, first=first, sums=sums)
     if update.counts.tokens == 0:
@@ -168,7 +193,7 @@ def update_policy(
     policy = actors.policy
     sums.add("updates", float(policy.ranks.rank == 0))
     shares = _shares(actors, [batch.rollouts[row] for row in rows], recipe)
-    examples = _drawn(recipe)
+    examples = _drawn(recipe, draw)
     of_examples = _shares(actors, examples, recipe) if examples else []
     for number, share in enumerate(shares):
         check()
@@ -176,8 +201,6 @@ def update_policy(
         micro = micro_batch([batch.rollouts[row] for row in mine], policy.device)
         scores = score_tokens(policy, micro, chunk=recipe.logprob_chunk)
         loss = update.loss(scores, micro, mine, counts=share.counts)
-        # A dummy's loss is 0, but its graph must reach every weight.
-        loss = loss if share.counts else loss + 0.0 * scores.logprobs.sum()
         policy.backward(loss, last=number + 1 == len(shares) and not of_examples)
     for number, share in enumerate(of_examples):
         check()
@@ -197,11 +220,11 @@ def _shares(actors: Actors, rollouts: Sequence[TrainRollout], recipe: Recipe) ->
     )[ranks.rank]
 
 
-def _drawn(recipe: Recipe) -> list[TrainRollout]:
-    """The pretraining examples of this update; every rank draws the same, from the step's seed."""
+def _drawn(recipe: Recipe, draw: torch.Generator) -> list[TrainRollout]:
+    """The pretraining examples of this update; every rank draws the same."""
     if not recipe.table.ptx_coef:
         return []
-    rows = torch.randint(len(recipe.ptx), (recipe.table.ptx_rows,))
+    rows = torch.randint(len(recipe.ptx), (recipe.table.ptx_rows,), generator=draw)
     return [recipe.ptx[row] for row in rows.tolist()]
 
 

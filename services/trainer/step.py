@@ -4,7 +4,7 @@ A batch gives one optimizer step of the policy (and of the critic, where there i
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,16 +56,17 @@ def train_step(
 
     check()
     experience = gather_experience(actors, batch, recipe, kl_coef=rates.kl_coef, pretraining=rates.pretraining)
-    sums = Sums()
+    sums, draw = Sums(), torch.Generator().manual_seed(rates.seed)
     norms: list[float] = []
     if not rates.policy_frozen:
-        for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches):
+        for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches, draw):
             first = not moved
-            norms.append(update_policy(actors, batch, experience, recipe, rates, rows, sums, check, first=first))
+            norm = update_policy(actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first)
+            norms.append(norm)
             moved = True
     critic_norms: list[float] = []
     if actors.critic is not None:
-        for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches):
+        for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches, draw):
             critic_norms.append(
                 update_critic(actors.critic, batch, experience, recipe, rates.critic, rows, sums, check)
             )
@@ -73,7 +74,7 @@ def train_step(
     # What every step tells, also one that trained no token of the policy.
     metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.over(ranks).metrics()
     metrics |= {
-        "grad_norm": max(norms, default=0.0),
+        "grad_norm": _largest(norms),
         "learning_rate": rates.policy,
         "skipped": float(any(not math.isfinite(norm) for norm in (*norms, *critic_norms))),
         "updates": float(len(norms)),
@@ -83,20 +84,20 @@ def train_step(
         assert experience.values is not None and experience.returns is not None
         explained = explained_variance(quantile_mean(experience.values), experience.returns)
         metrics |= {
-            "critic_grad_norm": max(critic_norms),
+            "critic_grad_norm": _largest(critic_norms),
             "critic_learning_rate": rates.critic,
             "explained_variance": float(explained),
         }
     return StepOutcome(metrics=metrics, advantages=_of_rollouts(experience))
 
 
-def _updates(batch: StepBatch, epochs: int, minibatches: int) -> Iterator[list[int]]:
+def _updates(batch: StepBatch, epochs: int, minibatches: int, draw: torch.Generator) -> Iterator[list[int]]:
     """The rollouts of each optimizer step: whole groups, in a new order each epoch if they are split."""
     sizes = [len(rewards) for rewards in batch.rewards]
     starts = [sum(sizes[:group]) for group in range(len(sizes))]
     for _ in range(epochs):
         split = min(minibatches, len(sizes))
-        order = torch.randperm(len(sizes)) if split > 1 else torch.arange(len(sizes))
+        order = torch.randperm(len(sizes), generator=draw) if split > 1 else torch.arange(len(sizes))
         for groups in order.tensor_split(split):
             yield [starts[group] + member for group in groups.tolist() for member in range(sizes[group])]
 
@@ -104,3 +105,8 @@ def _updates(batch: StepBatch, epochs: int, minibatches: int) -> Iterator[list[i
 def _of_rollouts(experience: Experience) -> tuple[float, ...]:
     parts = torch.split(experience.advantages, experience.lengths.tolist())
     return tuple(float(part.mean()) if len(part) else 0.0 for part in parts)
+
+
+def _largest(norms: Sequence[float]) -> float:
+    """NaN if any is: `max` would hide it."""
+    return float(torch.tensor([0.0, *norms], dtype=torch.float64).max())

@@ -1,5 +1,6 @@
 """Sums of a step over its micro-batches, updates and ranks, and the metrics they become."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -25,9 +26,10 @@ class Sums:
         self._totals[name] = self._totals.get(name, 0.0) + value
 
     def most(self, name: str, values: Tensor) -> None:
-        """Keeps the largest; 0 if there is none."""
+        """Keeps the largest; 0 if there is none, NaN if there was one."""
         value = float(values.detach().max()) if values.numel() else 0.0
-        self._largest[name] = max(self._largest.get(name, 0.0), value)
+        before = self._largest.get(name, 0.0)
+        self._largest[name] = value if math.isnan(value) or value > before else before
 
     def mismatch(self, kind: str, sums: Mapping[str, Tensor]) -> None:
         """Adds `mismatch_sums` under `kind`."""

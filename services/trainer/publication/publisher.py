@@ -65,8 +65,9 @@ class Publisher:
     def hold(self, backend: Backend, version: int) -> Held:
         """Copies the weights as `version`; called by the main thread while nobody changes them."""
         with metrics.SNAPSHOT_SECONDS.time():
-            self._device = backend.device
             held = self._shelf.put(version, backend.named_weights(), self._canary(backend))
+            # Offloaded weights are in host memory, wherever the passes run.
+            self._device = held.snapshot.buckets[0].device
             held.snapshot.plan.adapter_config = self._adapter_config
             return held
 

@@ -26,7 +26,15 @@ from wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 _CONFIG_TABLES = {"model", "batch", "algorithm", "critic", "trainer", "run"}
-_NOT_IN_WEIGHTS = ("fail_at", "resume", "memory_fraction", "publish", "cpu_offload")
+_NOT_IN_WEIGHTS = (
+    "fail_at",
+    "resume",
+    "memory_fraction",
+    "publish",
+    "cpu_offload",
+    "checkpoint_every",
+    "keep_checkpoints",
+)
 
 
 def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
@@ -137,7 +145,8 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
 def config_digest(settings: TrainerSettings) -> str:
     """Hex sha256 of all settings that the weights depend on; paths, ports and deadlines are left out."""
     values = settings.model_dump(mode="json", include=_CONFIG_TABLES)
-    values["model"].pop("path")
+    for table, key in (("model", "path"), ("algorithm", "ptx_data"), ("critic", "path")):
+        del values[table][key]
     for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

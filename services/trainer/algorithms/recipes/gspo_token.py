@@ -1,6 +1,5 @@
 """GSPO-token."""
 
-from services.trainer.algorithms.recipes.gspo import clip_is_for_sequences
 from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
@@ -15,6 +14,5 @@ RECIPE = AlgorithmRecipe(
         "clip_high": 4e-4,
         "aggregation": "seq-mean-token-mean",
     },
-    checks=(clip_is_for_sequences,),
     notes="Equal to GSPO, in value and gradient, where all tokens of a rollout have one advantage.",
 )

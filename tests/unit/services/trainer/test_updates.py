@@ -289,3 +289,41 @@ def test_overlong_rollouts_lose_reward_by_the_paper():
     _, outcome = run(how(name="reinforce", whiten=False, overlong_buffer=4), groups=[scored])
     lengths = [len(rollout.token_ids) for rollout in scored.group.rollouts]
     assert outcome.advantages == pytest.approx([1 - max(0, length - 5) / 4 for length in lengths])
+
+
+def test_to_a_loss_on_whole_sequences_old_tokens_do_not_exist():
+    """GSPO on rollouts whose first tokens are too old: as if they had been context."""
+    scored = scored_group(1, version=3, longest=9, rewards=[1, 0, 0, 1])
+    aged, masked = [], []
+    for rollout in scored.group.rollouts:
+        (span,) = rollout.spans
+        cut = min(2, span.end - 1)
+        old = dataclasses.replace(span, end=cut, version=dataclasses.replace(span.version, version=0))
+        spans = (old, dataclasses.replace(span, start=cut)) if cut else (span,)
+        mask = np.arange(span.end) >= cut
+        logprobs = np.where(mask, rollout.logprobs, 0).astype(np.float32)
+        aged.append(dataclasses.replace(rollout, spans=spans))
+        masked.append(dataclasses.replace(rollout, loss_mask=mask, logprobs=logprobs))
+    gradients = []
+    for rollouts, table in ((aged, {"max_token_age": 0}), (masked, {})):
+        group = dataclasses.replace(scored.group, rollouts=tuple(rollouts))
+        used, _ = run(how(name="gspo", **table), groups=[dataclasses.replace(scored, group=group)], version=3)
+        gradients.append(used.gradients[0])
+    assert_same(*gradients)
+
+
+def test_overlong_greedy_baselines_are_shaped_like_the_others():
+    scored = with_greedy(scored_group(3, longest=9, rewards=[1, 1, 1, 1]))
+    _, outcome = run(how(name="remax", overlong_buffer=4), groups=[scored])
+    penalties = [max(0, len(rollout.token_ids) - 5) / 4 for rollout in scored.group.rollouts]
+    assert outcome.advantages == pytest.approx([penalties[3] - penalty for penalty in penalties[:3]])
+
+
+def test_a_gap_that_is_not_a_number_is_told():
+    logprobs = np.full(9, np.nan, np.float32)
+    honest = scored_group(0)
+    batch = assemble([honest], version=0)
+    lying = dataclasses.replace(batch.rollouts[0], behaviour_logprobs=logprobs[: len(batch.rollouts[0].completion_ids)])
+    batch = dataclasses.replace(batch, rollouts=(lying, *batch.rollouts[1:]))
+    outcome = train_step(Actors(policy=policy()), batch, how(), Rates(policy=0.0))
+    assert math.isnan(outcome.metrics["logprob_gap_max"])
