@@ -1,6 +1,6 @@
 """Does a rollout teach as much as in TRL? The demo's task, trained by both from one model on the same prompts.
 
-    python -m benchmarks.learning_vs_trl --json          # 3 seeds, about 4 minutes each on two cores
+    python -m benchmarks.learning_vs_trl --json          # 3 seeds, 3 to 6 minutes each on two cores
 
 For each seed the demo's model and sums are made once. Then `headrace train` (GRPO, `max_staleness` 0 and 1) and TRL's
 GRPOTrainer (in `.venv-trl`, made here) train it for the same steps: same prompts in the same order, rollouts a prompt,
