@@ -81,7 +81,7 @@ def _check_baselines(old: dict[str, Any], config: RunFile, file: Path) -> None:
     if before.greedy_last != config.algorithm.greedy_last:
         raise ConfigError(
             f"algorithm was {before.name!r} in {file} and is now {config.algorithm.name!r}: one of them asks for a "
-            "greedy rollout of each prompt, the groups that were made are of the other kind; start a new run in another "
+            "greedy rollout of each prompt, and the groups made so far are of the other kind; take a new "
             "--run-dir"
         )
 
