@@ -51,7 +51,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     algorithm, table = settings.algorithm, settings.trainer
     policy = load_policy(
         settings.model.path,
-        device=str(device),
+        device=str(_loading_device(settings, ranks, device)),
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=table.gradient_checkpointing,
         lora=settings.model.lora,
@@ -63,6 +63,12 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
         critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
     )
+
+
+def _loading_device(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> torch.device:
+    """A model that is sharded goes to its device layer by layer: whole it might not fit there. 4-bit ones stay whole."""
+    sharded = ranks.size > 1 and settings.trainer.backend != "deepspeed"
+    return torch.device("cpu") if sharded and settings.model.lora.quantize == "none" else device
 
 
 def backend_options(settings: TrainerSettings, *, weight_decay: float) -> BackendOptions:
@@ -82,7 +88,7 @@ def _load_critic(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     critic = settings.critic
     model = load_value_model(
         critic.path if critic.path.parts else settings.model.path,
-        device=str(device),
+        device=str(_loading_device(settings, ranks, device)),
         forward_dtype=getattr(torch, settings.model.dtype),
         outputs=critic.quantiles,
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
@@ -97,7 +103,8 @@ def _wants_copy(settings: TrainerSettings) -> bool:
 
 def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Frozen:
     dtype = getattr(torch, settings.model.dtype)
-    model = load_policy(settings.model.path, device=str(device), forward_dtype=dtype, trainable=False)
+    start = _loading_device(settings, ranks, device)
+    model = load_policy(settings.model.path, device=str(start), forward_dtype=dtype, trainable=False)
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 
 
