@@ -66,7 +66,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
 
 
 def _loading_device(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> torch.device:
-    """A model that is sharded goes to its device layer by layer: whole it might not fit there. 4-bit ones stay whole."""
+    """Sharded models go to their device layer by layer: whole they might not fit there. 4-bit ones stay whole."""
     sharded = ranks.size > 1 and settings.trainer.backend != "deepspeed"
     return torch.device("cpu") if sharded and settings.model.lora.quantize == "none" else device
 
