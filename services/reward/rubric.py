@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.reward.scorers import GroupScorer, load_group_scorer
@@ -16,6 +16,10 @@ class _Part:
     name: str
     weight: float
     scorer: GroupScorer
+
+    @property
+    def exclusive(self) -> bool:
+        return getattr(self.scorer, "exclusive", False)
 
 
 class Rubric:
@@ -49,10 +53,21 @@ class Rubric:
 
     def score(self, group: RolloutGroup) -> tuple[Score, ...]:
         """One score a rollout, in order. Raises whatever a scorer raises."""
-        found = {part.name: part.scorer(group) for part in self._parts}
+        return self.combine(group, self.values(group, exclusive=False) | self.values(group, exclusive=True))
+
+    def scorers(self, *, exclusive: bool) -> list[str]:
+        """Names of those that take one group at a time, or of the others."""
+        return [part.name for part in self._parts if part.exclusive == exclusive]
+
+    def values(self, group: RolloutGroup, *, exclusive: bool) -> dict[str, Sequence[float]]:
+        """What each of `scorers(exclusive=exclusive)` says of the rollouts, in order. Raises whatever one raises."""
+        return {part.name: part.scorer(group) for part in self._parts if part.exclusive == exclusive}
+
+    def combine(self, group: RolloutGroup, found: Mapping[str, Sequence[float]]) -> tuple[Score, ...]:
+        """One score a rollout from what all scorers said of it."""
         scores = []
         for number, rollout in enumerate(group.rollouts):
-            components = {name: float(values[number]) for name, values in found.items()}
+            components = {name: float(found[name][number]) for name in self.names}
             value = sum(part.weight * components[part.name] for part in self._parts)
             scores.append(Score(rollout_id=rollout.rollout_id, value=value, components=components))
         return tuple(scores)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -22,22 +23,36 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RewardService"].full_name
 
 
 class GroupScorer:
-    """Runs the rubric off the event loop, with a deadline."""
+    """Runs the rubric off the event loop, with a deadline.
+
+    Scorers that take one group at a time have a deadline of their own, from the group's turn on.
+    """
 
     def __init__(self, rubric: Rubric, timeout_s: float, events: EventLog | None = None) -> None:
         self.rubric = rubric
         self._events = events
         self._timeout_s = timeout_s
+        self._turn = asyncio.Lock()
 
     async def score(self, group: RolloutGroup) -> tuple[Score, ...]:
         """Scores of one group; raises WaitTimeoutError, or what a scorer raises."""
         begin = time.monotonic()
-        scoring = asyncio.to_thread(self.rubric.score, group)
-        scores = await wait_for(scoring, self._timeout_s, f"the scorers {', '.join(self.rubric.names)}")
+        found = await self._values(group, exclusive=False)
+        # No longer than the groups before it take, each of which has a deadline.
+        async with self._turn:
+            found |= await self._values(group, exclusive=True)
+        scores = self.rubric.combine(group, found)
         metrics.SECONDS.observe(time.monotonic() - begin)
         metrics.ROLLOUTS.inc(len(scores))
         metrics.SCORE_MEAN.set(sum(score.value for score in scores) / len(scores))
         return scores
+
+    async def _values(self, group: RolloutGroup, *, exclusive: bool) -> dict[str, Sequence[float]]:
+        names = self.rubric.scorers(exclusive=exclusive)
+        if not names:
+            return {}
+        scoring = asyncio.to_thread(self.rubric.values, group, exclusive=exclusive)
+        return await wait_for(scoring, self._timeout_s, f"the scorers {', '.join(names)}")
 
     async def handle(self, message: Message) -> list[Put]:
         """A group of the `rollouts` stream becomes one of `scored`, or of `evaluated`."""

@@ -36,7 +36,7 @@ class RewardTable(Table):
     concurrency: int = Field(8, ge=1)
     """Groups scored at a time."""
     timeout_s: float = Field(60.0, gt=0)
-    """A group whose scorers take longer has failed."""
+    """A group whose scorers take longer has failed. A reward model's own time counts from the group's turn on."""
 
 
 class RewardSettings(ServiceSettings):

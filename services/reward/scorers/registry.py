@@ -28,7 +28,10 @@ BUILT_IN: dict[str, Callable[..., float]] = {
     "length": rules.length,
 }
 GROUP_BUILT_IN: dict[str, Callable[..., GroupScorer]] = {"reward_model": RewardModel}
-"""Called with the options once, then with each group. One with a method `load` is loaded before the first."""
+"""Called with the options once, then with each group. One with a method `load` is loaded before the first.
+
+One with a true `exclusive` is given one group at a time.
+"""
 
 _PROBE = Rollout(
     rollout_id="probe",

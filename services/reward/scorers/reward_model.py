@@ -22,6 +22,9 @@ _FORWARD_TOKENS = 16_384
 class RewardModel:
     """Scores all rollouts of a group in one forward pass (long ones in several)."""
 
+    exclusive = True
+    """A group's deadline begins with its own passes, not while it waits for those of others."""
+
     def __init__(self, *, path: str, device: str = "cpu", dtype: str = "float32") -> None:
         """Looks at the folder; raises ConfigError if it holds no reward model."""
         self._path, self._device, self._dtype = Path(path), device, dtype

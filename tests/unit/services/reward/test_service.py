@@ -1,15 +1,19 @@
 """The reward service on a stream and over gRPC: same scores, failures are failures."""
 
 import asyncio
+import threading
+import time
 
 import pytest
 
 from services.reward.rubric import Rubric
+from services.reward.scorers import registry
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from services.reward.settings import ScorerTable
 from tests import builders
-from wire.contracts import DropReason, Message, Purpose, ScoredGroup, Tombstone, decode, encode
+from wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
 from wire.contracts.codec import group_to_pb
+from wire.errors import WaitTimeoutError
 from wire.rpc import call, channel, serve
 from wire.streams import StreamName
 from wire.streams.memory import MemoryBroker
@@ -83,6 +87,52 @@ async def test_a_damaged_message_is_buried_at_once_and_the_next_one_still_scored
     assert isinstance(by_index[0], Tombstone)
     assert by_index[0].reason is DropReason.POISON
     assert isinstance(by_index[1], ScoredGroup)
+
+
+class Sleeper:
+    """A scorer that takes its time for each group."""
+
+    def __init__(self, value: float, *, exclusive: bool = False) -> None:
+        self.exclusive = exclusive
+        self.most = 0
+        """Groups that were in it at once."""
+        self._value, self._inside = value, 0
+        self._count, self._forward = threading.Lock(), threading.Lock()
+
+    def __call__(self, group: RolloutGroup) -> list[float]:
+        with self._count:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        if self.exclusive:
+            with self._forward:
+                time.sleep(0.2)
+        else:
+            time.sleep(0.2)
+        with self._count:
+            self._inside -= 1
+        return [self._value] * len(group.rollouts)
+
+
+async def test_a_groups_deadline_begins_when_a_scorer_of_one_group_at_a_time_turns_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, judge = Sleeper(1.0, exclusive=True), Sleeper(0.5)
+    monkeypatch.setitem(registry.GROUP_BUILT_IN, "model", lambda: model)
+    monkeypatch.setitem(registry.GROUP_BUILT_IN, "judge", lambda: judge)
+    rubric = Rubric([ScorerTable(name="model", weight=2.0), ScorerTable(name="judge")])
+    service = GroupScorer(rubric, timeout_s=1.0)
+    groups = [builders.group(index) for index in range(7)]
+    found = await asyncio.gather(*(service.score(group) for group in groups))
+    assert found == [rubric.score(group) for group in groups]
+    assert found[0][0].components == {"model": 1.0, "judge": 0.5} and found[0][0].value == 2.5
+    assert model.most == 1 and judge.most > 1
+
+
+async def test_a_scorer_of_one_group_at_a_time_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.GROUP_BUILT_IN, "model", lambda: Sleeper(1.0, exclusive=True))
+    service = GroupScorer(Rubric([ScorerTable(name="model")]), timeout_s=0.05)
+    with pytest.raises(WaitTimeoutError, match="the scorers model"):
+        await service.score(builders.group())
 
 
 async def test_grpc_gives_the_same_scores_and_tells_a_failure() -> None:
