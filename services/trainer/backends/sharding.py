@@ -4,6 +4,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
+from services.trainer.backends.compilation import compile_layers
 from services.trainer.model import TrainedModule
 from services.trainer.quantization import quantized_weights
 from services.trainer.ranks import Ranks
@@ -27,9 +28,9 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
     # Small as they are, 4-bit weights stay whole on every rank.
     apart = quantized_weights(module)
     layers = module.layers()
+    if compiled:
+        compile_layers(module)
     for layer in layers:
-        if compiled:
-            layer.compile()
         fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload, ignored_params=apart)
     # The rest is let go after forward too: a pass without a backward leaves nothing whole behind.
     fully_shard(

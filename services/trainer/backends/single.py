@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from services.trainer.backends.compilation import compile_layers
 from services.trainer.backends.options import BackendOptions, overhead_tokens
 from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
@@ -33,8 +34,7 @@ class SingleDevice:
         self.device = module.device
         self.overhead_tokens = overhead_tokens(self.device)
         if options.compiled:
-            for layer in module.layers():
-                layer.compile()
+            compile_layers(module)
         self._named = dict(module.named_weights())
         self._optimizers = build_optimizers(module, options.optimizer)
 

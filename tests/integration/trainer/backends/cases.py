@@ -132,6 +132,7 @@ def refusals(make, folder):
         (work.options("deepspeed", optimizer=work.MUON), {}),
         (work.options("single"), {}),
         (zero(3), {"lora": work.QLORA}),
+        (work.options("deepspeed", zero_stage=3, compiled=True), {}),
     ):
         try:
             make(work.policy(**kind), options)

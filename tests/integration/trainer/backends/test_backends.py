@@ -1,12 +1,14 @@
 """One device, FSDP2 and DeepSpeed over several ranks: the same gradients, losses and checkpoints."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from services.trainer.algorithms.products import speed_up
 from services.trainer.backends.single import SingleDevice
 from tests.integration.trainer.backends import cases, work
 from tests.integration.trainer.backends.rank import read
@@ -170,6 +172,19 @@ def test_a_forward_pass_in_bfloat16_trains_float32_weights_nearly_alike(two, sin
     torch.testing.assert_close(torch.tensor(numbers["seen"]), torch.tensor(expected["seen"]), rtol=0.05, atol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about its own doings
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
+    module = work.policy()
+    speed_up(module.model)
+    compiled, plain = (
+        SingleDevice(module, options=work.options("single", compiled=True)),
+        alone(work.policy(), work.options("single")),
+    )
+    found, expected = (work.gradient(backend, 16) for backend in (compiled, plain))
+    assert_close(found, expected, 1e-5)
+
+
 def test_muon_on_shards_takes_the_steps_of_one_device(two, tmp_path):
     numbers, tensors = read(two, "fsdp2-muon", 2)
     expected_numbers, expected = cases.steps(work.options("single", optimizer=work.MUON))(alone, tmp_path)
@@ -180,8 +195,9 @@ def test_muon_on_shards_takes_the_steps_of_one_device(two, tmp_path):
 
 def test_what_cannot_be_combined_is_refused_with_the_reason(two):
     reasons, _ = read(two, "refusals", 2)
-    eight_bit, muon, one_device, four_bit = reasons
+    eight_bit, muon, one_device, four_bit, compiled = reasons
     assert "adamw_8bit" in eight_bit and "trainer.ranks = 1" in eight_bit
     assert "muon" in muon and "trainer.backend = 'fsdp2'" in muon
     assert "trainer.ranks is 2" in one_device
     assert "model.lora.quantize" in four_bit and "trainer.zero_stage = 2" in four_bit
+    assert "trainer.compile" in compiled and "trainer.zero_stage = 2" in compiled

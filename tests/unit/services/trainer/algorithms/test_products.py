@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from services.trainer.algorithms.products import product, speed_up
+from services.trainer.algorithms.products import product, slow_down, speed_up
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -25,6 +25,8 @@ def test_a_model_that_was_sped_up_computes_the_same(bias: bool, shape: tuple[int
     plain = run()
     speed_up(model)
     fast = run()
+    slow_down(model)
+    assert all("forward" not in vars(module) for module in model.modules())
     assert len(plain) == len(fast) == (6 if bias else 4)
     for one, other in zip(plain, fast, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
