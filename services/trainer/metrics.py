@@ -22,6 +22,7 @@ LOGPROB_GAP = Gauge(
 REWARD_MEAN = Gauge("headrace_trainer_reward_mean", "Mean reward of the last batch.")
 LOSS = Gauge("headrace_trainer_loss", "Loss of the last step.")
 GRAD_NORM = Gauge("headrace_trainer_grad_norm", "Norm of the last step's gradient before clipping.")
+STEP = Gauge("headrace_trainer_step", "Each number of the last step, as in metrics.jsonl.", ["name"])
 POLICY_VERSION = Gauge("headrace_trainer_policy_version", "Version of the weights.")
 INCARNATION = Gauge("headrace_trainer_incarnation", "Number of this life.")
 CHECKPOINT_SECONDS = Histogram("headrace_trainer_checkpoint_seconds", "Writing of one checkpoint.")

@@ -227,6 +227,8 @@ class RlStage:
         metrics.TRAINED_TOKENS.inc(of_batch["completion_tokens"])
         metrics.TRAINED_GROUPS.inc(of_batch["groups"])
         metrics.BATCH_STALENESS.observe(of_batch["staleness_max"])
+        for key, value in outcome.metrics.items():
+            metrics.STEP.labels(key).set(value)
         for gauge, key in (
             (metrics.LOGPROB_GAP, "logprob_gap_max"),
             (metrics.REWARD_MEAN, "reward_mean"),
