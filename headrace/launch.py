@@ -26,6 +26,7 @@ from wire.errors import ConfigError, DataError
 
 _PREPARE_TIMEOUT_S = 3600.0
 _CHECK_TIMEOUT_S = 120.0
+_BASE_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
         planner = Planner(config, place, env)
         plans = planner.all()
         _check_reward(resolved, run_dir, env)
+        _write_engine_base(resolved, run_dir, env)
     except BaseException:
         lock.release()
         folders.drop_stage(run_dir)
@@ -146,6 +148,17 @@ def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> Non
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+
+
+def _write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+    """Lets the trainer's package write what the engines of a QLoRA run load: its base, rounded as in training."""
+    if resolved.config.model.lora.quantize == "none":
+        return
+    argv = python("services.trainer", "--write-base", "--config", str(run_dir / "config" / "trainer.json"))
+    try:
+        run_once("writing the engines' base model", argv, env=env, log=None, timeout_s=_BASE_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_told(error.message)}") from None
 
 
 def _told(log: str) -> str:

@@ -28,6 +28,8 @@ TRACES = (
 PREPARED = (
     "config",
     "model",
+    "base",
+    ".aside-base",
     "prompts.parquet",
     "eval.parquet",
     "examples.parquet",

@@ -9,7 +9,7 @@ from headrace.config.schema import Ports, RunFile
 from services.orchestrator.settings import OrchestratorSettings
 from services.reward.settings import RewardSettings
 from services.rollout.settings import RolloutSettings
-from services.trainer.settings import TrainerSettings
+from services.trainer.settings import ENGINE_BASE, TrainerSettings
 from wire.errors import ConfigError
 from wire.settings import ServiceSettings
 
@@ -85,6 +85,8 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
     del own["model"]["make"]
+    if seat.service == "rollout" and config.model.lora.quantize != "none":
+        own["model"]["path"] = place.run_dir / ENGINE_BASE
     found = {
         "sampling": _plain(config.rollout.sampling),
         "stop_token_ids": list(place.stop_token_ids),

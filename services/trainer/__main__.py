@@ -1,4 +1,7 @@
-"""Starts the trainer: `python -P -m services.trainer [--stage STAGE] --config RUN/config/trainer.json`."""
+"""Starts the trainer: `python -P -m services.trainer [--stage STAGE] --config RUN/config/trainer.json`.
+
+With `--write-base` it only writes what the engines of a QLoRA run merge adapters into.
+"""
 
 import argparse
 import sys
@@ -42,12 +45,24 @@ def run_stage(settings: StageSettings) -> int:
     return code
 
 
+def write_base(settings: TrainerSettings) -> int:
+    """Imports what is heavy and writes RUN/base."""
+    from services.trainer.engine_base import write_engine_base
+
+    write_engine_base(settings)
+    return 0
+
+
 def main() -> int:
     """Chooses the stage."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--stage", choices=("rl", "sft", "reward_model", "dpo"), default="rl")
-    if parser.parse_known_args()[0].stage != "rl":
+    parser.add_argument("--write-base", action="store_true")
+    asked = parser.parse_known_args()[0]
+    if asked.stage != "rl":
         return run_service("trainer", StageSettings, run_stage)
+    if asked.write_base:
+        return run_service("trainer", TrainerSettings, write_base)
     return run_service("trainer", TrainerSettings, run_rl)
 
 

@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 from services.trainer.algorithms.products import speed_up
 from services.trainer.lora import add_adapters
 from services.trainer.model import Policy, ValueModel
-from services.trainer.quantization import quantize_body
+from services.trainer.quantization import dequantize_body, quantize_body
 from wire.errors import ConfigError
 from wire.settings import LoraTable
 from wire.telemetry import get_logger
@@ -47,6 +47,18 @@ def load_policy(
         model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
     return Policy(model, forward_dtype=forward_dtype, lora=lora)
+
+
+def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:
+    """The transformers model whose plain weights, on the CPU in `dtype`, are those that a QLoRA run computes with.
+
+    As `load_policy` rounds them on `device`; raises ConfigError as it does.
+    """
+    model = _load(AutoModelForCausalLM, path)
+    _refuse_other_logits(model, path)
+    quantize_body(model, device=device, forward_dtype=dtype)
+    dequantize_body(model, dtype=dtype)
+    return model.to("cpu", dtype)
 
 
 def load_value_model(

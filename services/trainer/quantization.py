@@ -1,5 +1,6 @@
 """The frozen weights of a QLoRA run (arXiv:2305.14314) in 4 bits, through bitsandbytes, which is an extra."""
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -10,16 +11,23 @@ from wire.errors import ConfigError
 _EXTRA = "model.lora.quantize = 'nf4' needs the extra `qlora`: pip install 'headrace[qlora]'; or set quantize = 'none'"
 
 
+def quantizer_version() -> str:
+    """Of bitsandbytes; raises ConfigError if it is absent."""
+    try:
+        return version("bitsandbytes")
+    except PackageNotFoundError as error:
+        raise ConfigError(_EXTRA) from error
+
+
 def quantize_body(model: Any, *, device: str, forward_dtype: torch.dtype) -> None:
     """Puts 4-bit NormalFloat weights (with doubly quantized scales) in the place of all linear weights but the head's.
 
     Embedding, norms and head stay as they are. Products are taken in `forward_dtype`. They are for good: the weights
     before are gone, and nothing is merged into the new ones. Raises ConfigError if bitsandbytes is absent.
     """
-    try:
-        import bitsandbytes
-    except ModuleNotFoundError as error:
-        raise ConfigError(_EXTRA) from error
+    quantizer_version()
+    import bitsandbytes
+
     body = model.get_decoder()
     for name, module in list(body.named_modules()):
         if type(module) is not nn.Linear:
@@ -42,6 +50,27 @@ def quantize_body(model: Any, *, device: str, forward_dtype: torch.dtype) -> Non
         setattr(body.get_submodule(owner), last, made.to(device))
     # Asked by peft for each projection that gets an adapter.
     model.is_loaded_in_4bit = True
+
+
+def dequantize_body(model: Any, *, dtype: torch.dtype) -> None:
+    """Puts plain weights, on the CPU, in the place of all that `quantize_body` has rounded: the values of its products.
+
+    `dtype` must be the `forward_dtype` of then.
+    """
+    from bitsandbytes.functional import dequantize_4bit
+    from bitsandbytes.nn import Linear4bit
+
+    body = model.get_decoder()
+    for name, module in list(body.named_modules()):
+        if not isinstance(module, Linear4bit):
+            continue
+        made = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None, device="meta")
+        values = dequantize_4bit(module.weight.data, module.weight.quant_state).to("cpu", dtype)
+        made.weight = nn.Parameter(values, requires_grad=False)
+        made.bias = module.bias
+        owner, _, last = name.rpartition(".")
+        setattr(body.get_submodule(owner), last, made)
+    model.is_loaded_in_4bit = False
 
 
 def quantized_weights(module: nn.Module) -> set[nn.Parameter]:

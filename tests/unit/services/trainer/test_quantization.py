@@ -6,9 +6,11 @@ from safetensors.torch import load_file
 
 pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
 
+from bitsandbytes.nn import Linear4bit
+
 from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
-from services.trainer.loading import load_policy
+from services.trainer.loading import load_policy, load_rounded
 from services.trainer.quantization import quantized_weights
 from tests.unit.services.trainer.builders import tiny_folder
 from wire.settings import LoraTable
@@ -70,3 +72,22 @@ def test_the_export_is_the_adapter_alone_and_says_so(tmp_path):
     written = load_file(tmp_path / "export" / "adapter" / "adapter_model.safetensors")
     assert digest == weights_sha256(written.items()) and len(written) == 4
     assert "`model`" in (tmp_path / "export" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_engines_base_is_what_the_4_bit_layers_compute_with(tmp_path, dtype, tied):
+    source = tiny_folder(tmp_path / "model", hidden=32, tied=tied)
+    policy, _ = load(source, dtype)
+    load_rounded(source, device="cpu", dtype=dtype).save_pretrained(tmp_path / "base")
+    plain = load_file(tmp_path / "base" / "model.safetensors")
+    assert all(tensor.dtype == dtype for tensor in plain.values()) and ("lm_head.weight" in plain) is not tied
+    linears = [(n, m) for n, m in policy.model.named_modules() if isinstance(m, Linear4bit)]
+    assert len(linears) == 7
+    for name, module in linears:
+        with torch.no_grad():
+            # Each input picks one column.
+            columns = module(torch.eye(module.in_features, dtype=dtype))
+        assert torch.equal(columns.T, plain[name.replace(".base_layer", "") + ".weight"])
+    again = load_policy(tmp_path / "base", device="cpu", forward_dtype=dtype)
+    torch.testing.assert_close(score(again), score(policy), rtol=0, atol=1e-5 if dtype == torch.float32 else 0.05)
