@@ -21,7 +21,7 @@ from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded,
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
-from services.trainer.algorithm_settings import NEEDS_GROUP
+from services.trainer.algorithm_checks import NEEDS_GROUP
 from wire.errors import ConfigError, DataError
 
 _PREPARE_TIMEOUT_S = 3600.0

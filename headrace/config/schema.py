@@ -9,7 +9,8 @@ from headrace.data.settings import DataTable
 from services.orchestrator.settings import EvalTable, OrchestratorTable
 from services.reward.settings import RewardTable
 from services.rollout.settings import RolloutTable
-from services.trainer.algorithm_settings import AlgorithmTable, CriticTable, critic_problem
+from services.trainer.algorithm_checks import critic_problem
+from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import DpoTable, RewardModelTable, SftTable, StageTable
 from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table

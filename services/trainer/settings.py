@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from services.trainer.algorithm_settings import AlgorithmTable, CriticTable, critic_problem
+from services.trainer.algorithm_checks import critic_problem
+from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
 from wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")

@@ -3,7 +3,8 @@ import typing
 import pytest
 from pydantic import ValidationError
 
-from services.trainer.algorithm_settings import AlgorithmTable, CorrectionTable, CriticTable, critic_problem
+from services.trainer.algorithm_checks import critic_problem
+from services.trainer.algorithm_settings import AlgorithmTable, CorrectionTable, CriticTable
 from services.trainer.algorithms.correction import OUTSIDE, REJECTIONS, WEIGHTS
 from services.trainer.algorithms.kl import KL_ESTIMATORS
 from services.trainer.algorithms.recipes import recipes
