@@ -100,13 +100,13 @@ def one(name: str, config: Path, run_dir: Path, seed: int) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The results in Markdown, best first."""
-    lines = ["| Algorithm | before | after | gain | seconds |", "|---|---|---|---|---|"]
+    lines = ["| Algorithm | before | after | gain |", "|---|---|---|---|"]
     for run in sorted(result["runs"], key=lambda run: -run.get("gain", -1.0)):
         if "failed" in run:
-            lines.append(f"| `{run['name']}` | | failed | | |")
+            lines.append(f"| `{run['name']}` | | failed | |")
         else:
             accuracies = " | ".join(f"{run[key]:.3f}" for key in ("before", "after", "gain"))
-            lines.append(f"| `{run['name']}` | {accuracies} | {run['seconds']:.0f} |")
+            lines.append(f"| `{run['name']}` | {accuracies} |")
     return "\n".join(lines)
 
 
