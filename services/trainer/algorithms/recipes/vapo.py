@@ -23,8 +23,8 @@ RECIPE = AlgorithmRecipe(
         "minibatches": 4,
     },
     notes=(
-        "alpha x length is held at 1 or more, so that lam stays in [0, 1] (as NeMo RL does): answers under 20 tokens get "
-        "lam = 0, one-step TD. For short answers set lam_alpha to 1."
+        "alpha x length is held at 1 or more, so that lam stays in [0, 1] (as NeMo RL does): answers under 20 tokens "
+        "get lam = 0, one-step TD. For short answers set lam_alpha to 1."
     ),
     tables={"critic": {"pretrain_steps": 50}, "batch": {"groups": 512, "group_size": 16}},
 )
