@@ -51,7 +51,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     run_dir = run_dir.resolve()
     resolved, to_make = settle_path(resolved, run_dir)
     config = resolved.config
-    env = child_environment(dict(environment), threads=config.run.threads)
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
     check_input(resolved, fresh=not resume, has_model=to_make is None)
     ports = choose_ports(resolved)

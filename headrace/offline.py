@@ -68,7 +68,7 @@ def prepare_stage(resolved: Resolved, run_dir: Path, *, resume: bool, environmen
     run_dir = run_dir.resolve()
     resolved, to_make = settle_path(resolved, run_dir)
     config = resolved.config
-    env = child_environment(dict(environment), threads=config.run.threads)
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     locked = (*_LOCKED, f"{config.run.stage}.batch_size")
     (folders.check_resumable(run_dir, config, locked) if resume else folders.check_fresh(run_dir))
     _check_input(resolved, has_model=to_make is None)

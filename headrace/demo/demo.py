@@ -141,7 +141,7 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str])
     path = stage / "trainer.json"
     path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
     log = stage / "trainer.log"
-    env = child_environment(dict(environment), threads=config.run.threads)
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     argv = python("services.trainer", "--stage", "sft", "--config", str(path))
     run_once("the supervised stage", argv, env=env, log=log, timeout_s=_SFT_TIMEOUT_S)
     (stage / "export").rename(folder / "model")

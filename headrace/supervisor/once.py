@@ -21,8 +21,11 @@ class ChildFailedError(HeadraceError):
         self.message = message
 
 
-def child_environment(inherited: dict[str, str], *, threads: int) -> dict[str, str]:
-    """What every child gets: quiet thread pools, unbuffered logs, our packages on its path."""
+def child_environment(inherited: dict[str, str], *, threads: int, device: str = "cpu") -> dict[str, str]:
+    """What every child gets: quiet thread pools, unbuffered logs, our packages on its path.
+
+    `device`: of the run.
+    """
     env = inherited | {
         # Two spinning pools on two cores cost 16 times the CPU.
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -33,6 +36,8 @@ def child_environment(inherited: dict[str, str], *, threads: int) -> dict[str, s
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": inherited.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128"),
         # A lost peer is reported by our own log, not by a C++ stack of forty lines.
         "TORCH_CPP_LOG_LEVEL": inherited.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        # DeepSpeed, where it is installed, is imported by others too, and would say in words what it takes this from.
+        "DS_ACCELERATOR": inherited.get("DS_ACCELERATOR", device.partition(":")[0]),
     }
     root = Path(headrace.__file__).resolve().parents[1]
     if root.name not in ("site-packages", "dist-packages"):
