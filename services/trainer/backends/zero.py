@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ def import_deepspeed(device: torch.device) -> Any:
 
     # Its sums through shared memory must be compiled first, and they wait without a deadline for a rank that is lost.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # It calls torch's collectives by names that are to go; that is for its authors to read.
+    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
     logger.handlers.clear()
     logger.propagate = True
     return deepspeed
