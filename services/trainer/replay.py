@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.trainer.backends.backend import Backend
-from services.trainer.checkpoint import Checkpoint
 from services.trainer.ledger import GroupFate, ReadyGroup
-from services.trainer.random_states import restore_random_states
 from services.trainer.step import StepInterruptedError
 from wire.contracts import ScoredGroup, decode
-from wire.errors import ConfigError, DataError, HeadraceError
+from wire.errors import DataError, HeadraceError
 from wire.journal import (
     BatchRecord,
     DroppedRecord,
@@ -88,17 +85,6 @@ def _fates_of(item: JournalRecord) -> list[GroupFate]:
             return [GroupFate(group_index=drop.group_index, group_id=drop.group_id, reason=drop.reason)]
         case _:
             return []
-
-
-def load_into(backend: Backend, checkpoint: Checkpoint, config_digest: str) -> None:
-    """Sets model, optimizer and random states to a checkpoint's; raises ConfigError if it is of another model."""
-    try:
-        backend.load(checkpoint.weights, checkpoint.optimizer)
-    except ValueError as error:
-        raise ConfigError(f"the checkpoint of step {checkpoint.state.step} is of another model: {error}") from error
-    restore_random_states(checkpoint.random_states)
-    if checkpoint.state.config_digest != config_digest:
-        log.warning("config_changed", step=checkpoint.state.step, effect="the same seed need not give the same weights")
 
 
 def replay(

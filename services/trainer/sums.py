@@ -72,7 +72,7 @@ class Sums:
                 found[name] = total / tokens
         for kind, sums in kinds.items():
             whole = sums | {LARGEST: self._largest.get(f"{kind}/{LARGEST}", 0.0)}
-            made = mismatch_metrics({name: torch.tensor(value) for name, value in whole.items()})
+            made = mismatch_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in whole.items()})
             found |= {f"{kind}_{name}": value for name, value in made.items()}
             if kind != "mismatch":
                 found[f"{kind}_tokens"] = sums["tokens"]

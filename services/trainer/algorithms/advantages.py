@@ -56,12 +56,6 @@ def remax_advantages(rewards: Float[Tensor, " rollouts"], baseline: float) -> Fl
     return (rewards - baseline).nan_to_num(nan=0.0)
 
 
-@jaxtyped(typechecker=beartype)
-def reward_advantages(rewards: Float[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
-    """The rewards themselves, without a baseline (REINFORCE)."""
-    return rewards.nan_to_num(nan=0.0)
-
-
 def _of_scored(rewards: Tensor, advantages: Callable[[Tensor], Tensor]) -> Tensor:
     scored = ~rewards.isnan()
     made = torch.zeros_like(rewards)

@@ -4,7 +4,7 @@ rho = old / behaviour. Axes: tokens = trained tokens of a micro-batch, rollouts 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from beartype import beartype
@@ -53,14 +53,6 @@ def mismatch_sums(
     }
 
 
-def joined_mismatch(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The sums of several micro-batches (or ranks) together; empty for none."""
-    return {
-        name: torch.stack([part[name] for part in parts]).amax(0) if name == LARGEST else _sum_of(parts, name)
-        for name in (parts[0] if parts else ())
-    }
-
-
 def mismatch_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """The diagnostics of a step by name; empty where no token was counted.
 
@@ -90,7 +82,3 @@ def _perplexity(mean_logprob: float) -> float:
 
 def _count(values: Tensor) -> Tensor:
     return torch.tensor(float(len(values)), dtype=torch.float64, device=values.device)
-
-
-def _sum_of(parts: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
-    return torch.stack([part[name] for part in parts]).sum(0)

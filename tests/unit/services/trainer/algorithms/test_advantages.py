@@ -8,7 +8,6 @@ from services.trainer.algorithms.advantages import (
     mean_baseline_advantages,
     opo_advantages,
     remax_advantages,
-    reward_advantages,
     rloo_advantages,
 )
 
@@ -83,7 +82,6 @@ def test_the_other_baselines_by_hand():
     # a baseline of (3 * 1 + 0 * 2 + 0 * 3) / 6
     assert opo_advantages(rewards, torch.tensor([1, 2, 3])).tolist() == [2.5, -0.5, -0.5]
     assert remax_advantages(rewards, 1.0).tolist() == [2.0, -1.0, -1.0]
-    assert reward_advantages(rewards).tolist() == [3.0, 0.0, 0.0]
 
 
 @given(rewards=REWARDS)
@@ -128,5 +126,4 @@ def test_fewer_than_two_scored_rollouts_have_no_advantage(kind, rewards):
 def test_abstentions_and_an_unscored_greedy_rollout_give_no_advantage_against_other_baselines():
     assert remax_advantages(f64([2.0, NAN]), 1.0).tolist() == [1.0, 0.0]
     assert remax_advantages(f64([2.0, 3.0]), NAN).tolist() == [0.0, 0.0]
-    assert reward_advantages(f64([2.0, NAN])).tolist() == [2.0, 0.0]
     assert opo_advantages(f64([2.0, 1.0]), torch.tensor([0, 0])).isfinite().all()

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.mismatch import joined_mismatch, mismatch_metrics, mismatch_sums
+from services.trainer.algorithms.mismatch import mismatch_metrics, mismatch_sums
+from services.trainer.sums import Sums
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, drawn, flat
 
 PAIRS = drawn(LOGPROBS, LOGPROBS)
@@ -44,7 +45,12 @@ def test_without_a_gap_nothing_is_wrong_and_every_token_counts():
 def test_no_metric_depends_on_the_micro_batches(rollouts, size):
     parts = [flat(rollouts[start : start + size], 2) for start in range(0, len(rollouts), size)]
     whole = mismatch_metrics(mismatch_sums(*flat(rollouts, 2)))
-    joined = mismatch_metrics(joined_mismatch([mismatch_sums(*part) for part in parts]))
+    sums = Sums()
+    for part in parts:
+        sums.mismatch("mismatch", mismatch_sums(*part))
+    joined = {
+        name.removeprefix("mismatch_"): value for name, value in sums.metrics().items() if name.startswith("mismatch_")
+    }
     assert joined == pytest.approx(whole, rel=1e-9, abs=1e-12)
 
 
@@ -71,4 +77,3 @@ def test_every_metric_is_finite_and_the_effective_share_is_one_at_most(rollouts)
 def test_no_tokens_give_no_metrics():
     nothing = torch.zeros(0)
     assert mismatch_metrics(mismatch_sums(nothing, nothing, torch.tensor([0]))) == {}
-    assert mismatch_metrics(joined_mismatch([])) == {}
