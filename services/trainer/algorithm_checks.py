@@ -100,7 +100,7 @@ def _online_dpo(table: "AlgorithmTable") -> str | None:
 
 
 CHECKS = (_correction, _sequence_clip, _bounds, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo)
-"""Of every algorithm; a recipe may have more."""
+"""In this order; the first reason is told."""
 
 
 def critic_problem(algorithm: "AlgorithmTable", critic: "CriticTable") -> str | None:

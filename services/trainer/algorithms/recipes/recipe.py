@@ -1,12 +1,9 @@
-"""What a recipe is: the settings that its paper gives, and what is known to be a mistake with it."""
+"""What a recipe is: the settings that its paper gives."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-
-Check = Callable[[Any], str | None]
-"""From the whole `[algorithm]` table to the reason why it cannot work, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +20,6 @@ class AlgorithmRecipe:
     """When to use it."""
     settings: Mapping[str, Any]
     """Keys of `[algorithm]` whose value differs from the table's own default: the paper's."""
-    checks: tuple[Check, ...] = ()
-    """Further mistakes than those that the table itself refuses."""
     notes: str = ""
     """Where libraries disagree, and what is taken here."""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
