@@ -10,7 +10,8 @@ import grpc
 from services.reward import metrics
 from services.reward.rubric import Rubric
 from wire.contracts import Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
-from wire.contracts.codec import group_from_pb, score_to_pb
+from wire.contracts.codec import group_from_pb
+from wire.contracts.score_codec import score_to_pb
 from wire.errors import ContractError
 from wire.events import EventLog
 from wire.lifecycle import wait_for

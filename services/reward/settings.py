@@ -1,42 +1,92 @@
 """What the reward service may be told."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wire.settings import ServiceSettings, Table
 
+Combination = Literal["weighted_sum", "mean", "product", "min", "median", "gate"]
 
-class ScorerTable(Table):
-    """One `[[reward.scorers]]`: a scorer, its weight in the sum, and its options."""
+
+class CombinationTable(Table):
+    """How several scorers make one score."""
+
+    combination: Combination = "weighted_sum"
+    """`weighted_sum`; `mean` (weighted) and `median` over those of an ensemble that scored; `product`; `min` (the worst
+    case); `gate`: scorers with `at_least` open the gate, the weighted sum of the others is the score."""
+    gate_value: float = 0.0
+    """Of `gate`: the score where a gate stays closed."""
+    quorum: float = Field(0.5, ge=0, lt=1)
+    """Of `mean` and `median`: it abstains unless more than this share of the members has scored."""
+
+
+class ScorerTable(CombinationTable):
+    """One `[[reward.scorers]]`: a scorer, its weight, and its options."""
 
     name: str
-    """A built-in (`exact_match`, `numeric`, `format`, `length`, `reward_model`) or the user's own `module:function`."""
+    """A built-in scorer (`headrace score --list` names them), or the user's own `module:function`, `trl:module:function`,
+    `verl:module:function` or `verifiers:module`; `ensemble` combines its `members`."""
     label: str = ""
     """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
     weight: float = 1.0
-    """The score is the weighted sum of all scorers."""
+    """Of the component in a weighted sum or mean."""
+    range: tuple[float, float] | None = None
+    """A value outside is refused; none = what the scorer itself declares."""
+    at_least: float | None = None
+    """Of `gate`: the gate opens from this value on."""
+    optional: bool = False
+    """Where it abstains, the others' score stands without it; else the whole score abstains."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the scorer, e.g. `pattern` of `format`."""
+    """Of the scorer itself, e.g. `pattern` of `format`."""
+    members: tuple["ScorerTable", ...] = ()
+    """Of `ensemble`: the scorers that are combined by its `combination`."""
 
     @property
     def component(self) -> str:
         """What its part of the score is called."""
         return self.label or self.name
 
+    @model_validator(mode="after")
+    def _is_whole(self) -> "ScorerTable":
+        if (self.name == "ensemble") != bool(self.members):
+            raise ValueError("name = 'ensemble' and `members` go together: give [[reward.scorers.members]]")
+        if self.range is not None and not self.range[0] <= self.range[1]:
+            raise ValueError(f"range = {list(self.range)}: the lowest value comes first")
+        return self
 
-class RewardTable(Table):
+
+class TaskTable(CombinationTable):
+    """`[reward.tasks.NAME]`: the rubric of the rows of one task."""
+
+    scorers: tuple[ScorerTable, ...] = Field(min_length=1)
+    """At least one."""
+
+
+class RewardTable(CombinationTable):
     """`[reward]`: how a rollout is scored."""
 
     scorers: tuple[ScorerTable, ...] = (ScorerTable(name="exact_match"),)
-    """At least one."""
+    """The rubric of all rows whose task has none of its own. At least one."""
+    tasks: dict[str, TaskTable] = Field(default_factory=dict)
+    """Rubrics by task name."""
+    task_column: str = "data_source"
+    """The data column that holds the task name."""
     path: Path | None = None
     """Folder of the user's own modules; it comes last on the import path."""
     concurrency: int = Field(8, ge=1)
     """Groups scored at a time."""
     timeout_s: float = Field(60.0, gt=0)
-    """A group whose scorers take longer has failed. A reward model's own time counts from the group's turn on."""
+    """A scorer's deadline for one group, from the group's turn on."""
+    processes: int = Field(1, ge=1)
+    """Worker processes of each scorer that runs in some: `math`, `code` and the user's own functions."""
+    failures_in_row: int = Field(3, ge=1)
+    """A scorer that fails so many groups whole, one after the other, is down: its circuit opens, nothing is consumed."""
+    outage_s: float = Field(300.0, gt=0)
+    """A scorer that is down for so long stops the run, with the reason."""
+    allow_hosts: tuple[str, ...] = ()
+    """`host` or `host:port` of endpoints that scorers may call although their address is private or loopback."""
 
 
 class RewardSettings(ServiceSettings):

@@ -13,11 +13,11 @@ from wire.contracts.messages import (
     Rollout,
     RolloutGroup,
     Sampling,
-    Score,
     ScoredGroup,
     Tombstone,
     VersionSpan,
 )
+from wire.contracts.scores import Score
 from wire.contracts.turns import JoinedTurns, Turn, join_turns
 
 __all__ = [

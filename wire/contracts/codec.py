@@ -27,11 +27,11 @@ from wire.contracts.messages import (
     Rollout,
     RolloutGroup,
     Sampling,
-    Score,
     ScoredGroup,
     Tombstone,
     VersionSpan,
 )
+from wire.contracts.score_codec import score_from_pb, score_to_pb
 from wire.errors import ContractError
 from wire.v1 import message_pb2 as pb
 
@@ -255,24 +255,22 @@ def group_from_pb(raw: pb.RolloutGroup) -> RolloutGroup:
     )
 
 
-def score_to_pb(score: Score) -> pb.Score:
-    """The protobuf face of a score."""
-    return pb.Score(rollout_id=score.rollout_id, value=score.value, components=score.components)
-
-
 def _scored_to_pb(value: ScoredGroup) -> pb.ScoredGroup:
     return pb.ScoredGroup(
         group=group_to_pb(value.group),
         scores=[score_to_pb(score) for score in value.scores],
         scorer_version=value.scorer_version,
+        versions=value.versions,
     )
 
 
 def _scored_from_pb(raw: pb.ScoredGroup) -> ScoredGroup:
-    scores = tuple(
-        Score(rollout_id=score.rollout_id, value=score.value, components=dict(score.components)) for score in raw.scores
+    return ScoredGroup(
+        group=group_from_pb(raw.group),
+        scores=tuple(score_from_pb(score) for score in raw.scores),
+        scorer_version=raw.scorer_version,
+        versions=dict(raw.versions),
     )
-    return ScoredGroup(group=group_from_pb(raw.group), scores=scores, scorer_version=raw.scorer_version)
 
 
 def _tombstone_from_pb(raw: pb.Tombstone) -> Tombstone:

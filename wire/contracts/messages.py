@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wire.contracts.scores import Score
 from wire.errors import ContractError
 
 SCHEMA_VERSION = 1
@@ -44,6 +45,8 @@ class DropReason(StrEnum):
     """Dynamic sampling (DAPO): all its trained rollouts have one score, so no advantage differs from 0."""
     POISON = "poison"
     SCORER_FAILED = "scorer_failed"
+    ABSTAINED = "abstained"
+    """Fewer than two of its trained rollouts (or not its baseline) could be scored."""
     ROLLOUT_FAILED = "rollout_failed"
     CRASH_LOOP = "crash_loop"
     UNVERIFIED_WEIGHTS = "unverified_weights"
@@ -214,30 +217,29 @@ class RolloutGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """The reward of one rollout and what it was made of."""
-
-    rollout_id: str
-    value: float
-    components: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not all(math.isfinite(value) for value in (self.value, *self.components.values())):
-            raise ContractError("bad_score", f"{self.rollout_id}: a score is not finite")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
     """A group with one score a rollout, in the rollouts' order."""
 
     group: RolloutGroup
     scores: tuple[Score, ...]
     scorer_version: str = ""
+    """Of the rubric: changes with its config and with the version of any of its scorers."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of each scorer, by its name: its code, weights or prompt."""
 
     def __post_init__(self) -> None:
         wanted = [rollout.rollout_id for rollout in self.group.rollouts]
         if [score.rollout_id for score in self.scores] != wanted:
             raise ContractError("score_mismatch", f"scores are not those of {wanted}")
+        for rollout, score in zip(self.group.rollouts, self.scores, strict=True):
+            _check_token_scores(rollout, score)
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether enough was scored: two trained rollouts (one, if no more were asked for), and every baseline."""
+        trained = self.group.prompt.trained
+        scored = sum(score.value is not None for score in self.scores[:trained])
+        return scored >= min(2, trained) and all(score.value is not None for score in self.scores[trained:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +272,18 @@ def check_sampled(name: str, token_ids: TokenIds, logprobs: Logprobs, spans: Seq
     starts = [*(span.start for span in spans), len(token_ids)]
     if not spans or ends != starts or any(span.end <= span.start for span in spans):
         raise ContractError("bad_spans", f"{name}: version spans do not cover the completion")
+
+
+def _check_token_scores(rollout: Rollout, score: Score) -> None:
+    if score.token_scores is None:
+        return
+    if score.token_scores.shape != rollout.token_ids.shape:
+        raise ContractError(
+            "length_mismatch",
+            f"{rollout.rollout_id}: {len(rollout.token_ids)} tokens, {len(score.token_scores)} token scores",
+        )
+    if score.token_scores[~rollout.trained_mask].any():
+        raise ContractError("bad_score", f"{rollout.rollout_id}: a masked token has a score, though nobody sampled it")
 
 
 def _check_mask(name: str, mask: TokenMask, logprobs: Logprobs) -> None:

@@ -394,23 +394,64 @@ class Score(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     COMPONENTS_FIELD_NUMBER: _builtins.int
+    ABSTAINED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    TOKEN_SCORES_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     value: _builtins.float
+    """Means nothing where `abstained`."""
+    abstained: _builtins.bool
+    """Nobody could say: the rollout is left out of the baseline and of the loss. Never a zero."""
+    reason: _builtins.str
+    """Why it abstained, or what the verdict rests on; for people."""
+    token_scores: _builtins.bytes
+    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; 0 where masked. Empty = none."""
     @_builtins.property
-    def components(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def components(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What each scorer said, by its name; those that abstained are absent."""
+
+    @_builtins.property
+    def seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds that each scorer took."""
+
     def __init__(
         self,
         *,
         rollout_id: _builtins.str = ...,
         value: _builtins.float = ...,
         components: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        abstained: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        token_scores: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["components", b"components", "rollout_id", b"rollout_id", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstained", b"abstained", "components", b"components", "reason", b"reason", "rollout_id", b"rollout_id", "seconds", b"seconds", "token_scores", b"token_scores", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,24 +461,51 @@ Global___Score: _TypeAlias = Score  # noqa: Y015
 class ScoredGroup(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class VersionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     GROUP_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     SCORER_VERSION_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
     scorer_version: _builtins.str
+    """Of the rubric: changes with its config and with the version of any of its scorers."""
     @_builtins.property
     def group(self) -> Global___RolloutGroup: ...
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Score]: ...
+    @_builtins.property
+    def versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Of each scorer, by its name: its code, weights or prompt."""
+
     def __init__(
         self,
         *,
         group: Global___RolloutGroup | None = ...,
         scores: _abc.Iterable[Global___Score] | None = ...,
         scorer_version: _builtins.str = ...,
+        versions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "scorer_version", b"scorer_version", "scores", b"scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "scorer_version", b"scorer_version", "scores", b"scores", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

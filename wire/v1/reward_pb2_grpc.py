@@ -50,7 +50,7 @@ class RewardServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Score(self, request, context):
-        """Scores one group. A scorer's failure is an INTERNAL error, never a zero.
+        """Scores one group. What cannot be scored abstains; a scorer that is down is UNAVAILABLE: never a zero.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,12 +1,6 @@
-"""Scorers: named pure functions from a completion to a number."""
+"""Scorers: samples in, verdicts out."""
 
-from services.reward.scorers.registry import (
-    BUILT_IN,
-    GroupScorer,
-    Scorer,
-    check_columns,
-    load_group_scorer,
-    load_scorer,
-)
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from services.reward.scorers.registry import BUILT_IN, build_scorer
 
-__all__ = ["BUILT_IN", "GroupScorer", "Scorer", "check_columns", "load_group_scorer", "load_scorer"]
+__all__ = ["BUILT_IN", "Context", "Sample", "Scorer", "Verdict", "build_scorer"]

@@ -1,0 +1,41 @@
+"""What a scorer says of one rollout."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wire.errors import ContractError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """The reward of one rollout and what it was made of. Axis: completion = its tokens."""
+
+    rollout_id: str
+    value: float | None
+    """None = abstained: the rollout is left out of the baseline and of the loss. Never a zero in place of it."""
+    components: dict[str, float] = field(default_factory=dict)
+    """What each scorer said, by its name; those that abstained are absent."""
+    reason: str = ""
+    """Why it abstained, or what the verdict rests on; for people."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What each scorer took."""
+    token_scores: NDArray[np.float32] | None = None
+    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; 0 where masked."""
+
+    def __post_init__(self) -> None:
+        numbers = [*self.components.values(), *self.seconds.values()]
+        if self.value is not None:
+            numbers.append(self.value)
+        if not all(math.isfinite(number) for number in numbers):
+            raise ContractError("bad_score", f"{self.rollout_id}: a score is not finite")
+        if self.token_scores is not None:
+            self._check_tokens(self.token_scores)
+
+    def _check_tokens(self, token_scores: NDArray[np.float32]) -> None:
+        if self.value is None:
+            raise ContractError("bad_score", f"{self.rollout_id}: it abstained, and yet scores tokens")
+        if token_scores.dtype != np.float32 or token_scores.ndim != 1 or not np.isfinite(token_scores).all():
+            raise ContractError("bad_score", f"{self.rollout_id}: token scores must be finite float32 [completion]")
