@@ -1,0 +1,6 @@
+"""The only way out of the reward service: one endpoint a client, with checked addresses, deadlines and caps."""
+
+from services.reward.endpoint.client import Endpoint
+from services.reward.endpoint.errors import EndpointError, Kind
+
+__all__ = ["Endpoint", "EndpointError", "Kind"]

@@ -1,0 +1,207 @@
+"""A client of one endpoint: bounded retries, deadlines, caps, and no way to anywhere else."""
+
+import asyncio
+import json
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from services.reward import metrics
+from services.reward.endpoint.answers import read_answer
+from services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
+from services.reward.endpoint.target import Target, read_target
+from services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
+from services.reward.scorers.base import Context
+from wire.errors import ConfigError
+from wire.lifecycle import wait_for
+from wire.telemetry import get_logger
+
+log = get_logger("reward")
+
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 8.0
+_MAX_BYTES = 4 << 20
+
+
+class Endpoint:
+    """Posts JSON to one server that the config names; redirects and the environment's proxies are not followed."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        context: Context,
+        what: str,
+        attempt_s: float,
+        deadline_s: float,
+        retries: int,
+        max_bytes: int = _MAX_BYTES,
+        concurrency: int,
+        api_key_file: Path | None = None,
+        ca_file: Path | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        """Raises ConfigError for a URL, key or certificate that cannot work or must not be used.
+
+        `attempt_s` bounds one try, `deadline_s` all tries of a request from its turn on; `max_bytes` an answer;
+        `concurrency` requests at a time. `ca_file`: certificates to trust in place of the public ones.
+        """
+        self.what = f"{context.component}: {what}"
+        self._label = context.component
+        self._attempt_s, self._deadline_s, self._retries = attempt_s, deadline_s, retries
+        self._max_bytes, self._concurrency = max_bytes, concurrency
+        self._target = self._checked(url, context)
+        self._key = _read_key(api_key_file, self._target, self.what)
+        self._system = SystemResolver() if resolve is None else None
+        self._transport = PinnedTransport(
+            self._target, resolve or self._system or SystemResolver(), _tls(ca_file, self.what), concurrency
+        )
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._http = httpx.AsyncClient(transport=self._transport, headers=headers, timeout=None, trust_env=False)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._waiting = 0
+
+    @property
+    def url(self) -> str:
+        """The base URL, in its one form."""
+        return self._target.url
+
+    async def check(self) -> None:
+        """Raises ConfigError if the name stands for an address that must not be called. A name that is not known
+        yet is none: the endpoint may start after us.
+        """
+        try:
+            await wait_for(self._transport.look(), self._attempt_s, f"the address of {self._target.host}")
+        except AddressForbiddenError as error:
+            raise ConfigError(self._tell_forbidden(error)) from None
+        except (httpx.ConnectError, TimeoutError) as error:
+            log.warning("endpoint is not known yet", endpoint=self._label, url=self.url, error=str(error))
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[float]:
+        """Waits for one of the `concurrency` places; gives the time (of the loop's clock) by which its holder ends."""
+        # Whoever is before us ends by its deadline, so the wait has one too.
+        longest_s = (self._waiting // self._concurrency + 1) * self._deadline_s + 1
+        self._waiting += 1
+        try:
+            await wait_for(self._slots.acquire(), longest_s, f"a turn at {self.what}")
+        finally:
+            self._waiting -= 1
+        try:
+            yield asyncio.get_running_loop().time() + self._deadline_s
+        finally:
+            self._slots.release()
+
+    async def post(self, path: str, body: Mapping[str, Any], *, until: float | None = None) -> Any:
+        """The parsed JSON of the answer; raises EndpointError when no try is left.
+
+        `path` is appended to the base URL. `until`: the caller holds a turn, and this is its end.
+        """
+        if until is None:
+            async with self.turn() as end:
+                return await self.post(path, body, until=end)
+        content = json.dumps(body, allow_nan=False).encode()
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        for tries in range(1, self._retries + 2):
+            try:
+                return await self._try(path, content, min(self._attempt_s, until - clock()))
+            except EndpointError as error:
+                pause_s = max(error.after_s, _pause_s(tries))
+                if not error.may_retry or tries > self._retries or clock() + pause_s >= until:
+                    spent = f"{tries} {'try' if tries == 1 else 'tries'} in {clock() - begin:.1f} s"
+                    raise EndpointError(
+                        error.kind, f"{self.what} at {self.url}{path}: {error.message} ({spent})"
+                    ) from error
+            metrics.ENDPOINT_RETRIES.labels(self._label).inc()
+            await asyncio.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+    async def close(self) -> None:
+        """Drops all connections."""
+        await self._http.aclose()
+        if self._system is not None:
+            self._system.close()
+
+    async def _try(self, path: str, content: bytes, seconds: float) -> Any:
+        begin = time.monotonic()
+        outcome = "cancelled"
+        try:
+            answer = await self._ask(path, content, seconds)
+            outcome = "ok"
+            return answer
+        except EndpointError as error:
+            outcome = error.kind
+            raise
+        except AddressForbiddenError as error:
+            outcome = "forbidden"
+            raise EndpointError("down", self._tell_forbidden(error)) from error
+        finally:
+            if outcome != "forbidden":  # Counted where it is told.
+                metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
+                metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
+
+    async def _ask(self, path: str, content: bytes, seconds: float) -> Any:
+        scope = asyncio.timeout(seconds)
+        try:
+            async with scope, self._http.stream("POST", self.url + path, content=content) as answer:
+                return await read_answer(answer, self._max_bytes, self._key)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise EndpointError("busy", f"no answer in {seconds:.1f} s", may_retry=True) from error
+        except httpx.TransportError as error:
+            kind: Kind = "down" if isinstance(error, httpx.ConnectError) else "busy"
+            raise EndpointError(kind, f"{type(error).__name__} {error}".strip(), may_retry=True) from error
+
+    def _checked(self, url: str, context: Context) -> Target:
+        target = read_target(url, context.allow_hosts, self.what)
+        kind = None if target.address is None else target.why_forbidden(target.address)
+        if kind is not None:
+            self._target = target
+            raise ConfigError(self._tell_forbidden(AddressForbiddenError(f"{target.host} is {kind} address")))
+        return target
+
+    def _tell_forbidden(self, error: AddressForbiddenError) -> str:
+        """Logs and counts it; returns what to tell."""
+        metrics.ENDPOINT_REQUESTS.labels(self._label, "forbidden").inc()
+        log.warning("address refused, nothing was sent", endpoint=self._label, url=self.url, error=str(error))
+        entry = f"{self._target.host}:{self._target.port}"
+        return f"{self.what} at {self.url}: {error}: if you trust it, set reward.allow_hosts = [{entry!r}]"
+
+
+def _pause_s(tries: int) -> float:
+    """Before the next try: doubled each time, with jitter, so that a crowd does not come back at once."""
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (tries - 1))
+    return random.uniform(0.5, 1.0) * longest
+
+
+def _read_key(file: Path | None, target: Target, what: str) -> str:
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{what}: api_key_file {file}: {type(error).__name__}: it must hold the key alone") from None
+    if not key or not key.isprintable() or " " in key:
+        raise ConfigError(f"{what}: api_key_file {file} must hold the key alone, on one line")
+    if target.scheme == "http" and not target.is_listed:
+        raise ConfigError(f"{what} at {target.url}: a key is not sent in the clear: use https://")
+    return key
+
+
+def _tls(file: Path | None, what: str) -> ssl.SSLContext:
+    if file is None:
+        return httpx.create_ssl_context(trust_env=False)
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{what}: ca_file {file}: {error}") from None

@@ -1,0 +1,31 @@
+"""What can go wrong with an endpoint, as a closed set."""
+
+from typing import Literal
+
+from wire.errors import HeadraceError, TransientError
+
+Kind = Literal["down", "busy", "refused", "bad_answer"]
+"""`down`: nobody could be served: no connection, no such name, address not allowed, 401, 403, 404, a redirect.
+`busy`: 429, 5xx, no answer in time, connection lost before the answer; after all retries.
+`refused`: another 4xx: this request is not taken, others may be.
+`bad_answer`: not JSON, truncated, compressed, too large."""
+
+
+class EndpointError(TransientError):
+    """A request that was not answered as it should be. `kind` is used as a metric label."""
+
+    def __init__(self, kind: Kind, message: str, *, may_retry: bool = False, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+        self.message = message
+        self.may_retry = may_retry
+        """Another try could have another end; of an error that `post` raised, none was left."""
+        self.after_s = after_s
+        """The server asked to be left alone for so long."""
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.kind, self.message)
+
+
+class AddressForbiddenError(HeadraceError):
+    """The name stands for an address that must not be called; nothing was sent."""
