@@ -1,13 +1,11 @@
 """The verbs of `headrace`. Settings are given as dotted options (`--trainer.learning-rate 1e-6`) on any of them."""
 
-import contextlib
 import dataclasses
-import json as jsonlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -17,13 +15,15 @@ from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
 from headrace.demo.demo import prepare_demo
 from headrace.demo.models import make_text_model
-from headrace.execute import BAD_INPUT, FAILED, FINISHED, STOPPED, Output, execute
+from headrace.execute import FAILED, FINISHED, Output, execute
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
 from headrace.look import look, show_status
 from headrace.offline import prepare_stage, refuse_stage, run_stage
 from headrace.scale import scale as scale_run
-from wire.errors import ConfigError, DataError, HeadraceError
+from headrace.score_verb import score
+from headrace.verb import Json, RunDir, json_line, told
+from wire.errors import ConfigError
 
 app = typer.Typer(
     add_completion=False,
@@ -33,8 +33,6 @@ app = typer.Typer(
     epilog="Any setting can be given as an option: --run.max-steps 50, --trainer.learning-rate 1e-6.",
 )
 
-RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where everything of the run is kept.")]
-Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
 
@@ -113,7 +111,7 @@ def start(
             prepared.broker.clean()
         output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
         if output.json:
-            output.result(_json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
+            output.result(json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
         raise typer.Exit(FINISHED)
     raise typer.Exit(execute(prepared, output, began=began))
 
@@ -136,7 +134,7 @@ def start_stage(
     prepared.lock.release()
     output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
     if output.json:
-        output.result(_json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
+        output.result(json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
     raise typer.Exit(FINISHED)
 
 
@@ -154,7 +152,7 @@ def status(
     with told(output):
         shown = look(run_dir)
         if output.json:
-            output.result(_json_line(shown))
+            output.result(json_line(shown))
         else:
             show_status(shown, output.console)
 
@@ -180,7 +178,7 @@ def check(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def scale(
-    service: Annotated[str, typer.Argument(help="rollout", show_default=False)],
+    service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
     count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
     folder: Annotated[
         Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.")
@@ -189,7 +187,7 @@ def scale(
 ) -> None:
     """Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits.
 
-    Those that go hand their prompts back at once. A later --resume starts with the number in the config again.
+    Those that go hand their work back at once. A later --resume starts with the number in the config again.
     """
     output = Output.choose(json=False)
     with told(output):
@@ -207,7 +205,7 @@ def config(
     output = Output.choose(json=True)
     with told(output):
         if schema:
-            output.result(_json_line(RunFile.model_json_schema()))
+            output.result(json_line(RunFile.model_json_schema()))
             return
         resolved = resolve(file, arguments=context.obj, environment=inherited_environment())
         output.result(to_toml(resolved.config.model_dump(mode="json", serialize_as_any=True)).rstrip())
@@ -224,7 +222,7 @@ def algorithms(
     with told(output):
         found = describe(name)
         if json:
-            output.result(_json_line([one.as_json() for one in found]))
+            output.result(json_line([one.as_json() for one in found]))
         elif markdown:
             output.say(as_markdown(found))
         else:
@@ -252,6 +250,9 @@ def demo(
         start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
 
 
+app.command()(score)
+
+
 @app.command("make-model")
 def make_model(
     tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="JSONL or text file to learn the BPE from.")],
@@ -266,23 +267,3 @@ def make_model(
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")
-
-
-@contextlib.contextmanager
-def told(output: Output) -> Iterator[None]:
-    """Turns what went wrong into one message and an exit status."""
-    try:
-        yield
-    except (ConfigError, DataError) as error:
-        output.complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-    except HeadraceError as error:
-        output.complain(str(error))
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        output.complain("stopped before anything was started")
-        raise typer.Exit(STOPPED) from None
-
-
-def _json_line(value: Any) -> str:
-    return jsonlib.dumps(value)

@@ -143,7 +143,7 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
 
 def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
     """Asks the reward service whether it can load its scorers: a user's own module runs only there."""
-    argv = python("services.reward", "--check", "--config", str(run_dir / "config" / "reward.json"))
+    argv = python("services.reward", "--check", "--config", str(run_dir / "config" / "reward-0.json"))
     try:
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:

@@ -8,6 +8,7 @@ from headrace.config.services import Place, Seat, replica_seat, seats, settings_
 from headrace.supervisor.once import python
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.scaling import SERVICES
 
 
 def choose_ports(resolved: Resolved) -> dict[str, Ports]:
@@ -36,19 +37,20 @@ class Planner:
 
     def all(self) -> tuple[ProcessPlan, ...]:
         """Of every process that the config names."""
-        for path in (self._place.run_dir / "config").glob("rollout-*.json"):
-            # Of an earlier start with more replicas.
-            with suppress(FileNotFoundError):
-                path.unlink()
+        for service in SERVICES:
+            for path in (self._place.run_dir / "config").glob(f"{service}-*.json"):
+                # Of an earlier start with more replicas.
+                with suppress(FileNotFoundError):
+                    path.unlink()
         return tuple(self._write(seat) for seat in seats(self._config))
 
-    def replica(self, index: int) -> ProcessPlan:
+    def replica(self, service: str, index: int) -> ProcessPlan:
         """Of one replica, whether the config names it or not. Raises ConfigError if there is no port for it."""
-        seat = replica_seat(index)
+        seat = replica_seat(service, index)
         if seat.name not in self._ports:
             wanted = wanted_ports(self._config, seat)
             keys = [name for name in Ports.model_fields if getattr(wanted, name)]
-            check_free([(getattr(wanted, name), f"[rollout] {name} of {seat.name}") for name in keys])
+            check_free([(getattr(wanted, name), f"[{service}] {name} of {seat.name}") for name in keys])
             taken = [getattr(ports, name) for ports in self._ports.values() for name in Ports.model_fields]
             free = iter(pick_ports(2, taken=taken))
             self._ports[seat.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.supervisor.control import ask
 from headrace.supervisor.lock import supervisor
-from headrace.supervisor.scaling import check_count
+from headrace.supervisor.scaling import SERVICES, check_count
 from wire.errors import ConfigError
 
 _ANSWER_S = 15.0
@@ -14,8 +14,8 @@ _USUAL = Path("runs")
 
 def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
     """What the supervisor did, in words. Raises ConfigError for a bad request, or if no such run is alive."""
-    if service != "rollout":
-        raise ConfigError(f"{service!r} cannot be scaled: rollout is the only service that has replicas")
+    if service not in SERVICES:
+        raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
     number = check_count(count)
     folder = run_dir or the_live_run(_USUAL)
     told = supervisor(folder)
@@ -33,4 +33,4 @@ def the_live_run(folder: Path) -> Path:
     if len(live) == 1:
         return live[0]
     found = ", ".join(map(str, live)) or f"none in {folder}/"
-    raise ConfigError(f"say which run: `headrace scale rollout N RUN_DIR` (alive: {found})")
+    raise ConfigError(f"say which run: `headrace scale SERVICE N RUN_DIR` (alive: {found})")

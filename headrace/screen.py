@@ -144,7 +144,7 @@ def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]
             row = (str(one.get("state", "")), str(one.get("version", "")), doing if one else "")
         elif name == "orchestrator":
             row = (str(view.status.get("state", "")), "", _orchestrator(view.status))
-        elif name == "reward":
+        elif name.startswith("reward"):
             row = ("", "", _scoring(_dict(_dict(view.status.get("streams")).get("rollouts"))))
         else:
             row = ("", "", "")

@@ -77,11 +77,19 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     if tables["reward"]["path"] == Path("."):
         # Elsewhere an empty path, which is the same `Path`, means none; here that is None.
         tables["reward"]["path"] = _base(layer, ("reward", "path")).resolve()
-    for scorer in tables["reward"]["scorers"]:
-        path = scorer["options"].get("path")
-        if scorer["name"] == "reward_model" and isinstance(path, str):
-            scorer["options"]["path"] = str(_join(_base(layer, ("reward", "scorers")), Path(path)))
+    _absolute_scorers(tables["reward"]["scorers"], _base(layer, ("reward", "scorers")))
+    for task in tables["reward"]["tasks"].values():
+        _absolute_scorers(task["scorers"], _base(layer, ("reward", "tasks")))
     return RunFile.model_validate(tables)
+
+
+def _absolute_scorers(scorers: Sequence[dict[str, Any]], base: Path) -> None:
+    """Options that name a file or folder: `path`, and all that end in `_file`."""
+    for scorer in scorers:
+        _absolute_scorers(scorer["members"], base)
+        for key, value in scorer["options"].items():
+            if isinstance(value, str) and value and (key == "path" or key.endswith("_file")):
+                scorer["options"][key] = str(_join(base, Path(value)))
 
 
 def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:

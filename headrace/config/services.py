@@ -50,18 +50,17 @@ class Place:
 
 def seats(config: RunFile) -> list[Seat]:
     """All processes of the run, the broker left out."""
-    replicas = [replica_seat(index) for index in range(config.rollout.replicas)]
     return [
         Seat("orchestrator", "0", "orchestrator"),
         Seat("trainer", "0", "trainer"),
-        *replicas,
-        Seat("reward", "0", "reward"),
+        *(replica_seat("rollout", index) for index in range(config.rollout.replicas)),
+        *(replica_seat("reward", index) for index in range(config.reward.replicas)),
     ]
 
 
-def replica_seat(index: int) -> Seat:
-    """The seat of one replica of the rollout service."""
-    return Seat("rollout", str(index), f"rollout-{index}")
+def replica_seat(service: str, index: int) -> Seat:
+    """The seat of one replica of a service that has several."""
+    return Seat(service, str(index), f"{service}-{index}")
 
 
 def wanted_ports(config: RunFile, seat: Seat) -> Ports:

@@ -77,10 +77,10 @@ class Crew:
         self._on_trial.discard(name)
         (self._run_dir / "run" / f"{name}.json").unlink(missing_ok=True)
 
-    def take_failed(self) -> list[tuple[str, RunFailedError]]:
+    def take_failed(self, belongs: Callable[[str], bool]) -> list[tuple[str, RunFailedError]]:
         """Those on trial that have failed; the crew is without them from now on."""
         failed: list[tuple[str, RunFailedError]] = []
-        for name in self._on_trial - self._leaving.keys():
+        for name in filter(belongs, self._on_trial - self._leaving.keys()):
             task = self._tasks[name]
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, RunFailedError) and not self._keepers[name].first_ready.is_set():

@@ -1,4 +1,4 @@
-"""How many replicas of the rollout service there are to be, and the way there while the run goes on."""
+"""How many replicas of a service there are to be, and the way there while the run goes on."""
 
 from collections.abc import Callable
 
@@ -10,18 +10,11 @@ from wire.errors import ConfigError
 MOST = 256
 """Replicas on one machine."""
 
-PlanReplica = Callable[[int], ProcessPlan]
-"""Writes the config of the replica with this number; raises ConfigError if there is no port for it."""
+SERVICES = ("rollout", "reward")
+"""Those that have replicas."""
 
-
-def replica_name(index: int) -> str:
-    """Of its process, config, log and pid file."""
-    return f"rollout-{index}"
-
-
-def is_replica(name: str) -> bool:
-    """The process is one of the rollout service."""
-    return name.startswith("rollout-")
+PlanReplica = Callable[[str, int], ProcessPlan]
+"""Writes the config of the service's replica with this number; raises ConfigError if there is no port for it."""
 
 
 def check_count(text: str) -> int:
@@ -39,9 +32,16 @@ class Scaling:
     """The wanted number against what runs: `step` does whatever can be done now, as often as it is called."""
 
     def __init__(
-        self, crew: Crew, plan: PlanReplica, start: Callable[[ProcessPlan], None], *, grace_s: float, notice: Notice
+        self,
+        service: str,
+        crew: Crew,
+        plan: PlanReplica,
+        start: Callable[[ProcessPlan], None],
+        *,
+        grace_s: float,
+        notice: Notice,
     ) -> None:
-        self._crew, self._plan, self._start = crew, plan, start
+        self._service, self._crew, self._plan, self._start = service, crew, plan, start
         self._grace_s, self._notice = grace_s, notice
         self._wanted: int | None = None
         """None until somebody has asked: then the replicas are those the run began with."""
@@ -53,7 +53,7 @@ class Scaling:
 
     def situation(self) -> str:
         """Why there was nothing to do."""
-        running = len(self._crew.staying(is_replica))
+        running = len(self._crew.staying(self._belongs))
         if self._wanted is None or self._wanted <= running:
             return f"there are {running} replicas already"
         return f"{self._wanted - running} will be started when those before them have drained"
@@ -62,19 +62,19 @@ class Scaling:
         """Starts what is missing, lets the highest ones go; a seat whose last holder still drains waits for the end."""
         if self._wanted is None:
             return
-        for name, error in self._crew.take_failed():
-            self._give_up(int(name.removeprefix("rollout-")), str(error))
+        for name, error in self._crew.take_failed(self._belongs):
+            self._give_up(self._index(name), str(error))
         for index in range(self._wanted):
-            if self._crew.keeper(replica_name(index)) is None and not self._start_one(index):
+            if self._crew.keeper(self._name(index)) is None and not self._start_one(index):
                 return
-        for name in self._crew.staying(is_replica):
-            if int(name.removeprefix("rollout-")) >= self._wanted:
+        for name in self._crew.staying(self._belongs):
+            if self._index(name) >= self._wanted:
                 self._crew.dismiss(name, self._grace_s)
                 self._notice(f"{name} drains")
 
     def _start_one(self, index: int) -> bool:
         try:
-            plan = self._plan(index)
+            plan = self._plan(self._service, index)
         except (ConfigError, OSError) as error:
             self._give_up(index, str(error))
             return False
@@ -85,4 +85,14 @@ class Scaling:
     def _give_up(self, index: int, reason: str) -> None:
         """A number too high for this machine must not end the run."""
         self._wanted = min(index, self._wanted or 0)
-        self._notice(f"{replica_name(index)} cannot be started, there will be no more than {self._wanted}: {reason}")
+        self._notice(f"{self._name(index)} cannot be started, there will be no more than {self._wanted}: {reason}")
+
+    def _name(self, index: int) -> str:
+        """Of its process, config, log and pid file."""
+        return f"{self._service}-{index}"
+
+    def _index(self, name: str) -> int:
+        return int(name.removeprefix(f"{self._service}-"))
+
+    def _belongs(self, name: str) -> bool:
+        return name.startswith(f"{self._service}-")

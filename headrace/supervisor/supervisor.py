@@ -15,7 +15,7 @@ from headrace.supervisor.crew import Crew
 from headrace.supervisor.keeper import Budget, RunFailedError
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.readiness import Faces
-from headrace.supervisor.scaling import PlanReplica, Scaling, check_count
+from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
 from wire.errors import ConfigError, TransientError
 
 
@@ -78,17 +78,17 @@ class Supervisor:
         self._status: dict[str, Any] = {}
         self._notices: list[str] = []
         self._crew = Crew(run_dir, budget or Budget(), self._notices.append)
-        self._scaling = (
-            Scaling(
+        self._scaling: dict[str, Scaling] = {}
+        for service in SERVICES if plan_replica else ():
+            assert plan_replica is not None
+            self._scaling[service] = Scaling(
+                service,
                 self._crew,
                 plan_replica,
                 self._keep_on_trial,
                 grace_s=self._patience.grace_s,
                 notice=self._notices.append,
             )
-            if plan_replica
-            else None
-        )
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -143,22 +143,23 @@ class Supervisor:
         verb, service = request.get("verb"), request.get("service")
         if verb != "scale":
             raise ConfigError(f"unknown verb {verb!r}; there is scale")
-        if service != "rollout":
-            raise ConfigError(f"the service {service!r} cannot be scaled; only rollout can")
+        if service not in SERVICES:
+            raise ConfigError(f"the service {service!r} cannot be scaled; only {' and '.join(SERVICES)} can")
         count = check_count(str(request.get("count")))
-        if self._scaling is None or self._stop.is_set():
+        scaling = self._scaling.get(str(service))
+        if scaling is None or self._stop.is_set():
             raise ConfigError("this run is coming to its end: it cannot be scaled")
         told = len(self._notices)
-        self._scaling.ask(count)
-        return self._notices[told:] or [self._scaling.situation()]
+        scaling.ask(count)
+        return self._notices[told:] or [scaling.situation()]
 
     async def _watch(self, observe: Callable[[View], None]) -> Outcome:
         while True:
             if self._stop.is_set():
                 return Outcome("stopped", "asked to stop", self._status)
             self._crew.check()
-            if self._scaling:
-                self._scaling.step()
+            for scaling in self._scaling.values():
+                scaling.step()
             await self._look()
             observe(self._view())
             state = str(self._status.get("state", ""))
@@ -207,7 +208,7 @@ class Supervisor:
     async def _end(self) -> None:
         """All down, in order, in bounded time; after a second signal at once."""
         self._crew.stop_restarting()
-        self._scaling = None
+        self._scaling.clear()
         if self._control:
             self._control.close()
         orderly = asyncio.ensure_future(self._stop_in_order())

@@ -1,10 +1,12 @@
 """Starts the reward service: `python -P -m services.reward --config RUN/config/reward.json`.
 
-With `--check` it only looks at scorers and data: a dry run asks whether they fit.
+With `--check` it only looks at scorers and data: a dry run asks whether they fit. With `--score IN --output OUT` it
+scores a file and ends.
 """
 
 import argparse
 import asyncio
+from pathlib import Path
 
 from services.reward.settings import RewardSettings
 from wire.entry import end_process, run_service
@@ -24,7 +26,19 @@ def check(settings: RewardSettings) -> int:
     return check_rows(settings)
 
 
+def score(settings: RewardSettings) -> int:
+    """Scores the file of the command line."""
+    from services.reward.app import make_rubrics
+    from services.reward.file_scores import run
+
+    rubrics = make_rubrics(settings)
+    return asyncio.run(run(rubrics, asked.score, asked.output, concurrency=settings.reward.concurrency))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--check", action="store_true")
-    end_process(run_service("reward", RewardSettings, check if parser.parse_known_args()[0].check else main))
+    parser.add_argument("--score", type=Path)
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_known_args()[0]
+    end_process(run_service("reward", RewardSettings, check if asked.check else score if asked.score else main))

@@ -5,7 +5,8 @@ import secrets
 import sys
 
 from services.reward import metrics
-from services.reward.rubric import Rubric
+from services.reward.http_api import HttpScorer, add_score
+from services.reward.rubrics import Rubrics, context_of
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from services.reward.settings import RewardSettings
 from wire.contracts import DropReason
@@ -21,23 +22,24 @@ from wire.telemetry import get_logger
 log = get_logger("reward")
 
 
-def load_rubric(settings: RewardSettings) -> Rubric:
-    """The scorers of the config; the user's folder comes last on the import path."""
+def make_rubrics(settings: RewardSettings) -> Rubrics:
+    """The rubrics of the config; the user's folder comes last on the import path. Raises ConfigError."""
     if settings.reward.path is not None:
         sys.path.append(str(settings.reward.path))
-    return Rubric(settings.reward.scorers)
+    return Rubrics(settings.reward, context_of(settings.reward, run_dir=settings.run_dir))
 
 
 async def serve(settings: RewardSettings) -> int:
-    """Runs until SIGTERM or SIGINT; returns the exit code."""
+    """Runs until SIGTERM or SIGINT; returns the exit code. Raises ScorerOutageError."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4))
-    rubric = load_rubric(settings)
-    await asyncio.to_thread(rubric.load)
-    scorer = GroupScorer(rubric, settings.reward.timeout_s, events)
+    rubrics = make_rubrics(settings)
+    await rubrics.load()
+    scorer = GroupScorer(rubrics, events)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
+    concurrency = settings.reward.concurrency
     worker = Worker(
         broker,
         StreamName.ROLLOUTS,
@@ -45,19 +47,30 @@ async def serve(settings: RewardSettings) -> int:
         scorer.handle,
         service="reward",
         lease_s=settings.broker.lease_s,
-        capacity=lambda in_flight: settings.reward.concurrency - in_flight,
+        capacity=lambda in_flight: scorer.capacity(in_flight, concurrency),
         failure=DropReason.SCORER_FAILED,
         observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
     )
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
+    app = admin_app("reward", rubrics.trouble)
+    add_score(app, HttpScorer(rubrics, concurrency=concurrency, timeout_s=settings.reward.timeout_s))
     rpc = await serve_rpc({SERVICE_NAME: RewardServicer(scorer).add_to}, settings.host, settings.grpc_port)
-    http = await serve_http(admin_app("reward", lambda: None), settings.host, settings.http_port)
-    log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=scorer.rubric.names)
+    http = await serve_http(app, settings.host, settings.http_port)
+    log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=rubrics.names)
     try:
-        await worker.run(shutdown.event)
+        await _work(worker, scorer, shutdown.event)
     finally:
         await rpc.stop()
         await http.stop()
+        await rubrics.close()
         await broker.close()
         events.close()
     return 0
+
+
+async def _work(worker: Worker, scorer: GroupScorer, stop: asyncio.Event) -> None:
+    """Consumes until `stop`. Raises ScorerOutageError when a scorer has been down for too long."""
+    scorer.outage.add_done_callback(lambda _: stop.set())
+    await worker.run(stop)
+    if scorer.outage.done():
+        raise scorer.outage.result()

@@ -1,40 +1,41 @@
 """What a dry run asks the reward service: can the scorers be loaded, and does every row have what they need?"""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from services.reward.app import load_rubric
-from services.reward.scorers import check_columns
+from services.reward.app import make_rubrics
+from services.reward.rubrics import Rubrics
 from services.reward.settings import RewardSettings
-from wire.errors import ConfigError, DataError
+from wire.errors import DataError
 
 _SHOWN = 5
 
 
 def check(settings: RewardSettings) -> int:
     """Returns 0; raises ConfigError for a scorer, DataError for rows (the first few are named)."""
-    load_rubric(settings)
-    problems: list[str] = []
-    for name in ("prompts.parquet", "eval.parquet"):
-        for row, columns in _rows(settings.run_dir / name):
-            problems += _problems(settings, name, row, columns)
-            if len(problems) >= _SHOWN:
-                break
+    return asyncio.run(_check(settings))
+
+
+async def _check(settings: RewardSettings) -> int:
+    rubrics = make_rubrics(settings)
+    try:
+        await rubrics.load(only_checked=True)
+        found = _problems(rubrics, settings.run_dir)
+        problems = [problem for problem, _ in zip(found, range(_SHOWN), strict=False)]
+    finally:
+        await rubrics.close()
     if problems:
-        raise DataError("; ".join(problems[:_SHOWN]))
+        raise DataError("; ".join(problems))
     return 0
 
 
-def _problems(settings: RewardSettings, file: str, row: str, columns: dict[str, Any]) -> Iterator[str]:
-    for table in settings.reward.scorers:
-        try:
-            check_columns(table.name, table.options, columns)
-        except ConfigError:
-            raise
-        except Exception as error:  # Whatever a scorer raises for this row, it would raise in the run.
-            yield f"{file}, {row}: {table.name}: {error.args[0] if error.args else error!r}"
+def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
+    for name in ("prompts.parquet", "eval.parquet"):
+        for row, columns in _rows(run_dir / name):
+            yield from (f"{name}, {row}: {problem}" for problem in rubrics.problems(columns))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,73 +1,154 @@
-"""Named scorers and their weights make one score a rollout: the weighted sum. Pure, given the scorers."""
+"""A tree of scorers makes one score a sample; which tree, the sample's task says."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from services.reward.scorers import GroupScorer, load_group_scorer
-from services.reward.settings import ScorerTable
-from wire.contracts import RolloutGroup, Score
+import numpy as np
+from numpy.typing import NDArray
+
+from services.reward.combine import Part, combine, problem
+from services.reward.scorers import Sample, Verdict
+from services.reward.seat import Judged, Seat
+from services.reward.settings import CombinationTable, ScorerTable
 from wire.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    name: str
-    weight: float
-    scorer: GroupScorer
+class Result:
+    """The score of one sample and what it was made of. Axis: completion = its tokens."""
 
-    @property
-    def exclusive(self) -> bool:
-        return getattr(self.scorer, "exclusive", False)
+    value: float | None
+    """None = it abstained; `reason` says why."""
+    components: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    token_scores: NDArray[np.float32] | None = None
 
 
 class Rubric:
-    """Scores whole groups; a scorer's failure is an error of the group, never a zero."""
+    """Members and their combination; a member is a scorer in its seat, or an ensemble: a rubric of its own."""
 
-    def __init__(self, tables: Sequence[ScorerTable]) -> None:
-        if not tables:
-            raise ConfigError("at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
-        names = [table.component for table in tables]
+    def __init__(
+        self, table: CombinationTable, members: Sequence[tuple[ScorerTable, "Seat | Rubric"]], *, where: str
+    ) -> None:
+        """Raises ConfigError if the members cannot be combined so; `where` names the rubric."""
+        names = [member.component for member, _ in members]
+        if not names:
+            raise ConfigError(f"{where}: at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
         if len(set(names)) < len(names):
-            raise ConfigError(f"two scorers have one name: {', '.join(names)}; give them a label each")
-        self._parts = [
-            _Part(name=table.component, weight=table.weight, scorer=load_group_scorer(table.name, table.options))
-            for table in tables
-        ]
-        text = json.dumps([table.model_dump(mode="json") for table in tables], sort_keys=True)
-        self.version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        """Changes with the config of the scorers; every scored group carries it."""
+            raise ConfigError(f"{where}: two scorers have one name: {', '.join(names)}; give them a label each")
+        self._table, self._members = table, tuple(members)
+        wrong = problem(table, [_part(member, None) for member, _ in members])
+        if wrong:
+            raise ConfigError(f"{where}: {wrong}")
 
     @property
     def names(self) -> list[str]:
-        """The scorers, in the order of the config."""
-        return [part.name for part in self._parts]
+        """Components, in the order of the config."""
+        return [table.component for table, _ in self._members]
 
-    def load(self) -> None:
-        """Loads what scorers need before they can serve. Raises ConfigError."""
-        for part in self._parts:
-            load = getattr(part.scorer, "load", None)
-            if load is not None:
-                load()
+    def seats(self) -> Iterator[Seat]:
+        """Every scorer of the tree."""
+        for _, member in self._members:
+            if isinstance(member, Rubric):
+                yield from member.seats()
+            else:
+                yield member
 
-    def score(self, group: RolloutGroup) -> tuple[Score, ...]:
-        """One score a rollout, in order. Raises whatever a scorer raises."""
-        return self.combine(group, self.values(group, exclusive=False) | self.values(group, exclusive=True))
+    def tables(self) -> Iterator[ScorerTable]:
+        """The config of every scorer of the tree."""
+        for table, member in self._members:
+            if isinstance(member, Rubric):
+                yield from member.tables()
+            else:
+                yield table
 
-    def scorers(self, *, exclusive: bool) -> list[str]:
-        """Names of those that take one group at a time, or of the others."""
-        return [part.name for part in self._parts if part.exclusive == exclusive]
+    def versions(self) -> dict[str, str]:
+        """Scorer -> version."""
+        found: dict[str, str] = {}
+        for table, member in self._members:
+            if isinstance(member, Rubric):
+                found |= {f"{table.component}.{name}": version for name, version in member.versions().items()}
+            else:
+                found[table.component] = member.scorer.version
+        return found
 
-    def values(self, group: RolloutGroup, *, exclusive: bool) -> dict[str, Sequence[float]]:
-        """What each of `scorers(exclusive=exclusive)` says of the rollouts, in order. Raises whatever one raises."""
-        return {part.name: part.scorer(group) for part in self._parts if part.exclusive == exclusive}
+    async def score(self, samples: Sequence[Sample], *, patient: bool) -> list[Result]:
+        """One result a sample, in order; all scorers work at the same time. Raises what `Seat.judge` raises.
 
-    def combine(self, group: RolloutGroup, found: Mapping[str, Sequence[float]]) -> tuple[Score, ...]:
-        """One score a rollout from what all scorers said of it."""
-        scores = []
-        for number, rollout in enumerate(group.rollouts):
-            components = {name: float(found[name][number]) for name in self.names}
-            value = sum(part.weight * components[part.name] for part in self._parts)
-            scores.append(Score(rollout_id=rollout.rollout_id, value=value, components=components))
-        return tuple(scores)
+        If one raises, the others are waited for: what they have begun is bounded, and their circuits hear of it.
+        """
+        asked = [_ask(member, samples, patient=patient) for _, member in self._members]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        answers = [one for one in found if not isinstance(one, BaseException)]
+        return [self._result([answer[number] for answer in answers]) for number in range(len(samples))]
+
+    def _result(self, said: Sequence[Result]) -> Result:
+        tables = [table for table, _ in self._members]
+        value = combine(self._table, [_part(table, one.value) for table, one in zip(tables, said, strict=True)])
+        components: dict[str, float] = {}
+        seconds: dict[str, float] = {}
+        reasons = []
+        for table, one in zip(tables, said, strict=True):
+            name = table.component
+            if one.value is not None:
+                components[name] = one.value
+            components |= {f"{name}.{part}": number for part, number in one.components.items()}
+            seconds |= {f"{name}.{part}" if part else name: number for part, number in one.seconds.items()}
+            if one.reason:
+                reasons.append(f"{name}: {one.reason}")
+        return Result(
+            value=value,
+            components=components,
+            reason="; ".join(reasons),
+            seconds=seconds,
+            token_scores=None if value is None else self._token_scores(tables, said),
+        )
+
+    def _token_scores(self, tables: Sequence[ScorerTable], said: Sequence[Result]) -> NDArray[np.float32] | None:
+        """Weighted as the values are: each member's, times its weight (of a mean: its share)."""
+        pairs = list(zip(tables, said, strict=True))
+        scored = [(table.weight, one) for table, one in pairs if one.value is not None]
+        share = sum(weight for weight, _ in scored) if self._table.combination == "mean" else 1.0
+        found = [(one.token_scores * (weight / share)) for weight, one in scored if one.token_scores is not None]
+        return np.sum(found, axis=0, dtype=np.float32) if found else None
+
+
+async def _ask(member: "Seat | Rubric", samples: Sequence[Sample], *, patient: bool) -> list[Result]:
+    if isinstance(member, Rubric):
+        return await member.score(samples, patient=patient)
+    judged: Judged = await member.judge(samples, patient=patient)
+    return [_leaf(verdict, judged.seconds) for verdict in judged.verdicts]
+
+
+def _leaf(verdict: Verdict, seconds: float) -> Result:
+    return Result(
+        value=None if verdict.value is None else float(verdict.value),
+        components={name: float(number) for name, number in verdict.parts.items() if np.isfinite(number)},
+        reason=verdict.reason,
+        seconds={"": seconds},
+        token_scores=verdict.token_scores,
+    )
+
+
+def _part(table: ScorerTable, value: float | None) -> Part:
+    return Part(
+        name=table.component,
+        value=value,
+        weight=table.weight,
+        at_least=table.at_least,
+        optional=table.optional,
+    )
+
+
+def digest(tables: Sequence[ScorerTable], combination: CombinationTable, versions: Mapping[str, str]) -> str:
+    """Changes with the config of the scorers, their combination, and the version of any of them."""
+    kept = combination.model_dump(mode="json", include=set(CombinationTable.model_fields))
+    found = [[table.model_dump(mode="json") for table in tables], kept, dict(versions)]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]

@@ -2,71 +2,92 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
 
 from services.reward import metrics
-from services.reward.rubric import Rubric
-from wire.contracts import Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
+from services.reward.circuit import CircuitOpenError, ScorerOutageError
+from services.reward.rubrics import Rubrics
+from services.reward.samples import samples_of, scores_of
+from wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
 from wire.contracts.codec import group_from_pb
 from wire.contracts.score_codec import score_to_pb
-from wire.errors import ContractError
+from wire.errors import ContractError, TransientError
 from wire.events import EventLog
-from wire.lifecycle import wait_for
 from wire.streams import Put, StreamName
-from wire.telemetry import trace_id
+from wire.streams.worker import HandBack, bury_puts
+from wire.telemetry import get_logger, trace_id
 from wire.v1 import reward_pb2 as pb
 from wire.v1 import reward_pb2_grpc
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RewardService"].full_name
+_LONGEST_PAUSE_S = 1.0
+log = get_logger("reward")
 
 
 class GroupScorer:
-    """Runs the rubric off the event loop, with a deadline.
+    """Scores groups of the stream. A scorer that is down holds the stream; nothing is scored 0 in its place."""
 
-    Scorers that take one group at a time have a deadline of their own, from the group's turn on.
-    """
-
-    def __init__(self, rubric: Rubric, timeout_s: float, events: EventLog | None = None) -> None:
-        self.rubric = rubric
+    def __init__(self, rubrics: Rubrics, events: EventLog | None = None) -> None:
+        self.rubrics = rubrics
         self._events = events
-        self._timeout_s = timeout_s
-        self._turn = asyncio.Lock()
+        self.outage: asyncio.Future[ScorerOutageError] = asyncio.get_running_loop().create_future()
+        """Done when a scorer has been down for too long: the run is to stop."""
 
-    async def score(self, group: RolloutGroup) -> tuple[Score, ...]:
-        """Scores of one group; raises WaitTimeoutError, or what a scorer raises."""
+    def capacity(self, in_flight: int, concurrency: int) -> int:
+        """How many more groups may be taken: none while a scorer is down, a few when it is tried again."""
+        room = self.rubrics.room()
+        for seat in self.rubrics.seats:
+            metrics.CIRCUIT_OPEN.labels(seat.name).set(bool(seat.circuit.reason and room is not None))
+        wanted = concurrency - in_flight
+        return wanted if room is None else min(wanted, max(0, room - in_flight))
+
+    async def score(self, group: RolloutGroup, name: str, *, patient: bool) -> tuple[Score, ...]:
+        """Scores of one group; raises CircuitOpenError, ScorerOutageError (see `Seat.judge`)."""
         begin = time.monotonic()
-        found = await self._values(group, exclusive=False)
-        # No longer than the groups before it take, each of which has a deadline.
-        async with self._turn:
-            found |= await self._values(group, exclusive=True)
-        scores = self.rubric.combine(group, found)
+        scores = scores_of(group, await self.rubrics.score(samples_of(group, name), patient=patient))
+        values = [score.value for score in scores if score.value is not None]
         metrics.SECONDS.observe(time.monotonic() - begin)
-        metrics.ROLLOUTS.inc(len(scores))
-        metrics.SCORE_MEAN.set(sum(score.value for score in scores) / len(scores))
+        metrics.ROLLOUTS.inc(len(values))
+        metrics.ABSTAINED.inc(len(scores) - len(values))
+        if values:
+            metrics.SCORE_MEAN.set(sum(values) / len(values))
         return scores
-
-    async def _values(self, group: RolloutGroup, *, exclusive: bool) -> dict[str, Sequence[float]]:
-        names = self.rubric.scorers(exclusive=exclusive)
-        if not names:
-            return {}
-        scoring = asyncio.to_thread(self.rubric.values, group, exclusive=exclusive)
-        return await wait_for(scoring, self._timeout_s, f"the scorers {', '.join(names)}")
 
     async def handle(self, message: Message) -> list[Put]:
         """A group of the `rollouts` stream becomes one of `scored`, or of `evaluated`."""
-        if not isinstance(message.body, RolloutGroup):
-            raise ContractError("wrong_body", f"{message.header.group_id}: the rollouts stream carries rollout groups")
-        scores = await self.score(message.body)
-        body = ScoredGroup(group=message.body, scores=scores, scorer_version=self.rubric.version)
+        group, header = message.body, message.header
+        if not isinstance(group, RolloutGroup):
+            raise ContractError("wrong_body", f"{header.group_id}: the rollouts stream carries rollout groups")
+        try:
+            scores = await self.score(group, header.group_id, patient=True)
+        except CircuitOpenError as error:
+            raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
+        except ScorerOutageError as error:
+            if not self.outage.done():
+                self.outage.set_result(error)
+            raise HandBack(str(error), _LONGEST_PAUSE_S) from error
+        body = ScoredGroup(
+            group=group,
+            scores=scores,
+            scorer_version=self.rubrics.version(group.prompt.columns),
+            versions=self.rubrics.versions(group.prompt.columns),
+        )
+        self._tell(message, scores)
+        if header.purpose is Purpose.TRAIN and not body.is_trainable:
+            return bury_puts(encode(message), DropReason.ABSTAINED, _why(scores), "reward")
+        end = StreamName.SCORED if header.purpose is Purpose.TRAIN else StreamName.EVALUATED
+        return [Put(stream=end, data=encode(Message(header=header, body=body)))]
+
+    def _tell(self, message: Message, scores: tuple[Score, ...]) -> None:
+        header = message.header
+        abstained = sum(score.value is None for score in scores)
+        if abstained:
+            log.warning("rollouts_abstained", group=header.group_id, count=abstained, why=_why(scores))
         if self._events is not None:
-            header = message.header
             trace = trace_id(header.traceparent)
             self._events.append("group_scored", group_id=header.group_id, attempt=header.attempt, trace=trace)
-        end = StreamName.SCORED if message.header.purpose is Purpose.TRAIN else StreamName.EVALUATED
-        return [Put(stream=end, data=encode(Message(header=message.header, body=body)))]
 
 
 class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
@@ -80,9 +101,22 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
         reward_pb2_grpc.add_RewardServiceServicer_to_server(self, server)
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:  # noqa: D102
-        scores = await self._scorer.score(group_from_pb(request.group))
-        version = self._scorer.rubric.version
-        return pb.ScoreResponse(scores=[score_to_pb(score) for score in scores], scorer_version=version)
+        group = group_from_pb(request.group)
+        try:
+            scores = await self._scorer.score(group, "", patient=False)
+        except ScorerOutageError as error:
+            raise TransientError(str(error)) from error
+        rubrics, columns = self._scorer.rubrics, group.prompt.columns
+        return pb.ScoreResponse(
+            scores=[score_to_pb(score) for score in scores],
+            scorer_version=rubrics.version(columns),
+            versions=rubrics.versions(columns),
+        )
 
     async def ListScorers(self, request: pb.ListScorersRequest, context: Any) -> pb.ListScorersResponse:  # noqa: D102
-        return pb.ListScorersResponse(names=self._scorer.rubric.names)
+        return pb.ListScorersResponse(names=self._scorer.rubrics.names)
+
+
+def _why(scores: tuple[Score, ...]) -> str:
+    """What the first abstention says."""
+    return next((score.reason for score in scores if score.value is None), "") or "no reason given"

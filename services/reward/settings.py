@@ -26,8 +26,8 @@ class ScorerTable(CombinationTable):
     """One `[[reward.scorers]]`: a scorer, its weight, and its options."""
 
     name: str
-    """A built-in scorer (`headrace score --list` names them), or the user's own `module:function`, `trl:module:function`,
-    `verl:module:function` or `verifiers:module`; `ensemble` combines its `members`."""
+    """A built-in scorer (`headrace score --list` names them), `ensemble` for its `members` combined, or the user's own
+    `module:function`, `trl:module:function`, `verl:module:function` or `verifiers:module`."""
     label: str = ""
     """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
     weight: float = 1.0
@@ -75,6 +75,8 @@ class RewardTable(CombinationTable):
     """The data column that holds the task name."""
     path: Path | None = None
     """Folder of the user's own modules; it comes last on the import path."""
+    replicas: int = Field(1, ge=1)
+    """Reward services that share the work; `headrace scale reward N` changes their number while the run goes on."""
     concurrency: int = Field(8, ge=1)
     """Groups scored at a time."""
     timeout_s: float = Field(60.0, gt=0)
@@ -82,7 +84,7 @@ class RewardTable(CombinationTable):
     processes: int = Field(1, ge=1)
     """Worker processes of each scorer that runs in some: `math`, `code` and the user's own functions."""
     failures_in_row: int = Field(3, ge=1)
-    """A scorer that fails so many groups whole, one after the other, is down: its circuit opens, nothing is consumed."""
+    """A scorer that fails so many groups whole, one after the other, is down: nothing is consumed until it is back."""
     outage_s: float = Field(300.0, gt=0)
     """A scorer that is down for so long stops the run, with the reason."""
     allow_hosts: tuple[str, ...] = ()

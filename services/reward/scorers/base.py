@@ -120,6 +120,8 @@ class Scorer(ABC):
     low: float = -WIDEST
     high: float = WIDEST
     """A value out of this range is refused."""
+    checked_by_loading: bool = False
+    """A dry run loads it, and asks `problem` then: for scorers whose faults show only so, such as the user's code."""
 
     async def load(self) -> None:  # noqa: B027
         """Makes it ready to score: weights, processes, a look at the endpoint. Raises ConfigError."""

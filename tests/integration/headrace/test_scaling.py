@@ -43,11 +43,11 @@ class Stage:
             budget=budget,
         )
 
-    def replica(self, index: int) -> ProcessPlan:
+    def replica(self, service: str, index: int) -> ProcessPlan:
         if index == 7:
             raise ConfigError("no port is left")
         options = ("--die-at-start", "2") if index == 5 else self.options
-        return plan(f"rollout-{index}", self.run_dir, *options, port=pick_ports(1)[0])
+        return plan(f"{service}-{index}", self.run_dir, *options, port=pick_ports(1)[0])
 
     def replicas(self) -> dict[str, str]:
         return {name: state for name, state in self.view.services.items() if name.startswith("rollout")}

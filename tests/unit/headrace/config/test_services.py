@@ -18,7 +18,7 @@ def test_engines_merge_adapters_into_the_base_that_the_trainer_computes_with(
     config = resolve(tmp_path / "run.toml").config
     ports = Ports(grpc_port=7001, http_port=7002)
     place = Place(tmp_path / "run", "unix:///x", {"orchestrator": ports}, stop_token_ids=[1])
-    rollout = settings_of(config, replica_seat(1), place, ports)
+    rollout = settings_of(config, replica_seat("rollout", 1), place, ports)
     trainer = settings_of(config, Seat("trainer", "0", "trainer"), place, ports)
     assert rollout.model.path == tmp_path / folder
     assert trainer.model.path == tmp_path / "model"

@@ -1,0 +1,143 @@
+"""Scores a JSONL file of completions: one line in, one line out, in order, with bounded memory."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from pydantic import ValidationError
+
+from services.reward.circuit import CircuitOpenError
+from services.reward.http_api import ScoreSample, sample_of
+from services.reward.rubric import Result
+from services.reward.rubrics import Rubrics
+from services.reward.scorers import Sample
+from wire.errors import DataError
+
+_BATCH = 32
+"""Lines scored together, at most; samples of one group that stand next to each other are never parted."""
+_PROGRESS_S = 0.2
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been scored so far."""
+
+    total: int
+    done: int = 0
+    scored: int = 0
+    abstained: int = 0
+    sum: float = 0.0
+
+    def add(self, result: Result) -> None:
+        """Counts one sample."""
+        self.done += 1
+        if result.value is None:
+            self.abstained += 1
+        else:
+            self.scored += 1
+            self.sum += result.value
+
+    def as_json(self) -> dict[str, Any]:
+        """For whoever shows it."""
+        mean = self.sum / self.scored if self.scored else None
+        return {
+            "done": self.done,
+            "total": self.total,
+            "scored": self.scored,
+            "abstained": self.abstained,
+            "mean": mean,
+        }
+
+
+async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int, progress: TextIO) -> Tally:
+    """Writes `target` whole or not at all; tells its progress as JSON lines. Raises DataError naming file and line.
+
+    A scorer that is down is waited for, until ScorerOutageError.
+    """
+    tally = Tally(total=sum(1 for _ in _samples(source)))
+    aside = target.with_name(f".{target.name}.part")
+    told = 0.0
+    try:
+        with aside.open("w", encoding="utf-8") as out:
+            batches = _batches(_samples(source))
+            while ahead := list(islice(batches, concurrency)):
+                for results in await asyncio.gather(*(_score(rubrics, batch) for batch in ahead)):
+                    for result in results:
+                        tally.add(result)
+                        out.write(_line(result) + "\n")
+                if time.monotonic() - told >= _PROGRESS_S:
+                    told = time.monotonic()
+                    _tell(progress, tally)
+        aside.rename(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    _tell(progress, tally)
+    return tally
+
+
+async def _score(rubrics: Rubrics, batch: list[Sample]) -> list[Result]:
+    while True:
+        try:
+            return await rubrics.score(batch, patient=False)
+        except CircuitOpenError as error:  # Bounded: the circuit raises ScorerOutageError in the end.
+            await asyncio.sleep(error.retry_s)
+
+
+def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
+    batch: list[Sample] = []
+    for sample in samples:
+        if len(batch) >= _BATCH and not (sample.group and sample.group == batch[-1].group):
+            yield batch
+            batch = []
+        batch.append(sample)
+    if batch:
+        yield batch
+
+
+def _samples(source: Path) -> Iterator[Sample]:
+    """Raises DataError for a line that is no sample."""
+    try:
+        with source.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _sample(source, number, line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: {error}") from error
+
+
+def _sample(source: Path, number: int, line: str) -> Sample:
+    try:
+        return sample_of(ScoreSample.model_validate(json.loads(line)), name=f"{source.name}:{number}")
+    except json.JSONDecodeError as error:
+        raise DataError(f"{source}:{number}: not JSON: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the line"
+        raise DataError(
+            f'{source}:{number}: {key}: {first["msg"]}; a line is {{"prompt": ..., "completion": ..., "answer": ...}}'
+        ) from None
+
+
+def _line(result: Result) -> str:
+    return json.dumps({"score": result.value, "components": result.components, "reason": result.reason})
+
+
+def _tell(progress: TextIO, tally: Tally) -> None:
+    progress.write(json.dumps(tally.as_json()) + "\n")
+    progress.flush()
+
+
+async def run(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int) -> int:
+    """Loads the scorers, scores the file, ends the scorers; progress goes to stdout. Returns 0."""
+    await rubrics.load()
+    try:
+        await score_file(rubrics, source, target, concurrency=concurrency, progress=sys.stdout)
+    finally:
+        await rubrics.close()
+    return 0

@@ -1,0 +1,137 @@
+"""`POST /score`: the run's scorers over HTTP, for whoever has completions and is no service of the run."""
+
+import asyncio
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.reward.circuit import CircuitOpenError, ScorerOutageError
+from services.reward.rubrics import Rubrics
+from services.reward.scorers import Sample
+from wire.errors import WaitTimeoutError
+from wire.lifecycle import wait_for
+
+MAX_SAMPLES = 4096
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class ScoreSample(BaseModel):
+    """One completion. Further keys are the data row's columns, as scorers see them: `answer`, `data_source`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    prompt: str | list[dict[str, Any]] = ""
+    """Text or messages."""
+    completion: str | list[dict[str, Any]]
+    """Text or messages."""
+    group: str = ""
+    """Samples of one group answer one prompt, and may be compared."""
+    truncated: bool = False
+    """The token limit cut it off."""
+
+
+class ScoreRequest(BaseModel):
+    """A batch of samples."""
+
+    samples: list[ScoreSample] = Field(min_length=1, max_length=MAX_SAMPLES)
+
+
+class SampleScore(BaseModel):
+    """What was made of one sample."""
+
+    score: float | None
+    """null = it abstained; `reason` says why."""
+    components: dict[str, float]
+    reason: str
+    seconds: dict[str, float]
+    version: str
+    """Of the sample's rubric."""
+    versions: dict[str, str]
+    """Of each of its scorers."""
+
+
+class ScoreResponse(BaseModel):
+    """One score a sample, in order."""
+
+    scores: list[SampleScore]
+
+
+class HttpScorer:
+    """Scores requests, at most `concurrency` at a time."""
+
+    def __init__(self, rubrics: Rubrics, *, concurrency: int, timeout_s: float) -> None:
+        """A request that does not get its turn within `timeout_s` is turned away."""
+        self._rubrics, self._timeout_s = rubrics, timeout_s
+        self._turns = asyncio.Semaphore(concurrency)
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        """Raises HTTPException 503 while a scorer is down, or all turns are taken."""
+        samples = [sample_of(sample) for sample in request.samples]
+        try:
+            await wait_for(self._turns.acquire(), self._timeout_s, "a turn among the scoring requests")
+        except WaitTimeoutError as error:
+            raise _unavailable(str(error), self._timeout_s) from error
+        try:
+            results = await self._rubrics.score(samples, patient=False)
+        except CircuitOpenError as error:
+            raise _unavailable(str(error), error.retry_s) from error
+        except ScorerOutageError as error:
+            raise _unavailable(str(error), self._timeout_s) from error
+        finally:
+            self._turns.release()
+        return ScoreResponse(
+            scores=[
+                SampleScore(
+                    score=result.value,
+                    components=result.components,
+                    reason=result.reason,
+                    seconds=result.seconds,
+                    version=self._rubrics.version(sample.columns),
+                    versions=self._rubrics.versions(sample.columns),
+                )
+                for sample, result in zip(samples, results, strict=True)
+            ]
+        )
+
+
+def add_score(app: FastAPI, scorer: HttpScorer) -> None:
+    """Adds the route to an app."""
+
+    @app.middleware("http")
+    async def refuse_large(request: Request, call_next: Any) -> Response:
+        length = request.headers.get("content-length", "")
+        if request.url.path == "/score" and not (length.isdecimal() and int(length) <= MAX_BYTES):
+            return Response(f"the body must have a content-length of at most {MAX_BYTES} bytes", status_code=413)
+        found: Response = await call_next(request)
+        return found
+
+    @app.post("/score")
+    async def score(request: ScoreRequest) -> ScoreResponse:
+        """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
+        return await scorer.score(request)
+
+
+def sample_of(sample: ScoreSample, name: str = "") -> Sample:
+    """What scorers see of it. Messages of the prompt are kept in the column `prompt_messages`, as in a run."""
+    columns = dict(sample.model_extra or {})
+    if not isinstance(sample.prompt, str):
+        columns.setdefault("prompt_messages", sample.prompt)
+    return Sample(
+        prompt=_text_of(sample.prompt),
+        completion=_text_of(sample.completion),
+        columns=columns,
+        group=sample.group,
+        name=name,
+        truncated=sample.truncated,
+    )
+
+
+def _text_of(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(message.get("content") or "") for message in content)
+
+
+def _unavailable(words: str, retry_s: float) -> HTTPException:
+    return HTTPException(503, words, headers={"Retry-After": str(max(1, round(retry_s)))})

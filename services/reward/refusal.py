@@ -1,0 +1,45 @@
+"""What a scorer may not say: NaN, infinity, a text, a value out of its range. Pure."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from services.reward.scorers import Sample, Verdict
+
+KINDS = ("not_a_number", "not_finite", "out_of_range", "bad_token_scores", "missing")
+"""Why a verdict is refused; a metric label."""
+_LARGEST = 1000.0
+"""Of a token score, in either direction."""
+
+
+def refusal(verdict: object, sample: Sample, *, low: float, high: float) -> tuple[str, str] | None:
+    """Kind and words of what is wrong with it; None = it stands."""
+    if not isinstance(verdict, Verdict):
+        return "missing", f"{verdict!r} is no verdict"
+    if verdict.value is None:
+        return None
+    value: Any = verdict.value
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return "not_a_number", f"{value!r} is no number"
+    if not math.isfinite(value):
+        return "not_finite", f"{value} is not finite"
+    if not low <= value <= high:
+        return "out_of_range", f"{value:g} is outside of {low:g} to {high:g}"
+    words = _token_words(verdict, sample)
+    return ("bad_token_scores", words) if words else None
+
+
+def _token_words(verdict: Verdict, sample: Sample) -> str | None:
+    scores = verdict.token_scores
+    if scores is None:
+        return None
+    if sample.completion_ids is None:
+        return "token scores for a sample that came as text"
+    if scores.dtype != np.float32 or scores.shape != sample.completion_ids.shape:
+        return f"token scores must be float32 [{len(sample.completion_ids)}]"
+    if not np.isfinite(scores).all() or (np.abs(scores) > _LARGEST).any():
+        return f"token scores must lie within {_LARGEST:g} of 0"
+    if sample.loss_mask is not None and scores[~sample.loss_mask].any():
+        return "a masked token has a score, though nobody sampled it"
+    return None

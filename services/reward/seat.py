@@ -1,0 +1,107 @@
+"""A scorer in its seat of the rubric: timed, its refused values counted, its circuit kept."""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from services.reward import metrics
+from services.reward.circuit import Circuit, CircuitOpenError, State
+from services.reward.refusal import refusal
+from services.reward.scorers import Sample, Scorer, Verdict
+from services.reward.scorers.base import ScorerDownError
+from services.reward.scorers.functions import said
+from wire.telemetry import get_logger
+
+log = get_logger("reward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What one scorer said of some samples, in their order."""
+
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+    """Of the call that scored them."""
+
+
+class Seat:
+    """One scorer of the rubric. Several tasks may use it at once."""
+
+    def __init__(
+        self,
+        name: str,
+        scorer: Scorer,
+        circuit: Circuit,
+        *,
+        value_range: tuple[float, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.scorer, self.circuit = name, scorer, circuit
+        self._low, self._high = value_range or (scorer.low, scorer.high)
+        self._clock = clock
+        self._calls = itertools.count(1)
+
+    async def judge(self, samples: Sequence[Sample], *, patient: bool) -> Judged:
+        """What the scorer says of samples of one group (or of a caller who shares their fate).
+
+        With `patient`, a group that failed whole is to come again (CircuitOpenError) until it has had its chances;
+        else it abstains at once. Raises CircuitOpenError while the scorer is down, ScorerOutageError when it has been
+        so for too long.
+        """
+        group = samples[0].group or f"call {next(self._calls)}"
+        self.circuit.admit(self._clock())
+        begin = self._clock()
+        try:
+            verdicts, down = await self._ask(samples)
+        except BaseException:
+            self.circuit.abandon()
+            raise
+        seconds = self._clock() - begin
+        metrics.SCORER_SECONDS.labels(self.name).observe(seconds)
+        if all(verdict.failed for verdict in verdicts):
+            self._failed(group, verdicts[0].reason, down=down, patient=patient)
+        else:
+            self.circuit.succeed(group)
+        for verdict in verdicts:
+            metrics.VERDICTS.labels(self.name, _outcome(verdict)).inc()
+        return Judged(verdicts=verdicts, seconds=seconds)
+
+    async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], bool]:
+        try:
+            found = await self.scorer.score(samples)
+        except ScorerDownError as error:
+            return (Verdict.failure(str(error)),) * len(samples), True
+        except Exception as error:  # A scorer may be the user's code: it may raise anything, and that is told.
+            log.warning("scorer_failed", scorer=self.name, group=samples[0].group, error=said(error))
+            return (Verdict.failure(said(error)),) * len(samples), False
+        if len(found) != len(samples):
+            metrics.REFUSED.labels(self.name, "missing").inc(len(samples))
+            return (Verdict.failure(f"{len(found)} scores came back for {len(samples)} samples"),) * len(samples), False
+        return tuple(self._standing(*pair) for pair in zip(found, samples, strict=True)), False
+
+    def _standing(self, verdict: Verdict, sample: Sample) -> Verdict:
+        """The verdict, unless it is one that a scorer may not give."""
+        found = refusal(verdict, sample, low=self._low, high=self._high)
+        if found is None:
+            return verdict
+        kind, words = found
+        metrics.REFUSED.labels(self.name, kind).inc()
+        log.warning("score_refused", scorer=self.name, sample=sample.name, kind=kind, said=words)
+        return Verdict.failure(f"refused: {words}")
+
+    def _failed(self, group: str, reason: str, *, down: bool, patient: bool) -> None:
+        was_closed = self.circuit.state is State.CLOSED
+        try:
+            self.circuit.fail(group, reason, self._clock(), down=down)
+        except CircuitOpenError as error:
+            if was_closed and self.circuit.state is State.OPEN:
+                log.warning("scorer_down", scorer=self.name, reason=reason, next_try_s=error.retry_s)
+            if patient or self.circuit.state is not State.CLOSED:
+                raise
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.failed:
+        return "failed"
+    return "abstained" if verdict.value is None else "scored"
