@@ -1,0 +1,147 @@
+"""The child's side: `python -P -m services.reward.workers.child FD PARENT`. Its first frame is its order.
+
+It answers jobs one at a time, or (`fork`) loads once and forks children that do. What the function prints goes where
+stderr goes: the frames have a socket of their own.
+"""
+
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from services.reward.workers.frames import encode, receive
+from wire.errors import ConfigError
+from wire.lifecycle import die_with_parent
+
+Function = Callable[[dict[str, Any]], dict[str, Any]]
+_REQUEST = 4096
+
+
+def main(fd: int, parent: int) -> None:
+    """Until the pool closes the socket."""
+    die_with_parent()
+    if os.getppid() != parent:
+        return
+    connection = socket.socket(fileno=fd)
+    order = receive(connection)
+    if order is None:
+        return
+    try:
+        function = load(order)
+    except (Exception, SystemExit) as error:
+        connection.sendall(encode({"error": _words(error)}))
+        return
+    connection.sendall(encode({"ready": True}))
+    if order["fork"]:
+        _fork_on_request(connection, function, order["memory_mb"])
+    else:
+        serve(connection, function, order["memory_mb"])
+
+
+def load(order: dict[str, Any]) -> Function:
+    """Imports the factory and calls it; what it raises is told to the pool."""
+    if order["path"] is not None:
+        sys.path.append(order["path"])
+    module, _, name = order["target"].partition(":")
+    factory = getattr(importlib.import_module(module), name)
+    function: Function = factory(**order["arguments"])
+    return function
+
+
+def serve(connection: socket.socket, function: Function, memory_mb: int | None) -> None:
+    """Answers jobs until the pool closes the socket."""
+    if memory_mb is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    while (job := receive(connection)) is not None:
+        connection.sendall(answer(function, job))
+
+
+def answer(function: Function, job: dict[str, Any]) -> bytes:
+    """The frame with the result, or with what the function raised."""
+    try:
+        result = function(job)
+        if not isinstance(result, dict):
+            raise TypeError(f"the function returned {type(result).__name__}, not a dict")
+        return encode({"result": result}, _plain)
+    except (Exception, SystemExit) as error:
+        return encode({"error": type(error).__name__, "message": _message(error)})
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and torch's single numbers as Python's."""
+    with suppress(AttributeError, ValueError, RuntimeError):
+        found = value.item()
+        if isinstance(found, bool | int | float | str):
+            return found
+    raise TypeError(f"the result holds a {type(value).__module__}.{type(value).__name__}, which JSON cannot")
+
+
+def _fork_on_request(control: socket.socket, function: Function, memory_mb: int | None) -> None:
+    """One request at a time: `{"fork": true}` with a socket -> `{"pid"}`; `{"end": pid}` -> `{"status"}`."""
+    gc.collect()
+    gc.freeze()  # Else the children's collections would copy every page.
+    alive: set[int] = set()
+    try:
+        while True:
+            data, sockets, _, _ = socket.recv_fds(control, _REQUEST, 1)
+            if not data:
+                return
+            request = json.loads(data)
+            if "end" in request:
+                alive.discard(request["end"])
+                reply = {"status": _end(request["end"])}
+            else:
+                connection = socket.socket(fileno=sockets[0])
+                pid = os.fork()
+                if pid == 0:
+                    control.close()
+                    _be_forked(connection, function, memory_mb)
+                connection.close()
+                alive.add(pid)
+                reply = {"pid": pid}
+            control.sendall(encode(reply))
+    finally:
+        for pid in alive:
+            _end(pid)
+
+
+def _be_forked(connection: socket.socket, function: Function, memory_mb: int | None) -> None:
+    """Never returns into the parent's code."""
+    status = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        serve(connection, function, memory_mb)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _end(pid: int) -> int:
+    """Kills a forked child and its process group. It is not reaped before, so its number is no one else's."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _message(error: BaseException) -> str:
+    return str(error.args[0]) if error.args else ""
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, ConfigError):
+        return _message(error)
+    return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

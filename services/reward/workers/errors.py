@@ -1,0 +1,38 @@
+"""How a job may end without a result."""
+
+from wire.errors import HeadraceError
+
+
+class WorkerError(HeadraceError):
+    """A job has no result."""
+
+
+class JobTimeoutError(WorkerError, TimeoutError):
+    """It passed its deadline; its process was killed.
+
+    `cpu_s`: processor time that it used in vain; None where the system does not tell.
+    """
+
+    def __init__(self, message: str, cpu_s: float | None = None) -> None:
+        super().__init__(message)
+        self.cpu_s = cpu_s
+
+
+class JobDiedError(WorkerError):
+    """Its process died of it: out of memory, a crash in native code, an exit."""
+
+
+class JobLostError(WorkerError):
+    """Its process ended, and that was not the job's fault."""
+
+
+class JobError(WorkerError):
+    """The function raised, or returned what is no JSON object. `kind` is the exception's class."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+        self.message = message
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.kind, self.message)

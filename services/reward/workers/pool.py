@@ -1,0 +1,175 @@
+"""A fixed number of children that take jobs. Whoever passes the deadline is killed and replaced."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from services.reward.scorers.base import ScorerDownError
+from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobTimeoutError
+from services.reward.workers.frames import encode
+from services.reward.workers.process import Child, DiedAtStartError, Order, Process
+from wire.errors import ConfigError, WaitTimeoutError
+from wire.lifecycle import wait_for
+from wire.telemetry import get_logger
+
+log = get_logger("workers")
+
+_STARTS = 3
+_BACKOFF_S = 0.2
+_CLOSE_S = 30.0
+_GRACE_S = 1.0
+
+
+class WorkerPool:
+    """Runs `function(job: dict) -> dict` in processes that die with this one. Jobs and results are JSON."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        processes: int,
+        deadline_s: float,
+        what: str,
+        arguments: Mapping[str, Any] | None = None,
+        path: Path | None = None,
+        memory_mb: int | None = None,
+        fork: bool = False,
+        start_s: float = 60.0,
+    ) -> None:
+        """`target` is `module:factory`: each child calls `factory(**arguments)` once, which returns the function.
+
+        `path` comes last on the child's import path. `deadline_s` is for one job, from when a child takes it;
+        `start_s` for a child to load. `memory_mb` bounds a child's address space. With `fork` the target is loaded
+        once, in a process that forks the children: a killed one is replaced in milliseconds, but what the target
+        loads must bear a fork (no threads, no device, no connections).
+        """
+        self._what, self._processes = what, processes
+        self._deadline_s, self._start_s = deadline_s, start_s
+        folder = None if path is None else str(path)
+        self._order = Order(target=target, arguments=dict(arguments or {}), path=folder, memory_mb=memory_mb, fork=fork)
+        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+        """None = room for a child that is not there."""
+        self._alive: set[Child] = set()
+        self._parent: Process | None = None
+        self._starting = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Every child has loaded; raises ConfigError with the child's own words if it cannot.
+
+        Must be called on the main thread: the kernel ties the children to the thread that started them.
+        """
+        try:
+            for child in await asyncio.gather(*(self._begin() for _ in range(self._processes))):
+                self._idle.put_nowait(child)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Waits for its turn (the caller bounds that), then no longer than the deadline.
+
+        Raises JobTimeoutError, JobDiedError and JobLostError (the child is replaced), JobError for what the function
+        raises, and ScorerDownError if no child can be started any more.
+        """
+        try:
+            frame = encode(job)
+        except (TypeError, ValueError) as error:
+            raise JobError(type(error).__name__, str(error)) from error
+        child = await self._turn()
+        before, keep = child.cpu_s(), False
+        try:
+            result = await wait_for(child.ask(frame), self._deadline_s, self._what)
+            keep = True
+            return result
+        except JobError:
+            keep = True
+            raise
+        except WaitTimeoutError as error:
+            after = child.cpu_s()
+            await child.end()
+            used = None if before is None or after is None else after - before
+            raise JobTimeoutError(f"{self._what}: no answer within {self._deadline_s:g} s", used) from error
+        except OSError as error:
+            words = f"{self._what}: its process {await child.end()}"
+            raise (JobLostError if child.is_lost else JobDiedError)(words) from error
+        finally:
+            if keep:
+                self._idle.put_nowait(child)
+            else:
+                task = asyncio.create_task(self._replace(child))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Ends every child."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await wait_for(
+            asyncio.gather(*(self._end(child, _GRACE_S) for child in list(self._alive))), _CLOSE_S, self._what
+        )
+        if self._parent is not None:
+            await self._parent.end(_GRACE_S)
+
+    async def _turn(self) -> Child:
+        child = await self._idle.get()
+        if child is not None and child.is_ready:
+            return child
+        new = None
+        try:
+            if child is not None:  # It died with nothing to do: no job's fault.
+                await self._end(child)
+            new = await self._begin()
+        except ConfigError as error:
+            raise ScorerDownError(str(error)) from error
+        finally:
+            if new is None:
+                self._idle.put_nowait(None)
+        return new
+
+    async def _replace(self, child: Child) -> None:
+        new = None
+        try:
+            await self._end(child)
+            new = await self._begin()
+        except ConfigError as error:
+            log.warning("worker_not_replaced", what=self._what, reason=str(error))
+        finally:
+            self._idle.put_nowait(new)
+
+    async def _end(self, child: Child, grace_s: float = 0.0) -> None:
+        self._alive.discard(child)
+        with suppress(WaitTimeoutError):
+            await child.end(grace_s)
+
+    async def _begin(self) -> Child:
+        """A child that has loaded. One that dies without a word is tried again, a few times."""
+        reason = ""
+        for attempt in range(_STARTS):
+            if attempt:
+                await asyncio.sleep(_BACKOFF_S * 2**attempt)
+            try:
+                child = await self._start()
+            except DiedAtStartError as error:
+                reason = str(error)
+                continue
+            self._alive.add(child)
+            return child
+        raise ConfigError(f"{reason}, {_STARTS} times in a row")
+
+    async def _start(self) -> Child:
+        if not self._order.fork:
+            return await Process.launch(self._order, self._what, self._start_s)
+        async with self._starting:
+            if self._parent is not None and not self._parent.is_ready:
+                await self._parent.end()
+                self._parent = None
+            if self._parent is None:
+                self._parent = await Process.launch(self._order, self._what, self._start_s)
+            try:
+                return await self._parent.fork()
+            except OSError as error:
+                raise DiedAtStartError(f"{self._what}: {error}") from error

@@ -1,0 +1,227 @@
+"""One life of a child: started, asked, ended. A child either is a process of its own or was forked off one."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from services.reward.workers.errors import JobError
+from services.reward.workers.frames import encode, is_quiet, read
+from wire.errors import ConfigError, WaitTimeoutError
+from wire.lifecycle import wait_for
+
+_END_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a child is to be."""
+
+    target: str
+    """module:factory"""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    path: str | None = None
+    """Comes last on its import path."""
+    memory_mb: int | None = None
+    """Address space, once it has loaded."""
+    fork: bool = False
+    """It forks children that answer jobs, rather than answering them itself."""
+
+
+class DiedAtStartError(ConfigError):
+    """It died while it loaded, without a word: another try may go better."""
+
+
+class Child(ABC):
+    """Answers jobs, one at a time."""
+
+    is_lost = False
+    """It ended through no fault of its job."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Its process id, and that of its process group."""
+
+    def cpu_s(self) -> float | None:
+        """Processor time that it has used; None where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives, and waits for a job."""
+        return is_quiet(self._connection)
+
+    async def ask(self, job: bytes) -> dict[str, Any]:
+        """The result; raises JobError, and ConnectionError if it dies. The caller bounds it."""
+        await asyncio.get_running_loop().sock_sendall(self._connection, job)
+        answer = await read(self._connection)
+        if "error" in answer:
+            raise JobError(answer["error"], answer["message"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    @abstractmethod
+    async def end(self, grace_s: float = 0.0) -> str:
+        """Kills it and its process group, waits until it is gone, and says how it had ended. Idempotent.
+
+        With a grace it may leave by itself before.
+        """
+
+
+class Process(Child):
+    """A process of its own."""
+
+    def __init__(self, connection: socket.socket, process: asyncio.subprocess.Process, what: str) -> None:
+        super().__init__(connection)
+        self._process, self._what = process, what
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its process group."""
+        return self._process.pid
+
+    @classmethod
+    async def launch(cls, order: Order, what: str, deadline_s: float) -> "Process":
+        """Starts it and waits until it has loaded; raises ConfigError with its own words, or DiedAtStartError.
+
+        Must be called on the main thread: the kernel ties the child to the thread that started it.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        command = (sys.executable, "-P", "-u", "-m", "services.reward.workers.child")
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *(*command, str(theirs.fileno()), str(os.getpid())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=2,  # What it prints belongs into the log.
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        child = cls(ours, process, what)
+        is_loaded = False
+        try:
+            await wait_for(child._load(order), deadline_s, f"{what} to load")
+            is_loaded = True
+        except WaitTimeoutError as error:
+            raise ConfigError(f"{what}: it has not loaded within {deadline_s:g} s") from error
+        finally:
+            if not is_loaded:
+                await child.end()
+        return child
+
+    async def _load(self, order: Order) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._connection, encode(asdict(order)))
+            answer = await read(self._connection)
+        except ConnectionError as error:
+            raise DiedAtStartError(f"{self._what}: its process {await self.end()} while it loaded") from error
+        if "error" in answer:
+            raise ConfigError(f"{self._what}: {answer['error']}")
+
+    async def fork(self) -> "Forked":
+        """A child off it; raises OSError if it has died itself."""
+        task = asyncio.ensure_future(self._fork())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_abandon)
+            raise
+
+    async def reap(self, pid: int) -> int:
+        """Ends a child that was forked off it; returns its exit status."""
+        reply = await asyncio.shield(asyncio.ensure_future(self._request({"end": pid})))
+        status: int = reply["status"]
+        return status
+
+    async def _fork(self) -> "Forked":
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                reply = await self._request({"fork": True}, theirs)
+        except BaseException:
+            ours.close()
+            raise
+        return Forked(ours, self, reply["pid"])
+
+    async def _request(self, request: Mapping[str, Any], *sockets: socket.socket) -> dict[str, Any]:
+        """Never cancelled in the middle: no later request may read this one's answer."""
+        async with self._turn:
+            # A few bytes to a process that has read all earlier ones: this cannot block.
+            fds = [item.fileno() for item in sockets]
+            socket.send_fds(self._connection, [json.dumps(request).encode()], fds)
+            return await wait_for(read(self._connection), _END_S, f"{self._what} to fork or end a child")
+
+    async def end(self, grace_s: float = 0.0) -> str:
+        """Closes its socket, which tells it to leave."""
+        self._connection.close()
+        if grace_s:
+            with suppress(WaitTimeoutError):
+                await wait_for(self._process.wait(), grace_s, f"{self._what} to leave")
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        return ended(await wait_for(self._process.wait(), _END_S, f"{self._what} to die"))
+
+
+class Forked(Child):
+    """Forked off a process that has loaded: there in a millisecond."""
+
+    def __init__(self, connection: socket.socket, parent: Process, pid: int) -> None:
+        super().__init__(connection)
+        self._parent, self._pid = parent, pid
+        self._end = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its process group."""
+        return self._pid
+
+    def leave(self) -> None:
+        """It ends by itself, soon."""
+        self._connection.close()
+
+    async def end(self, grace_s: float = 0.0) -> str:
+        """Its parent kills it, and at once: a parent cannot mistake another process for it."""
+        if not self._end:
+            self._connection.close()
+            try:
+                self._end = ended(await self._parent.reap(self._pid))
+            except OSError:  # The parent has died, and it with its parent.
+                self.is_lost = True
+                self._end = "died with the process that it was forked off"
+        return self._end
+
+
+def _abandon(task: "asyncio.Future[Forked]") -> None:
+    """Closed, it leaves."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().leave()
+
+
+def ended(status: int) -> str:
+    """How a process ended, for people."""
+    if status >= 0:
+        return f"exited with status {status}"
+    name = signal.Signals(-status).name
+    return f"was killed by {name}" + (" (out of memory?)" if status == -signal.SIGKILL else "")

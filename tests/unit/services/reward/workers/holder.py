@@ -1,0 +1,23 @@
+"""Holds a pool until it is killed; its children's process ids are in the file."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from services.reward.workers import WorkerPool
+
+
+async def hold(fork: bool, file: Path) -> None:
+    pool = WorkerPool("jobs:plain", processes=2, deadline_s=60.0, what="jobs", path=Path(__file__).parent, fork=fork)
+    await pool.start()
+    found = await asyncio.gather(*(pool.run({"do": "nap", "seconds": 0.5}) for _ in range(2)))
+    aside = file.with_suffix(".aside")
+    aside.write_text(json.dumps([item["pid"] for item in found]))
+    aside.rename(file)
+    # One of them works, and will for long, when the service dies.
+    await pool.run({"do": "nap", "seconds": 60})
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(sys.argv[1] == "True", Path(sys.argv[2])))
