@@ -15,7 +15,7 @@ from services.orchestrator.prompts import PromptRow
 from services.orchestrator.scoring import EvalResult, count_correct, summarize
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.store import Store
-from wire.contracts import DropReason, Message, Purpose, ScoredGroup, decode_header
+from wire.contracts import DropReason, Message, Purpose, ScoredGroup, Tombstone, decode_header
 from wire.errors import ContractError, TransientError
 from wire.streams import Broker, Put, StreamName
 from wire.streams.worker import Worker
@@ -90,8 +90,11 @@ class Evaluation:
         prompt = message.header.group_index
         if isinstance(message.body, ScoredGroup) and _sampled_by(message.body, version):
             table = self._settings.eval
-            correct = count_correct(message.body.scores, component=table.component, above=table.correct_above)
-            self._store.record_eval(version, prompt, correct, len(message.body.scores))
+            scores = message.body.scores
+            correct, total = count_correct(scores, component=table.component, above=table.correct_above)
+            self._store.record_eval(version, prompt, correct, total, len(scores) - total)
+        elif isinstance(message.body, Tombstone) and message.body.reason is DropReason.ABSTAINED:
+            self._store.record_eval(version, prompt, 0, 0, self._settings.eval.k)
         else:
             self._store.record_eval(version, prompt, 0, 0)
         self._arrived.set()

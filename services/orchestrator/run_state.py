@@ -15,7 +15,15 @@ from wire.v1 import common_pb2, orchestrator_pb2
 log = get_logger("orchestrator.run")
 
 
-_FAILURES = frozenset({DropReason.SCORER_FAILED, DropReason.ROLLOUT_FAILED, DropReason.POISON, DropReason.CRASH_LOOP})
+_FAILURES = frozenset(
+    {
+        DropReason.SCORER_FAILED,
+        DropReason.ABSTAINED,
+        DropReason.ROLLOUT_FAILED,
+        DropReason.POISON,
+        DropReason.CRASH_LOOP,
+    }
+)
 """Reasons that are nobody's choice; `stale` and `uninformative` are one, and end no run here."""
 
 

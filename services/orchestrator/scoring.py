@@ -22,20 +22,20 @@ class EvalResult:
     """Prompts that came back."""
     missing: int
     """Prompts that did not come back by the deadline, or were buried: left out above."""
+    abstained: int = 0
+    """Rollouts that came back and that nobody could score: left out above too."""
 
 
-def count_correct(scores: Sequence[Score], *, component: str, above: float) -> int:
-    """Number of rollouts whose score (or component of it) is above the bound.
-
-    Raises KeyError if a score has no such component.
-    """
-    values = [score.components[component] if component else score.value for score in scores]
-    return sum(value > above for value in values)
+def count_correct(scores: Sequence[Score], *, component: str, above: float) -> tuple[int, int]:
+    """Number of rollouts whose score (or component of it) is above the bound, and of those that have one at all."""
+    values = [score.components.get(component) if component else score.value for score in scores]
+    scored = [value for value in values if value is not None]
+    return sum(value > above for value in scored), len(scored)
 
 
-def summarize(version: int, results: Mapping[int, tuple[int, int]], *, wanted: int, k: int) -> EvalResult:
-    """`results` maps prompt -> (correct, total); a total of 0 is a prompt that came to nothing."""
-    scored = [(correct, total) for correct, total in results.values() if total]
+def summarize(version: int, results: Mapping[int, tuple[int, int, int]], *, wanted: int, k: int) -> EvalResult:
+    """`results` maps prompt -> (correct, total, abstained); a total of 0 is a prompt that came to nothing."""
+    scored = [(correct, total) for correct, total, _ in results.values() if total]
     totals = sum(total for _, total in scored)
     return EvalResult(
         version=version,
@@ -45,4 +45,5 @@ def summarize(version: int, results: Mapping[int, tuple[int, int]], *, wanted: i
         k=k,
         prompts=len(scored),
         missing=wanted - len(scored),
+        abstained=sum(abstained for _, _, abstained in results.values()),
     )

@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS eval_results (
     prompt INTEGER NOT NULL,
     correct INTEGER NOT NULL,
     total INTEGER NOT NULL,
+    abstained INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (version, prompt)
 );
 """
@@ -44,6 +45,7 @@ class Store:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
+        self._add_abstained()
 
     def issue(self, groups: Iterable[OpenGroup]) -> None:
         """Records groups as issued (again), durably, before they are put on the stream."""
@@ -114,14 +116,15 @@ class Store:
         )
         return {str(fate): int(count) for fate, count in rows}
 
-    def record_eval(self, version: int, prompt: int, correct: int, total: int) -> None:
-        """One held-out prompt's result; the first one counts. A missing prompt has `total` 0."""
-        self._db.execute("INSERT OR IGNORE INTO eval_results VALUES (?, ?, ?, ?)", (version, prompt, correct, total))
+    def record_eval(self, version: int, prompt: int, correct: int, total: int, abstained: int = 0) -> None:
+        """One held-out prompt's result; the first one counts. `total` were scored; it is 0 of a missing prompt."""
+        row = (version, prompt, correct, total, abstained)
+        self._db.execute("INSERT OR IGNORE INTO eval_results VALUES (?, ?, ?, ?, ?)", row)
 
-    def eval_results(self, version: int) -> dict[int, tuple[int, int]]:
-        """Results of one evaluation: prompt -> (correct, total)."""
-        rows = self._db.execute("SELECT prompt, correct, total FROM eval_results WHERE version = ?", (version,))
-        return {prompt: (correct, total) for prompt, correct, total in rows}
+    def eval_results(self, version: int) -> dict[int, tuple[int, int, int]]:
+        """Results of one evaluation: prompt -> (correct, total, abstained)."""
+        query = "SELECT prompt, correct, total, abstained FROM eval_results WHERE version = ?"
+        return {prompt: (correct, total, lost) for prompt, correct, total, lost in self._db.execute(query, (version,))}
 
     def get(self, key: str) -> bytes | None:
         """A value of the meta table."""
@@ -145,6 +148,12 @@ class Store:
     def close(self) -> None:
         """Closes the file."""
         self._db.close()
+
+    def _add_abstained(self) -> None:
+        """A run that began before rollouts could abstain has no column for them."""
+        columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(eval_results)")}
+        if "abstained" not in columns:
+            self._db.execute("ALTER TABLE eval_results ADD COLUMN abstained INTEGER NOT NULL DEFAULT 0")
 
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._db)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 NEEDS_CRITIC = ("gae", "k_step", "monte_carlo")
 """Advantages that are taken against a value."""
-NEEDS_GROUP = ("group", "mean_baseline", "rloo", "opo", "online_dpo")
+NEEDS_GROUP = ("group", "group_process", "mean_baseline", "rloo", "opo", "online_dpo")
 """Advantages whose baseline is the rest of the group."""
 LARGEST_SEQUENCE_CLIP = 0.05
 """The mean log-ratio of a sequence moves by thousandths: a clip beyond this never acts."""

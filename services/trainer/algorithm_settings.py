@@ -73,6 +73,7 @@ class AlgorithmTable(Table):
     """A recipe; `headrace algorithms` lists them with their defaults."""
     advantage: Literal[
         "group",
+        "group_process",
         "mean_baseline",
         "rloo",
         "opo",
@@ -83,7 +84,10 @@ class AlgorithmTable(Table):
         "monte_carlo",
         "online_dpo",
     ] = "group"
-    """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic."""
+    """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic.
+
+    Scores of single tokens count in all of them; `group_process` compares the steps of a group with each other.
+    """
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a token."""
     lam: float = Field(1.0, ge=0, le=1)
@@ -97,7 +101,7 @@ class AlgorithmTable(Table):
     bootstrap_truncated: bool = False
     """A rollout cut at max_tokens goes on with the critic's last value, as if it had not ended."""
     normalize_std: bool = True
-    """Of `group`: divide by the group's standard deviation (off: Dr. GRPO)."""
+    """Of `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
     std_eps: float = Field(1e-6, gt=0)
     """Added to that standard deviation."""
     whiten: bool = False

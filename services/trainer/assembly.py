@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wire.contracts import FinishReason, Rollout, ScoredGroup
+from wire.contracts import FinishReason, Rollout, Score, ScoredGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class TrainRollout:
     """[completion] Versions between sampling and training."""
     truncated: bool = False
     """Cut at the longest length."""
+    token_scores: NDArray[np.float32] | None = None
+    """[completion] Rewards of single tokens, beside the rollout's own; 0 where masked. None = there are none."""
 
     @property
     def row_tokens(self) -> int:
@@ -45,7 +47,7 @@ class TrainRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
-    """All trained rollouts of a step, group after group."""
+    """All trained rollouts of a step, group after group; groups may differ in size: what abstained is not here."""
 
     rollouts: tuple[TrainRollout, ...]
     rewards: tuple[Float[Tensor, " rollouts"], ...]
@@ -53,7 +55,7 @@ class StepBatch:
     max_tokens: int
     """Longest completion that the sampling allowed."""
     baselines: Float[Tensor, " groups"] | None = None
-    """Reward of each group's greedy rollout, where there is one."""
+    """Reward of each group's greedy rollout, where there is one; with the sum of its token scores."""
     baseline_lengths: Int[Tensor, " groups"] | None = None
     """Tokens of that rollout."""
 
@@ -73,22 +75,25 @@ class MicroBatch:
     lengths: Int[Tensor, " rows"]
 
 
+def scored_members(scored: ScoredGroup) -> list[tuple[Rollout, Score, float]]:
+    """The rollouts of a group that are trained, each with its score and the value of that.
+
+    Greedy baselines are not among them, nor is what abstained: to the step it has never existed.
+    """
+    pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
+    return [(rollout, score, score.value) for rollout, score in pairs if score.value is not None]
+
+
 def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
     """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
-    trained = [(scored, scored.group.prompt.trained) for scored in groups]
+    members = [scored_members(scored) for scored in groups]
     rollouts = tuple(
-        _train_rollout(scored, rollout, version)
-        for scored, count in trained
-        for rollout in scored.group.rollouts[:count]
+        _train_rollout(scored, rollout, score, version)
+        for scored, own in zip(groups, members, strict=True)
+        for rollout, score, _ in own
     )
-    rewards = tuple(
-        torch.tensor([score.value for score in scored.scores[:count]], dtype=torch.float64) for scored, count in trained
-    )
-    greedy = [
-        (scored.scores[-1].value, len(scored.group.rollouts[-1].token_ids))
-        for scored, count in trained
-        if count < len(scored.scores)
-    ]
+    rewards = tuple(torch.tensor([value for _, _, value in own], dtype=torch.float64) for own in members)
+    greedy = [found for scored in groups if (found := _baseline(scored)) is not None]
     has_baselines = len(greedy) == len(groups)
     max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
     return StepBatch(
@@ -100,7 +105,20 @@ def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
     )
 
 
-def _train_rollout(scored: ScoredGroup, rollout: Rollout, version: int) -> TrainRollout:
+def _baseline(scored: ScoredGroup) -> tuple[float, int] | None:
+    """Reward and tokens of the greedy rollout: the group's last."""
+    value = scored.scores[-1].value
+    if scored.group.prompt.trained == len(scored.scores) or value is None:
+        return None
+    return value + token_total(scored.scores[-1]), len(scored.group.rollouts[-1].token_ids)
+
+
+def token_total(score: Score) -> float:
+    """Sum of a score's token scores, in float64; 0 without any."""
+    return 0.0 if score.token_scores is None else float(score.token_scores.sum(dtype=np.float64))
+
+
+def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:
     prompt = scored.group.prompt
     lag = np.zeros(len(rollout.token_ids), dtype=np.int32)
     for span in rollout.spans:
@@ -114,6 +132,7 @@ def _train_rollout(scored: ScoredGroup, rollout: Rollout, version: int) -> Train
         loss_mask=rollout.loss_mask,
         lag=lag,
         truncated=rollout.finish_reason is FinishReason.LENGTH,
+        token_scores=score.token_scores,
     )
 
 
@@ -144,25 +163,33 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
 
 
 def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, float]:
-    """What is known of a batch before it is trained: of its trained rollouts, greedy baselines left out.
+    """What is known of a batch before it is trained; greedy baselines and what abstained are left out.
 
     `version` is that of the weights before the step.
     """
-    trained = [(scored, scored.group.prompt.trained) for scored in groups]
-    rollouts = [rollout for scored, count in trained for rollout in scored.group.rollouts[:count]]
-    rewards = np.array([score.value for scored, count in trained for score in scored.scores[:count]])
+    members = [scored_members(scored) for scored in groups]
+    trained = [member for own in members for member in own]
+    rollouts = [rollout for rollout, _, _ in trained]
+    rewards = np.array([value for _, _, value in trained])
     lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
     lag = np.array([version - scored.group.min_version for scored in groups])
     truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
-    return {
+    found = {
         "groups": len(groups),
         "rollouts": len(rollouts),
+        "abstained": sum(scored.group.prompt.trained for scored in groups) - len(rollouts),
         "reward_mean": float(rewards.mean()),
         "reward_std": float(rewards.std()),
-        "prompt_tokens": sum(len(scored.group.prompt.token_ids) * count for scored, count in trained),
+        "prompt_tokens": sum(
+            len(scored.group.prompt.token_ids) * len(own) for scored, own in zip(groups, members, strict=True)
+        ),
         "completion_tokens": int(lengths.sum()),
         "completion_length_mean": float(lengths.mean()),
         "truncated_share": truncated / len(rollouts),
         "staleness_mean": float(lag.mean()),
         "staleness_max": int(lag.max()),
     }
+    if any(score.token_scores is not None for _, score, _ in trained):
+        sampled = sum(rollout.trained_tokens for rollout in rollouts)
+        found["token_score_mean"] = sum(token_total(score) for _, score, _ in trained) / sampled
+    return found

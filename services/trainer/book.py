@@ -46,7 +46,7 @@ class Book:
             return self._ledger.discarded
 
     def take(self, group: ReadyGroup) -> Arrival:
-        """A scored group has come. The caller drops what is uninformative: that waits for the disk, this does not."""
+        """A scored group has come. The caller drops what is not kept: that waits for the disk, this does not."""
         with self._lock:
             arrival = self._ledger.take(group)
             metrics.GROUPS_READY.set(self._ledger.ready)

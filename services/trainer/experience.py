@@ -33,7 +33,7 @@ class Experience:
     lag: Int[Tensor, " tokens"]
     """Versions between sampling and training."""
     rewards: Float[Tensor, " rollouts"]
-    """As trained on: shaped."""
+    """As trained on: shaped; of whole rollouts, without their token scores."""
     advantages: Float[Tensor, " tokens"]
     old: Float[Tensor, " tokens"] | None
     """The policy's at batch time, where more than one update needs it."""
@@ -69,6 +69,7 @@ def gather_experience(
         baselines=_shaped_baselines(batch, recipe),
         lengths=lengths,
         truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
+        token_scores=_token_scores(batch),
         penalties=_penalties(batch, recipe, old, reference, kl_coef),
         values=None if values is None else quantile_mean(values),
         old=old,
@@ -140,6 +141,12 @@ def _penalties(
         return None
     sampled = old if old is not None else _behaviour(batch)
     return kl_coef * kl_per_token(sampled, reference, estimator=recipe.table.kl_estimator)
+
+
+def _token_scores(batch: StepBatch) -> Tensor | None:
+    if all(rollout.token_scores is None for rollout in batch.rollouts):
+        return None
+    return torch.from_numpy(_flat(batch, lambda rollout: rollout.token_scores, np.float32)).double()
 
 
 def _behaviour(batch: StepBatch) -> Tensor:

@@ -23,6 +23,8 @@ from wire.telemetry import get_logger
 _READ_COUNT = 64
 _BLOCK_S = 1.0
 _RETRY_S = 0.5
+_GIVEN_UP = {Arrival.UNINFORMATIVE: DropReason.UNINFORMATIVE, Arrival.ABSTAINED: DropReason.ABSTAINED}
+"""Why a group that is not kept is dropped."""
 log = get_logger("trainer.inbox")
 
 
@@ -108,8 +110,8 @@ class Inbox:
         arrival = self._book.take(group)
         if arrival is Arrival.KEEP:
             self._held[group.group_index] = entry
-        elif arrival is Arrival.UNINFORMATIVE:
-            await self._drop(entry, group.group_index, group.group_id, DropReason.UNINFORMATIVE)
+        elif (reason := _GIVEN_UP.get(arrival)) is not None:
+            await self._drop(entry, group.group_index, group.group_id, reason)
         elif held is not None:
             # Issued again while we hold it: the broker may have lost the older entry, so the newer one is kept pending.
             self._held[group.group_index] = entry

@@ -54,6 +54,8 @@ class Arrival(StrEnum):
     DUPLICATE = "duplicate"
     UNINFORMATIVE = "uninformative"
     """To be dropped: its rollouts all have one score."""
+    ABSTAINED = "abstained"
+    """To be dropped: too few of its rollouts were scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +117,12 @@ class Ledger:
     def take(self, group: ReadyGroup) -> Arrival:
         """A scored group has come: the first of an index counts.
 
-        What is uninformative is not kept: the caller journals the drop and then calls `end`.
+        What is uninformative or has too few scores is not kept: the caller journals the drop and then calls `end`.
         """
         if group.group_index in self._fates or group.group_index in self._ready:
             return Arrival.DUPLICATE
+        if not group.scored.is_trainable:
+            return Arrival.ABSTAINED
         score = common_score(group.scored) if self._dynamic_sampling else None
         if score is not None:
             self._discarded.append(score)
@@ -203,10 +207,14 @@ class Ledger:
 def common_score(scored: ScoredGroup) -> float | None:
     """The one score that all trained rollouts of the group have; None if they differ, or if there is but one.
 
-    Greedy baselines are not looked at. Equal means equal: a spread that comes of rounding is the scorer's doing.
+    Greedy baselines are not looked at, nor is what abstained. Equal means equal: a spread that comes of rounding is the
+    scorer's doing. A group whose tokens are scored always has something to tell.
     """
-    values = {score.value for score in scored.scores[: scored.group.prompt.trained]}
-    return values.pop() if len(values) == 1 and scored.group.prompt.trained > 1 else None
+    scores = [score for score in scored.scores[: scored.group.prompt.trained] if score.value is not None]
+    if any(score.token_scores is not None and score.token_scores.any() for score in scores):
+        return None
+    values = {score.value for score in scores}
+    return values.pop() if len(values) == 1 and len(scores) > 1 else None
 
 
 def _is_same(version: PolicyVersion, digest: str, now: PolicyVersion, now_digest: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
+from services.trainer.assembly import token_total
 from services.trainer.ledger import ReadyGroup
 from wire.contracts import decode_header
 from wire.telemetry import trace_id
@@ -23,6 +24,9 @@ _SCHEMA = pa.schema(
         ("completion", pa.string()),
         ("reward", pa.float64()),
         ("components", pa.string()),
+        ("token_score", pa.float64()),
+        ("reason", pa.string()),
+        ("scorers", pa.string()),
         ("advantage", pa.float64()),
         ("min_version", pa.int64()),
         ("max_version", pa.int64()),
@@ -39,7 +43,8 @@ _SCHEMA = pa.schema(
 def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advantages: Sequence[float]) -> Path:
     """Writes the step's rollouts; `advantages` are one a trained rollout, in the batch's order.
 
-    Greedy baselines have none; they are told by `trained_tokens = 0`.
+    Greedy baselines and what abstained have none; they are told by `trained_tokens = 0`. What abstained has no reward.
+    `token_score` is the sum of those of its tokens, `reason` the scorers' words, `scorers` their versions.
     """
     rows = []
     values = iter(advantages)
@@ -48,7 +53,7 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
         trace = trace_id(decode_header(group.data).traceparent)
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
-            is_trained = number < scored.group.prompt.trained
+            is_trained = number < scored.group.prompt.trained and score.value is not None
             versions = [span.version.version for span in rollout.spans]
             rows.append(
                 {
@@ -61,6 +66,9 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
                     "completion": rollout.text,
                     "reward": score.value,
                     "components": json.dumps(score.components, sort_keys=True),
+                    "token_score": None if score.token_scores is None else token_total(score),
+                    "reason": score.reason,
+                    "scorers": json.dumps(scored.versions, sort_keys=True),
                     "advantage": next(values) if is_trained else None,
                     "min_version": min(versions),
                     "max_version": max(versions),

@@ -56,6 +56,20 @@ def remax_advantages(rewards: Float[Tensor, " rollouts"], baseline: float) -> Fl
     return (rewards - baseline).nan_to_num(nan=0.0)
 
 
+@jaxtyped(typechecker=beartype)
+def process_advantages(
+    token_scores: Float[Tensor, " tokens"], *, normalize_std: bool, eps: float
+) -> Float[Tensor, " tokens"]:
+    """What each step of a group earned against all steps of the group; 0 at the other tokens.
+
+    DeepSeekMath's process supervision (arXiv 2402.03300, section 4.1.3): (r - mean) / (std + `eps`) over the rewards of
+    all steps of all rollouts; a token's advantage is the sum of those of the steps from it on, which the caller takes.
+    A token with a score other than 0 ends a step: a step worth exactly 0 cannot be told from none.
+    """
+    steps = token_scores.where(token_scores != 0, torch.nan)
+    return group_relative_advantages(steps, normalize_std=normalize_std, eps=eps)
+
+
 def _of_scored(rewards: Tensor, advantages: Callable[[Tensor], Tensor]) -> Tensor:
     scored = ~rewards.isnan()
     made = torch.zeros_like(rewards)

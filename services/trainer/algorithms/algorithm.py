@@ -30,15 +30,17 @@ class Signals:
     """All that is known of a whole step's rollouts before its first update; every rank has the same."""
 
     rewards: Float[Tensor, " rollouts"]
-    """float64; NaN: not scored."""
+    """float64, of whole rollouts, without their token scores; NaN: not scored."""
     group_sizes: tuple[int, ...]
-    """Trained rollouts of each group; the rollouts are in the groups' order."""
+    """Trained rollouts of each group, which may differ; the rollouts are in the groups' order."""
     baselines: Float[Tensor, " groups"] | None
-    """Reward of each group's greedy rollout."""
+    """Reward of each group's greedy rollout, its token scores included."""
     lengths: Int[Tensor, " rollouts"]
     """Trained tokens of each rollout."""
     truncated: Bool[Tensor, " rollouts"]
     """Cut at the longest length."""
+    token_scores: Float[Tensor, " tokens"] | None = None
+    """float64: rewards of single tokens (process rewards), beside `rewards`."""
     penalties: Float[Tensor, " tokens"] | None = None
     """Taken off each token's reward: the KL, already weighted."""
     values: Float[Tensor, " tokens"] | None = None

@@ -1,4 +1,10 @@
-"""From the signals of a whole step to one advantage a token: each function one kind of advantage. float64."""
+"""From the signals of a whole step to one advantage a token: each function one kind of advantage. float64.
+
+Where tokens are scored beside the rollout (process rewards), estimators that discount rewards along the tokens
+(`return`, `gae`, `k_step`, `monte_carlo`) get them as rewards at their tokens. To those that compare whole rollouts
+(`group`, `mean_baseline`, `rloo`, `opo`, `remax`, `online_dpo`) a rollout's reward is its own plus the sum of them.
+`group_process` compares the steps of a group's rollouts with each other.
+"""
 
 from collections.abc import Callable
 
@@ -9,6 +15,7 @@ from services.trainer.algorithms.advantages import (
     group_relative_advantages,
     mean_baseline_advantages,
     opo_advantages,
+    process_advantages,
     remax_advantages,
     rloo_advantages,
 )
@@ -29,9 +36,18 @@ _OfGroup = Callable[[Tensor, Tensor], Tensor]
 
 
 def token_rewards(signals: Signals) -> Tensor:
-    """float64 [tokens]: the outcome at the last token of each rollout, less the penalties of every token."""
+    """float64 [tokens]: the scores of tokens, the outcome at the last of each rollout, less the penalties of each."""
     rewards = place_outcome(signals.rewards.nan_to_num(0.0), signals.lengths)
+    if signals.token_scores is not None:
+        rewards = rewards + signals.token_scores
     return rewards if signals.penalties is None else rewards - signals.penalties.double()
+
+
+def whole_rewards(signals: Signals) -> Tensor:
+    """float64 [rollouts]: what each rollout earned in all."""
+    if signals.token_scores is None:
+        return signals.rewards
+    return signals.rewards + segment_sum(signals.token_scores, signals.lengths)
 
 
 def monte_carlo_returns(signals: Signals, *, gamma: float) -> Tensor:
@@ -44,6 +60,25 @@ def group(signals: Signals, *, normalize_std: bool, std_eps: float) -> Estimate:
     return _by_group(
         signals, lambda rewards, _: group_relative_advantages(rewards, normalize_std=normalize_std, eps=std_eps)
     )
+
+
+def group_process(signals: Signals, *, normalize_std: bool, std_eps: float) -> Estimate:
+    """GRPO's process supervision beside its outcome supervision: see `process_advantages`.
+
+    The advantage of a token is that of its rollout's outcome and of all steps that end at it or later.
+    """
+    outcome = _by_group(
+        signals,
+        lambda rewards, _: group_relative_advantages(rewards, normalize_std=normalize_std, eps=std_eps),
+        of_outcome=True,
+    )
+    if signals.token_scores is None:
+        return outcome
+    sizes = list(signals.group_sizes)
+    lengths = torch.split(signals.lengths, sizes)
+    scores = torch.split(signals.token_scores, [int(own.sum()) for own in lengths])
+    steps = torch.cat([process_advantages(own, normalize_std=normalize_std, eps=std_eps) for own in scores])
+    return Estimate(advantages=outcome.advantages + discounted_returns(steps, signals.lengths, gamma=1.0))
 
 
 def mean_baseline(signals: Signals) -> Estimate:
@@ -71,14 +106,15 @@ def remax(signals: Signals) -> Estimate:
 def online_dpo(signals: Signals, *, beta: float) -> Estimate:
     """DPO's gradient on the best and the worst of each group.
 
-    Times the group's size, so that a mean over rollouts (seq-mean-token-sum) is the mean over groups.
+    Times the mean size of a group, so that a mean over rollouts (seq-mean-token-sum) is the mean over groups.
     """
     assert signals.old is not None and signals.reference is not None
     sums = [segment_sum(logprobs.double(), signals.lengths) for logprobs in (signals.old, signals.reference)]
     policy, reference = (iter(torch.split(total, list(signals.group_sizes))) for total in sums)
+    mean_size = len(signals.rewards) / len(signals.group_sizes)
 
     def of_group(rewards: Tensor, _: Tensor) -> Tensor:
-        return online_pair_advantages(rewards, next(policy), next(reference), beta=beta) * len(rewards)
+        return online_pair_advantages(rewards, next(policy), next(reference), beta=beta) * mean_size
 
     return _by_group(signals, of_group)
 
@@ -130,9 +166,11 @@ def whitened(estimate: Estimate, signals: Signals) -> Estimate:
     return Estimate(advantages=whiten(estimate.advantages, scored) * scored, returns=estimate.returns)
 
 
-def _by_group(signals: Signals, of_group: _OfGroup) -> Estimate:
+def _by_group(signals: Signals, of_group: _OfGroup, *, of_outcome: bool = False) -> Estimate:
+    """`of_outcome`: without the scores of tokens."""
     sizes = list(signals.group_sizes)
-    pairs = zip(torch.split(signals.rewards, sizes), torch.split(signals.lengths, sizes), strict=True)
+    whole = signals.rewards if of_outcome else whole_rewards(signals)
+    pairs = zip(torch.split(whole, sizes), torch.split(signals.lengths, sizes), strict=True)
     each = torch.cat([of_group(rewards, lengths) for rewards, lengths in pairs])
     return Estimate(advantages=each.repeat_interleave(signals.lengths))
 

@@ -39,6 +39,7 @@ def _same(*keys: str) -> dict[str, str]:
 ADVANTAGES: Mapping[str, Part] = MappingProxyType(
     {
         "group": Part(estimates.group, _same("normalize_std", "std_eps")),
+        "group_process": Part(estimates.group_process, _same("normalize_std", "std_eps")),
         "mean_baseline": Part(estimates.mean_baseline),
         "rloo": Part(estimates.rloo),
         "opo": Part(estimates.opo),

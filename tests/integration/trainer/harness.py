@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from services.trainer.ledger import common_score
 from services.trainer.settings import TrainerSettings
@@ -90,7 +93,7 @@ def tells_nothing(index):
     return common_score(scored_group(index)) is not None
 
 
-async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, mute=False):
+async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, mute=False, abstain=False):
     """On each publication the groups of one more batch, those of the highest index first."""
     fed = set()
     seen = -1
@@ -109,12 +112,16 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dyn
         batch = [index for index in fresh if index <= last]
         for index in sorted(batch, reverse=reverse):
             fed.add(index)
-            broker.put(StreamName.SCORED, message(index, request, mute=mute))
-            broker.put(StreamName.SCORED, message(index, request, mute=mute))  # A zombie's late second entry.
+            entry = message(index, request, mute=mute, abstain=abstain)
+            broker.put(StreamName.SCORED, entry)
+            broker.put(StreamName.SCORED, entry)  # A zombie's late second entry.
 
 
-def message(index, request, *, mute=False):
-    """The entry of a group that was sampled from what `request` published; `mute` gives it but one reward."""
+def message(index, request, *, mute=False, abstain=False):
+    """The entry of a group that was sampled from what `request` published; `mute` gives it but one reward.
+
+    `abstain`: one of its rollouts has no score (which one depends on the index), another one scores of its tokens.
+    """
     header = Header(run_id="run", purpose=Purpose.TRAIN, group_index=index, group_id=group_id("run", index))
     if index in DROPPED:
         return encode(Message(header=header, body=Tombstone(reason=DropReason.SCORER_FAILED)))
@@ -125,6 +132,13 @@ def message(index, request, *, mute=False):
         digest=request.plan.weights_digest,
         rewards=[1, 1, 1, 1] if mute else None,
     )
+    if abstain:
+        scores = list(scored.scores)
+        lost, told = index % 4, (index + 1) % 4
+        tokens = np.linspace(0, 1, len(scored.group.rollouts[told].token_ids), dtype=np.float32)
+        scores[lost] = replace(scores[lost], value=None, reason="the judge hung")
+        scores[told] = replace(scores[told], token_scores=tokens)
+        scored = replace(scored, scores=tuple(scores))
     return encode(Message(header=header, body=scored))
 
 
@@ -162,7 +176,7 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    absent, mute = orchestrator.pop("absent", False), orchestrator.pop("mute", False)
+    absent, mute, abstain = (orchestrator.pop(key, False) for key in ("absent", "mute", "abstain"))
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
     if absent:
@@ -182,6 +196,7 @@ def one_life(values, stop_at, staleness, orchestrator):
                 stop_at=stop_at,
                 dynamic=settings.algorithm.dynamic_sampling,
                 mute=mute,
+                abstain=abstain,
             )
         )
         return broker

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -123,6 +124,17 @@ async def test_a_tombstone_is_journaled_told_at_once_and_acked(tmp_path):
         bench.put(entry(3))
         await bench.settled(pending=0)
         assert bench.drops() == [(3, "poison")]
+
+
+async def test_a_group_with_too_few_scores_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):
+    whole = scored_group(0)
+    lost = [dataclasses.replace(score, value=None, reason="down") for score in whole.scores[1:]]
+    async with Bench(tmp_path, groups=1) as bench:
+        bench.put(entry(0, body=dataclasses.replace(whole, scores=(whole.scores[0], *lost))))
+        await bench.settled(pending=0)
+        assert bench.drops() == [(0, "abstained")] and bench.ended == 1
+        assert [f.reason for f in bench.book.progress().fates] == ["abstained"]
+        assert bench.book.next_batch() == (None, [])
 
 
 async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):

@@ -104,6 +104,22 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
     assert discarded and len(discarded) == len(set(discarded)) and all(map(tells_nothing, discarded))
 
 
+def test_killed_before_a_step_with_abstentions_the_next_life_makes_the_same_one(tmp_path):
+    undisturbed = settings_for(tmp_path / "undisturbed", steps=4)
+    assert live(undisturbed, abstain=True) == 0
+    assert live(settings_for(tmp_path / "killed", steps=4, fail_at="after_ack:3"), abstain=True) == -signal.SIGKILL
+    settings = settings_for(tmp_path / "killed", steps=4)
+    assert live(settings, abstain=True) == 0
+    assert exported_sha256(settings) == exported_sha256(undisturbed)
+    lines = metrics_lines(settings)
+    assert [(line["rollouts"], line["abstained"]) for line in lines] == [(9, 3)] * 4
+    assert all(line["token_score_mean"] > 0 for line in lines)
+    rows = parquet.read_table(settings.run_dir / "rollouts" / "step-000003.parquet").to_pylist()
+    lost = [row for row in rows if row["reward"] is None]
+    assert len(rows) == 12 and [row["reason"] for row in lost] == ["the judge hung"] * 3
+    assert {row["advantage"] for row in lost} == {None} and {row["trained_tokens"] for row in lost} == {0}
+
+
 def test_when_no_group_tells_anything_the_run_ends_with_a_reason_and_is_not_started_again(tmp_path):
     settings = settings_for(tmp_path, steps=2, algorithm={"dynamic_sampling": True, "discard_limit": 1})
     starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 1})})

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,4 +320,18 @@ async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None
         header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
         body = builders.scored(0, size=1, version=5)
         await evaluation._take(Message(header=header, body=body))
-        assert it.store.eval_results(4) == {0: (0, 0)}
+        assert it.store.eval_results(4) == {0: (0, 0, 0)}
+
+
+async def test_an_answer_that_nobody_could_score_is_told_as_such(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
+        for prompt in range(2):
+            header = Header(
+                run_id="test", purpose=Purpose.EVAL, group_index=prompt, group_id=eval_group_id("test", 4, prompt)
+            )
+            body = builders.scored(0, size=2, version=4)
+            lost = (body.scores[0], replace(body.scores[1], value=None, reason="the judge hung"))
+            tombstone = Tombstone(reason=DropReason.ABSTAINED)
+            await evaluation._take(Message(header=header, body=tombstone if prompt else replace(body, scores=lost)))
+        assert it.store.eval_results(4) == {0: (0, 1, 1), 1: (0, 0, it.settings.eval.k)}

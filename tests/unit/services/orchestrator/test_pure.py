@@ -119,11 +119,17 @@ def test_a_replica_that_registers_again_is_still_the_one_that_missed_a_publicati
 
 
 def test_pass_at_k_and_avg_at_k_by_hand() -> None:
-    result = summarize(3, {0: (4, 4), 1: (1, 4), 2: (0, 4), 3: (0, 0)}, wanted=5, k=4)
+    result = summarize(3, {0: (4, 4, 0), 1: (1, 4, 0), 2: (0, 4, 0), 3: (0, 0, 0)}, wanted=5, k=4)
     assert result.accuracy == pytest.approx(5 / 12)
     assert result.pass_at_k == pytest.approx(2 / 3)
     assert result.avg_at_k == pytest.approx(5 / 12)
-    assert (result.prompts, result.missing) == (3, 2)
+    assert (result.prompts, result.missing, result.abstained) == (3, 2, 0)
+
+
+def test_rollouts_that_abstained_are_in_no_mean_of_an_evaluation_and_are_told() -> None:
+    result = summarize(3, {0: (1, 3, 1), 1: (0, 0, 4)}, wanted=2, k=4)
+    assert result.accuracy == result.avg_at_k == pytest.approx(1 / 3)
+    assert (result.prompts, result.missing, result.abstained) == (1, 1, 5)
 
 
 def test_an_evaluation_without_results_says_so() -> None:
@@ -136,10 +142,11 @@ def test_correct_is_above_the_bound_of_the_chosen_component() -> None:
         Score(rollout_id="a", value=0.2, components={"x": 1.0}),
         Score(rollout_id="b", value=0.9, components={"x": 0.0}),
     ]
-    assert count_correct(scores, component="", above=0.5) == 1
-    assert count_correct(scores[:1], component="x", above=0.5) == 1
-    with pytest.raises(KeyError):
-        count_correct(scores, component="y", above=0.5)
+    assert count_correct(scores, component="", above=0.5) == (1, 2)
+    assert count_correct(scores[:1], component="x", above=0.5) == (1, 1)
+    lost = Score(rollout_id="c", value=None, components={"y": 1.0}, reason="the judge hung")
+    assert count_correct([*scores, lost], component="", above=0.5) == (1, 2)
+    assert count_correct([*scores, lost], component="y", above=0.5) == (1, 1)
 
 
 def test_a_wrong_or_missing_digest_is_a_contract_error() -> None:

@@ -1,5 +1,6 @@
 """The run's state survives, repeats change nothing, and it can be rebuilt."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,26 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
     before.issue(issued(0, 1))
     before.issue(issued(1, attempt=1))
     before.set_int("version", 7)
-    before.record_eval(0, 3, 1, 1)
+    before.record_eval(0, 3, 1, 1, 2)
     del before
     after = Store(path)
     assert after.open_groups() == [*issued(0), *issued(1, attempt=1)]
     assert after.get_int("version") == 7
-    assert after.eval_results(0) == {3: (1, 1)}
+    assert after.eval_results(0) == {3: (1, 1, 2)}
+
+
+def test_a_run_from_before_abstentions_goes_on(path: Path) -> None:
+    old = sqlite3.connect(path)
+    old.execute(
+        "CREATE TABLE eval_results (version INTEGER NOT NULL, prompt INTEGER NOT NULL, correct INTEGER NOT NULL, "
+        "total INTEGER NOT NULL, PRIMARY KEY (version, prompt))"
+    )
+    old.execute("INSERT INTO eval_results VALUES (0, 1, 2, 4)")
+    old.commit()
+    old.close()
+    store = Store(path)
+    store.record_eval(0, 2, 1, 1, 3)
+    assert store.eval_results(0) == {1: (2, 4, 0), 2: (1, 1, 3)}
 
 
 def test_a_store_rebuilt_from_fates_knows_which_indices_it_lost(path: Path) -> None:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 from pyarrow import parquet
 
 from services.trainer.ledger import ReadyGroup
@@ -36,3 +37,19 @@ def test_a_baseline_is_in_the_log_but_has_no_advantage_and_no_trained_token(tmp_
     assert [row["advantage"] for row in rows] == [0.5, -0.5, None, 0.25, -0.25, None]
     assert [row["trained_tokens"] for row in rows] == [2, 2, 0, 2, 2, 0]
     assert [row["reward"] for row in rows] == [0, 1, 2, 0, 1, 2]
+
+
+def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
+    made = ready(builders.group(4, size=3))
+    lost = Score(rollout_id=made.scored.group.rollouts[1].rollout_id, value=None, reason="the judge hung")
+    scores = (made.scored.scores[0], lost, replace(made.scored.scores[2], token_scores=np.array([0.5, 1], np.float32)))
+    made = replace(made, scored=replace(made.scored, scores=scores, versions={"judge": "3"}))
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [made], [0.5, -0.5])).to_pylist()
+    assert [(row["reward"], row["advantage"], row["trained_tokens"]) for row in rows] == [
+        (0.0, 0.5, 2),
+        (None, None, 0),
+        (2.0, -0.5, 2),
+    ]
+    assert [row["reason"] for row in rows] == ["", "the judge hung", ""]
+    assert [row["token_score"] for row in rows] == [None, None, 1.5]
+    assert rows[0]["scorers"] == '{"judge": "3"}'
