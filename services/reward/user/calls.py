@@ -1,0 +1,90 @@
+"""The worker's side of a user's function: found, looked at, called, its answer made plain JSON."""
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, cast
+
+from wire.errors import ConfigError
+
+Function = Callable[..., Any]
+_KINDS = {
+    int(kind): kind
+    for kind in (
+        Parameter.POSITIONAL_ONLY,
+        Parameter.POSITIONAL_OR_KEYWORD,
+        Parameter.VAR_POSITIONAL,
+        Parameter.KEYWORD_ONLY,
+        Parameter.VAR_KEYWORD,
+    )
+}
+
+
+def find(target: str) -> Function:
+    """The function `module:function`; raises ConfigError naming it and the way out."""
+    module_name, colon, function_name = target.partition(":")
+    if not module_name or not colon or not function_name:
+        raise ConfigError(f"{target!r} names no function; write module:function")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{target}: {error}; put the folder of the module into reward.path") from error
+    except AttributeError as error:
+        raise ConfigError(f"{target}: {error}") from error
+    except Exception as error:  # Importing runs the user's code: it may raise anything.
+        raise ConfigError(f"{target}: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise ConfigError(f"{target} is not a function")
+    return cast(Function, function)
+
+
+def about(function: Function) -> dict[str, Any]:
+    """`parameters` as [name, kind, has a default] (None if the function does not tell), and `version` of its module."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = None
+    else:
+        parameters = [[one.name, int(one.kind), one.default is not one.empty] for one in found]
+    return {"parameters": parameters, "version": source_version(function)}
+
+
+def source_version(thing: Any) -> str:
+    """Of the file that defines a function or class: changes with the code. Empty where there is no file."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(thing))
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if path else ""
+    except (TypeError, ValueError, OSError):
+        return ""
+
+
+def signature(parameters: Sequence[tuple[str, int, bool]] | None) -> inspect.Signature | None:
+    """What `about` has told, as Python's own; None = nothing is known."""
+    if parameters is None:
+        return None
+    return inspect.Signature(
+        [
+            Parameter(name, _KINDS[kind], default=None if has_default else Parameter.empty)
+            for name, kind, has_default in parameters
+        ]
+    )
+
+
+def settled(value: Any) -> Any:
+    """What it returned; an async function's coroutine is run to its end."""
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+def plain(value: Any) -> Any:
+    """A score as JSON has it: truth as 1 or 0, a single number of NumPy or torch as Python's; all else as it is."""
+    if hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()
+    return float(value) if isinstance(value, bool) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

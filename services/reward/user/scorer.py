@@ -1,0 +1,120 @@
+"""The service's side of a user's function: its calls go to workers, whose hanging or dying is one call's failure."""
+
+import asyncio
+import inspect
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from services.reward.user.calls import signature
+from services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
+from wire.errors import WaitTimeoutError
+from wire.lifecycle import wait_for
+
+PROMPT_MESSAGES = "prompt_messages"
+"""Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""
+_START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the function."""
+
+    job: Mapping[str, Any]
+    positions: tuple[int, ...]
+    """Of the samples that it scores, in its own order."""
+
+
+class UserScorer(Scorer):
+    """Calls a user's function in `context.processes` workers."""
+
+    def __init__(self, factory: str, arguments: Mapping[str, Any], context: Context) -> None:
+        """`factory` is what a worker runs (`module:factory`), called with `arguments`."""
+        self._context = context
+        self._pool = WorkerPool(
+            factory,
+            processes=context.processes,
+            deadline_s=context.timeout_s,
+            what=context.component,
+            arguments=arguments,
+            path=context.user_path,
+            start_s=_START_S,
+        )
+        self._waiting = 0
+        self._signature: inspect.Signature | None = None
+
+    async def load(self) -> None:
+        """Starts the workers, each of which imports the function. Raises ConfigError."""
+        await self._pool.start()
+        self._learn(await self._pool.run({"about": True}))
+
+    async def close(self) -> None:
+        """Ends the workers."""
+        await self._pool.close()
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """One verdict a sample; a call that fails is the failure of its samples. Raises ScorerDownError."""
+        calls = self._calls(samples)
+        found = await asyncio.gather(*(self._call(call) for call in calls), return_exceptions=True)
+        verdicts: dict[int, Verdict] = {}
+        for call, some in zip(calls, found, strict=True):
+            if isinstance(some, BaseException):
+                raise some
+            verdicts |= dict(zip(call.positions, some, strict=True))
+        return [verdicts[position] for position in range(len(samples))]
+
+    @abstractmethod
+    def _calls(self, samples: Sequence[Sample]) -> list[Call]:
+        """Each sample is in one of them."""
+
+    @abstractmethod
+    def _read(self, answer: Mapping[str, Any]) -> list[Verdict]:
+        """What a worker answered: one verdict a sample of the call."""
+
+    def _learn(self, about: Mapping[str, Any]) -> None:
+        """What a worker tells of the function."""
+        self._signature = signature(about["parameters"])
+        self.version = about["version"] or "1"
+
+    async def _call(self, call: Call) -> list[Verdict]:
+        count = len(call.positions)
+        self._waiting += 1
+        ahead = self._waiting // self._context.processes + 1
+        try:
+            # The pool bounds the work; whoever is ahead may hang too, and each worker that did is started anew.
+            job = self._pool.run(call.job)
+            answer = await wait_for(job, ahead * (self._context.timeout_s + _START_S), self._context.component)
+        except (JobTimeoutError, JobDiedError, JobError, WaitTimeoutError) as error:
+            return [Verdict.failure(str(error))] * count
+        finally:
+            self._waiting -= 1
+        verdicts = self._read(answer)
+        if len(verdicts) != count:
+            return [Verdict.failure(f"it returned {len(verdicts)} scores for {count} completions")] * count
+        return verdicts
+
+
+def verdict(value: Any, parts: Mapping[str, float] | None = None) -> Verdict:
+    """Of a value as the function returned it: what is no number at all is refused, and counted, by the rubric."""
+    return Verdict.failure("it returned None") if value is None else Verdict(value=value, parts=parts or {})
+
+
+def by_group(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
+    """Positions of the samples of each group; one without a group is alone."""
+    groups: dict[str | int, list[int]] = {}
+    for position, sample in enumerate(samples):
+        groups.setdefault(sample.group or position, []).append(position)
+    return [tuple(positions) for positions in groups.values()]
+
+
+def refused(binding: inspect.Signature | None, *arguments: Any, **keywords: Any) -> str | None:
+    """Why the function cannot be called so; None = it can, or nothing is known of it."""
+    if binding is None:
+        return None
+    try:
+        binding.bind(*arguments, **keywords)
+    except TypeError as error:
+        return str(error)
+    return None

@@ -1,0 +1,107 @@
+"""`trl:module:function`: a reward function as TRL's GRPOTrainer calls it, unchanged.
+
+`function(prompts, completions, completion_ids, **columns) -> list[float | None]`, sync or async, once a group; None
+means that it does not apply to that sample. Source: TRL documentation, GRPO Trainer, "Using a custom reward function".
+`trainer_state` is absent: scorers know no trainer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
+from numbers import Real
+from typing import Any
+
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from services.reward.user.calls import about, find, plain, settled
+from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
+
+_OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log_metric"})
+_NEVER_A_COLUMN = frozenset({"prompt", "completion", PROMPT_MESSAGES}) | _OURS
+
+
+def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+    """The scorer of `target`; its options are further keywords of the function."""
+    return TrlScorer(target, options, context)
+
+
+class TrlScorer(UserScorer):
+    """One call a group; columns come as lists, prompts as messages where the data's prompts are."""
+
+    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+        arguments = {"target": target, "options": dict(options)}
+        super().__init__("services.reward.user.trl:serve", arguments, context)
+        self._options = dict(options)
+
+    def problem(self, columns: Mapping[str, Any]) -> str | None:
+        """Whether all that the function needs is there; it is not called."""
+        parameters = self._signature.parameters.values() if self._signature else ()
+        named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        needed = [one.name for one in parameters if one.kind in named and one.default is one.empty]
+        there = _OURS | _columns(columns).keys() | self._options.keys()
+        missing = [name for name in needed if name not in there]
+        if missing == ["trainer_state"]:
+            return "it needs trainer_state, but scorers know no trainer; give it a default"
+        if missing:
+            have = ", ".join(sorted(_columns(columns))) or "none"
+            return f"it needs {', '.join(missing)}, but the row's columns are {have}"
+        return None
+
+    def _calls(self, samples: Sequence[Sample]) -> list[Call]:
+        return [Call(job=_job([samples[one] for one in group]), positions=group) for group in by_group(samples)]
+
+    def _read(self, answer: Mapping[str, Any]) -> list[Verdict]:
+        parts = answer["metrics"]
+        return [
+            Verdict.abstain("it returned None: not applicable") if value is None else verdict(value, parts)
+            for value in answer["values"]
+        ]
+
+
+def _columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in columns.items() if key not in _NEVER_A_COLUMN}
+
+
+def _job(samples: Sequence[Sample]) -> dict[str, Any]:
+    messages = [one.columns.get(PROMPT_MESSAGES) for one in samples]
+    is_chat = all(messages)
+    said: list[Any] = [one.completion for one in samples]
+    names = dict.fromkeys(name for one in samples for name in _columns(one.columns))
+    ids = [None if one.completion_ids is None else one.completion_ids.tolist() for one in samples]
+    return {
+        "prompts": messages if is_chat else [one.prompt for one in samples],
+        "completions": [[{"role": "assistant", "content": text}] for text in said] if is_chat else said,
+        "completion_ids": None if None in ids else ids,
+        "columns": {name: [one.columns.get(name) for one in samples] for name in names},
+    }
+
+
+def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What a worker runs."""
+    function = find(target)
+    told = about(function)
+    taken = told["parameters"] or []
+    takes_all = any(kind == Parameter.VAR_KEYWORD for _, kind, _ in taken)
+    names = {name for name, _, _ in taken}
+
+    def answer(job: dict[str, Any]) -> dict[str, Any]:
+        if "about" in job:
+            return told
+        metrics: dict[str, Any] = {}
+
+        def log_metric(name: str, value: Any) -> None:
+            metrics[str(name)] = plain(value)
+
+        offered = job.pop("columns") | options | job | {"log_extra": _forget, "log_metric": log_metric}
+        if offered["completion_ids"] is None:
+            del offered["completion_ids"]
+        given = offered if takes_all else {key: value for key, value in offered.items() if key in names}
+        values = settled(function(**given))
+        if isinstance(values, str | bytes | Mapping):
+            raise TypeError(f"it returned {type(values).__name__}, not a list of numbers")
+        numbers = {key: float(value) for key, value in metrics.items() if isinstance(value, Real)}
+        return {"values": [plain(value) for value in values], "metrics": numbers}
+
+    return answer
+
+
+def _forget(*_: Any) -> None:
+    """TRL's table of completions has further columns; here there is none."""

@@ -1,0 +1,109 @@
+"""`verl:module:function`: verl's `compute_score`, unchanged.
+
+`function(data_source, solution_str, ground_truth, extra_info=None, **options) -> float | dict` for one completion, or,
+if it takes `solution_strs`, `function(data_sources, solution_strs, ground_truths, extra_infos, **options) -> list` for
+a group. A dict's `score` is the score, its other numbers are shown beside it. Source: verl documentation, "Implement
+Reward Function for Dataset", and its batch reward manager.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from services.reward.user.calls import about, find, plain, settled
+from services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
+
+_ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
+_MANY = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
+
+
+def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+    """The scorer of `target`; its options are verl's `reward_kwargs`."""
+    return VerlScorer(target, options, context)
+
+
+class VerlScorer(UserScorer):
+    """One call a sample, or one a group for the batch form."""
+
+    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+        super().__init__("services.reward.user.verl:serve", {"target": target}, context)
+        self._options = dict(options)
+
+    @property
+    def _is_batched(self) -> bool:
+        return self._signature is not None and "solution_strs" in self._signature.parameters
+
+    def problem(self, columns: Mapping[str, Any]) -> str | None:
+        """Whether the row has what verl's rows have, and the function takes it; it is not called."""
+        found = refused(self._signature, **dict.fromkeys(_MANY if self._is_batched else _ONE), **self._options)
+        if found:
+            return f"it is called with {', '.join(_MANY if self._is_batched else _ONE)} and the options: {found}"
+        if columns.get("data_source") is None:
+            return "the row has no data_source"
+        if _ground_truth(columns) is None:
+            return "the row has neither reward_model.ground_truth nor an answer"
+        return None
+
+    def _calls(self, samples: Sequence[Sample]) -> list[Call]:
+        if self._is_batched:
+            return [
+                Call(job={"keywords": self._many([samples[one] for one in group])}, positions=group)
+                for group in by_group(samples)
+            ]
+        return [
+            Call(job={"keywords": dict(zip(_ONE, _row(one), strict=True)) | self._options}, positions=(position,))
+            for position, one in enumerate(samples)
+        ]
+
+    def _many(self, samples: Sequence[Sample]) -> dict[str, Any]:
+        columns = zip(*(_row(one) for one in samples), strict=True)
+        return {name: list(values) for name, values in zip(_MANY, columns, strict=True)} | self._options
+
+    def _read(self, answer: Mapping[str, Any]) -> list[Verdict]:
+        return [verdict(one["score"], one["parts"]) for one in answer["scores"]]
+
+
+def _row(sample: Sample) -> tuple[Any, str, Any, Any]:
+    columns = sample.columns
+    return columns.get("data_source"), sample.completion, _ground_truth(columns), columns.get("extra_info")
+
+
+def _ground_truth(columns: Mapping[str, Any]) -> Any:
+    """Of verl's own column, else the answer that `[data.columns]` names."""
+    told = columns.get("reward_model")
+    if isinstance(told, str):
+        with contextlib.suppress(ValueError):
+            told = json.loads(told)
+    found = told.get("ground_truth") if isinstance(told, Mapping) else None
+    return columns.get("answer") if found is None else found
+
+
+def serve(target: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What a worker runs."""
+    function = find(target)
+
+    def answer(job: dict[str, Any]) -> dict[str, Any]:
+        if "about" in job:
+            return about(function)
+        keywords = job["keywords"]
+        found = settled(function(**keywords))
+        if "solution_strs" not in keywords:
+            return {"scores": [_one(found)]}
+        if isinstance(found, str | bytes | Mapping):
+            raise TypeError(f"it returned {type(found).__name__}, not a list of scores")
+        return {"scores": [_one(one) for one in found]}
+
+    return answer
+
+
+def _one(found: Any) -> dict[str, Any]:
+    if not isinstance(found, Mapping):
+        return {"score": plain(found), "parts": {}}
+    if "score" not in found:
+        raise KeyError(f"its dict has no 'score', only {', '.join(map(str, found))}")
+    rest = {str(key): plain(value) for key, value in found.items() if key != "score"}
+    parts = {key: float(value) for key, value in rest.items() if isinstance(value, Real)}
+    return {"score": plain(found["score"]), "parts": parts}

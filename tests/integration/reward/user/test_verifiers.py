@@ -1,0 +1,137 @@
+"""Environments of the real `verifiers` package score our completions in real workers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
+
+from services.reward.scorers import Context, Sample, Scorer, build_scorer
+from wire.errors import ConfigError
+
+SUMS = """
+import verifiers.v1 as vf
+
+class SumData(vf.TaskData):
+    answer: str
+    level: int = 1
+
+class SumTaskConfig(vf.TaskConfig):
+    tolerance: int = 0
+
+class SumTask(vf.Task[SumData, vf.State, SumTaskConfig]):
+    @vf.reward(weight=2.0)
+    async def correct(self, trace: vf.Trace) -> float:
+        if trace.last_reply == "raise":
+            raise RuntimeError("no verdict")
+        if trace.last_reply == "nan":
+            return float("nan")
+        return float(abs(int(trace.last_reply) - int(self.data.answer)) <= self.config.tolerance)
+
+    @vf.reward
+    async def concise(self, task, trace) -> float:
+        return float(not trace.is_truncated and trace.num_output_tokens <= 2)
+
+    @vf.metric
+    async def asked(self, trace) -> float:
+        assert [one.role for one in trace.messages] == ["system", "user", "assistant"], trace.messages
+        assert self.data.prompt == "1+1=" and self.data.system_prompt == "Add.", self.data
+        assert trace.transcript.endswith("[assistant]\\n" + trace.last_reply)
+        return float(len(self.data.prompt_text) + self.data.level)
+
+class SumConfig(vf.TasksetConfig):
+    task: SumTaskConfig = SumTaskConfig()
+
+class Sums(vf.Taskset[SumTask, SumConfig]):
+    def load(self):
+        raise AssertionError("a scorer needs no rows")
+
+__all__ = ["Sums"]
+"""
+OTHERS = """
+import verifiers.v1 as vf
+
+class BoxTask(vf.Task[vf.TaskData]):
+    %s
+
+class Box(vf.Taskset[BoxTask, vf.TasksetConfig]):
+    def load(self):
+        return []
+
+__all__ = ["Box"]
+"""
+CHAT = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1="}]
+
+
+@asynccontextmanager
+async def loaded(folder: Path, target: str, **options: Any) -> AsyncIterator[Scorer]:
+    (folder / "sums_env.py").write_text(SUMS)
+    context = Context(component="env", timeout_s=30.0, user_path=folder)
+    scorer = build_scorer(f"verifiers:{target}", options, context)
+    try:
+        await scorer.load()
+        yield scorer
+    finally:
+        await scorer.close()
+
+
+def sample(text: str, *, truncated: bool = False, **columns: Any) -> Sample:
+    row = {"answer": "2", "prompt_messages": CHAT, "id": 5} | columns
+    ids = np.zeros(2, np.int32)
+    return Sample(
+        prompt="", completion=text, columns=row, prompt_ids=ids, completion_ids=ids, truncated=truncated, group="g"
+    )
+
+
+async def test_a_tasksets_rewards_weights_and_metrics_are_ours(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "sums_env") as scorer:
+        found = await scorer.score([sample("2"), sample("3"), sample("2", truncated=True, level=5), sample("raise")])
+        assert [one.value for one in found] == [3.0, 1.0, 2.0, None]
+        assert found[0].parts == {"correct": 1.0, "concise": 1.0, "asked": 5.0} and found[2].parts["asked"] == 9.0
+        assert found[3].failed and "no verdict" in found[3].reason
+        (odd,) = await scorer.score([sample("nan")])
+        assert odd.value != odd.value
+        assert scorer.problem({"answer": "2"}) is None
+        assert scorer.problem({"level": 2}) == "the task's data needs answer, which the row has not"
+
+
+async def test_one_reward_can_be_named_and_the_config_is_the_options(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "sums_env:correct", task={"tolerance": 1}) as scorer:
+        found = await scorer.score([sample("3"), sample("4")])
+        assert [one.value for one in found] == [2.0, 0.0] and "concise" not in found[0].parts
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "words"),
+    [
+        ("absent_env", "", "absent_env: ModuleNotFoundError"),
+        ("sums_env:absent", "", "no reward 'absent'; there are concise, correct"),
+        ("other_env", "pass", "its task has no reward"),
+        ("other_env", "NEEDS_CONTAINER = True", "NEEDS_CONTAINER"),
+        ("other_env", "async def finalize(self, trace, runtime): pass", "finalize of its own, which needs a runtime"),
+        ("other_env", "@vf.reward\n    async def ran(self, trace, runtime): pass", "its reward ran needs a runtime"),
+    ],
+)
+async def test_what_a_completion_alone_cannot_be_scored_by_is_refused(
+    tmp_path: Path, target: str, body: str, words: str
+) -> None:
+    (tmp_path / "other_env.py").write_text(OTHERS % body)
+    with pytest.raises(ConfigError, match=words):
+        async with loaded(tmp_path, target):
+            pass
+
+
+async def test_unknown_options_of_the_taskset_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown"):
+        async with loaded(tmp_path, "sums_env", unknown=1):
+            pass
+
+
+def test_without_the_package_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'headrace\[verifiers\]'"):
+        build_scorer("verifiers:any", {}, Context(component="env"))

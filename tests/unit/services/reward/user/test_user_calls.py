@@ -1,0 +1,170 @@
+"""The worker's side of users' functions: how they are called, and what becomes of what they return."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.reward.user import plain, trl, verl
+from services.reward.user.calls import about, find, signature
+from wire.errors import ConfigError
+
+MODULE = """
+import math
+import numpy as np
+
+def length(completion, answer, scale=1.0):
+    return len(completion) * scale
+
+async def slow(completion, **columns):
+    return 0.5
+
+def equal(completion, answer, **columns):
+    return completion == answer
+
+def seen(**given):
+    seen.given = given
+    return [1.0 for _ in given["completions"]]
+
+async def some(completions, **kwargs):
+    return [None if text == "" else float(len(text)) for text in completions]
+
+def logging(completions, log_metric, log_extra):
+    log_metric("share", np.float32(0.5))
+    log_metric(name="word", value="no number")
+    log_extra("column", ["x"])
+    return np.ones(len(completions), np.float32)
+
+def one(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
+    return {"score": float(solution_str == ground_truth) + bonus, "acc": True, "pred": solution_str,
+            "difficulty": extra_info["level"]}
+
+def many(data_sources, solution_strs, ground_truths, extra_infos):
+    return [a == b for a, b in zip(solution_strs, ground_truths)]
+
+def no_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"reward": 1.0}
+
+def returns(completion, what):
+    return {"nan": math.nan, "text": "1.0", "none": None, "array": np.float64(2.0), "truth": np.bool_(True)}[what]
+
+number = 7
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "user_functions.py").write_text(MODULE)
+    (folder / "user_broken.py").write_text("import nowhere_to_be_found")
+    (folder / "user_raises.py").write_text("raise RuntimeError('at import')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield
+
+
+def job(**others: Any) -> dict[str, Any]:
+    return {"prompts": ["a", "a"], "completions": ["x", ""], "completion_ids": [[1], [2]], "columns": {}} | others
+
+
+def test_a_plain_function_gets_columns_and_options_as_keywords() -> None:
+    answer = plain.serve("user_functions:length")
+    assert answer({"completion": "four", "keywords": {"answer": "x", "scale": 2.0}}) == {"value": 8.0}
+
+
+def test_async_functions_are_awaited_and_truth_is_one_or_zero() -> None:
+    assert plain.serve("user_functions:slow")({"completion": "", "keywords": {}}) == {"value": 0.5}
+    equal = plain.serve("user_functions:equal")
+    found = equal({"completion": "a", "keywords": {"answer": "a"}})["value"]
+    assert found == 1.0 and type(found) is float
+
+
+@pytest.mark.parametrize(("what", "value"), [("text", "1.0"), ("none", None), ("array", 2.0), ("truth", 1.0)])
+def test_what_is_no_number_stays_what_it_is(what: str, value: Any) -> None:
+    found = plain.serve("user_functions:returns")({"completion": "", "keywords": {"what": what}})["value"]
+    assert found == value and type(found) is type(value)
+
+
+def test_nan_stays_nan_for_the_rubric_to_refuse() -> None:
+    assert math.isnan(plain.serve("user_functions:returns")({"completion": "", "keywords": {"what": "nan"}})["value"])
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("user_absent:f", r"user_absent:f: No module named 'user_absent'; put the folder .* into reward.path"),
+        ("user_functions:absent", "has no attribute 'absent'"),
+        ("user_functions:number", "is not a function"),
+        ("user_broken:f", "nowhere_to_be_found"),
+        ("user_raises:f", "user_raises:f: RuntimeError: at import"),
+        ("user_functions", "write module:function"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_named_with_the_way_out(target: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        find(target)
+
+
+def test_the_version_is_that_of_the_source(tmp_path: Path) -> None:
+    one = about(find("user_functions:length"))
+    assert one["version"] == about(find("user_functions:equal"))["version"] != ""
+    assert about(math.sin)["version"] == ""
+
+
+def test_a_signature_survives_its_way_through_json() -> None:
+    found = signature(about(find("user_functions:length"))["parameters"])
+    assert found is not None and str(found) == "(completion, answer, scale=None)"
+    found.bind("text", answer=1)
+    with pytest.raises(TypeError):
+        found.bind("text")
+
+
+def test_trl_functions_get_lists_without_the_trainers_state() -> None:
+    serve = trl.serve("user_functions:seen", {"option": 3})
+    serve(job(columns={"answer": ["1", "1"]}))
+    given = find("user_functions:seen").given  # type: ignore[attr-defined]
+    assert given.keys() == {
+        "prompts", "completions", "completion_ids", "answer", "option", "log_extra", "log_metric",
+    }  # fmt: skip
+    assert given["answer"] == ["1", "1"] and given["completion_ids"] == [[1], [2]]
+    serve(job(completion_ids=None))
+    assert "completion_ids" not in find("user_functions:seen").given  # type: ignore[attr-defined]
+
+
+def test_trl_functions_may_be_async_and_not_apply() -> None:
+    assert trl.serve("user_functions:some", {})(job())["values"] == [1.0, None]
+
+
+def test_trl_functions_get_only_what_they_take_and_their_metrics_are_kept() -> None:
+    found = trl.serve("user_functions:logging", {})(job(columns={"answer": [1, 1]}))
+    assert found == {"values": [1.0, 1.0], "metrics": {"share": 0.5}}
+
+
+def test_a_trl_function_that_returns_one_thing_is_refused() -> None:
+    options = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {"level": 1}}
+    with pytest.raises(TypeError, match="not a list"):
+        trl.serve("user_functions:one", options)(job())
+
+
+def test_verls_dict_is_the_score_and_its_other_numbers() -> None:
+    keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4", "extra_info": {"level": 3}, "bonus": 0.5}
+    found = verl.serve("user_functions:one")({"keywords": keywords})
+    assert found == {"scores": [{"score": 1.5, "parts": {"acc": 1.0, "difficulty": 3.0}}]}
+    with pytest.raises(KeyError, match="no 'score', only reward"):
+        verl.serve("user_functions:no_score")(
+            {"keywords": {"data_source": "s", "solution_str": "4", "ground_truth": "4"}}
+        )
+
+
+def test_verls_batch_form_scores_a_list() -> None:
+    lists = {"data_sources": ["s"] * 2, "solution_strs": ["4", "5"], "ground_truths": ["4"] * 2}
+    lists |= {"extra_infos": [None] * 2}
+    found = verl.serve("user_functions:many")({"keywords": lists})["scores"]
+    assert [one["score"] for one in found] == [1.0, 0.0]
+
+
+def test_numpy_numbers_become_pythons() -> None:
+    assert type(plain.plain(np.float32(0.5))) is float and plain.plain("text") == "text"
