@@ -1,149 +1,217 @@
-"""The reward service on a stream and over gRPC: same scores, failures are failures."""
+"""The reward service on a stream and over gRPC: same scores; what cannot be scored is never a zero."""
 
 import asyncio
-import threading
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from services.reward.rubric import Rubric
-from services.reward.scorers import registry
+from services.reward.circuit import ScorerOutageError
+from services.reward.rubrics import Rubrics
+from services.reward.scorers import Sample, Verdict
+from services.reward.scorers.base import ScorerDownError
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
-from services.reward.settings import ScorerTable
 from tests import builders
+from tests.reward_scorers import install, rubrics, scripted
 from wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
 from wire.contracts.codec import group_to_pb
-from wire.errors import WaitTimeoutError
+from wire.errors import TransientError
 from wire.rpc import call, channel, serve
 from wire.streams import StreamName
 from wire.streams.memory import MemoryBroker
 from wire.streams.worker import Worker
 from wire.v1 import reward_pb2, reward_pb2_grpc
 
-
-def scorer() -> GroupScorer:
-    return GroupScorer(Rubric([ScorerTable(name="exact_match")]), timeout_s=5)
+ENDS = [StreamName.SCORED, StreamName.EVALUATED]
 
 
-async def run_until(broker: MemoryBroker, streams: list[StreamName], count: int) -> list[Message]:
-    worker = Worker(
-        broker,
-        StreamName.ROLLOUTS,
-        "reward-0",
-        scorer().handle,
-        service="reward",
-        lease_s=5,
-        capacity=lambda in_flight: 4 - in_flight,
-        failure=DropReason.SCORER_FAILED,
+class Down:
+    """A scorer that can be taken down; while it is up, the first rollout of a group scores 0, the next 1, ..."""
+
+    def __init__(self) -> None:
+        self.is_down = True
+        self.asked = 0
+
+    def __call__(self, samples: Sequence[Sample]) -> list[float]:
+        self.asked += 1
+        if self.is_down:
+            raise ScorerDownError("connection refused")
+        return [float(number) for number in range(len(samples))]
+
+
+@pytest.fixture
+def down(monkeypatch: pytest.MonkeyPatch) -> Down:
+    found = Down()
+    install(
+        monkeypatch,
+        down=found,
+        index=lambda samples: [float(number) for number in range(len(samples))],
+        nobody=lambda samples: [Verdict.abstain("unreadable")] * len(samples),
+        first=lambda samples: [1.0, *[Verdict.abstain("unreadable")] * (len(samples) - 1)],
+        last=lambda samples: [*[1.0] * (len(samples) - 1), Verdict.abstain("unreadable")],
     )
-    stop = asyncio.Event()
-    task = asyncio.create_task(worker.run(stop))
-    for _ in range(500):
-        found = [data for stream in streams for data in await broker.live(stream)]
-        if len(found) >= count:
-            break
-        await asyncio.sleep(0.01)
-    stop.set()
-    await task
-    return [decode(data) for data in found]
+    return found
 
 
-async def test_a_group_is_scored_and_an_evaluation_goes_its_own_way() -> None:
-    broker = MemoryBroker()
-    await broker.add(
-        StreamName.ROLLOUTS, encode(Message(header=builders.header(0), body=builders.group(0, answer="3")))
-    )
-    held_out = Message(header=builders.header(1, purpose=Purpose.EVAL), body=builders.group(1, answer="4"))
-    await broker.add(StreamName.ROLLOUTS, encode(held_out))
-    await run_until(broker, [StreamName.SCORED, StreamName.EVALUATED], 2)
-    (scored,) = [decode(data) for data in await broker.live(StreamName.SCORED)]
-    (evaluated,) = [decode(data) for data in await broker.live(StreamName.EVALUATED)]
-    assert isinstance(scored.body, ScoredGroup)
-    assert [score.value for score in scored.body.scores] == [1.0, 1.0]
-    assert isinstance(evaluated.body, ScoredGroup)
-    assert [score.value for score in evaluated.body.scores] == [0.0, 0.0]
+async def add(broker: MemoryBroker, index: int, body: RolloutGroup, purpose: Purpose = Purpose.TRAIN) -> None:
+    message = Message(header=builders.header(index, purpose=purpose), body=body)
+    await broker.add(StreamName.ROLLOUTS, encode(message))
 
 
-async def test_a_scorer_that_keeps_failing_buries_the_group_after_three_tries() -> None:
-    broker = MemoryBroker()
-    await broker.add(StreamName.ROLLOUTS, encode(Message(header=builders.header(0), body=builders.group(0))))
-    (end,) = await run_until(broker, [StreamName.SCORED], 1)
+class Stage:
+    """The service's worker on a stream in memory."""
+
+    def __init__(self, made: Rubrics) -> None:
+        self.broker, self.stop = MemoryBroker(), asyncio.Event()
+        self.scorer = GroupScorer(made)
+        self.worker = Worker(
+            self.broker,
+            StreamName.ROLLOUTS,
+            "reward-0",
+            self.scorer.handle,
+            service="reward",
+            lease_s=5,
+            capacity=lambda in_flight: self.scorer.capacity(in_flight, 4),
+            failure=DropReason.SCORER_FAILED,
+        )
+
+    async def run_until(self, count: int, seconds: float = 8.0) -> list[Message]:
+        """The entries at the streams' ends, once there are so many."""
+        task = asyncio.create_task(self.worker.run(self.stop))
+        found: list[bytes] = []
+        for _ in range(int(seconds * 100)):
+            found = [data for stream in ENDS for data in await self.broker.live(stream)]
+            if len(found) >= count:
+                break
+            await asyncio.sleep(0.01)
+        self.stop.set()
+        await task
+        return [decode(data) for data in found]
+
+
+async def test_a_group_is_scored_and_an_evaluation_goes_its_own_way(down: Down) -> None:
+    stage = Stage(rubrics(scripted("index", weight=2.0)))
+    await add(stage.broker, 0, builders.group(0))
+    await add(stage.broker, 1, builders.group(1), Purpose.EVAL)
+    await stage.run_until(2)
+    for stream in ENDS:
+        (end,) = [decode(data) for data in await stage.broker.live(stream)]
+        assert isinstance(end.body, ScoredGroup)
+        assert [score.value for score in end.body.scores] == [0.0, 2.0]
+        assert end.body.versions == {"index": "index@1"} and end.body.scorer_version
+        assert end.body.scores[1].components == {"index": 1.0} and "index" in end.body.scores[1].seconds
+
+
+async def test_an_abstention_travels_as_one(down: Down) -> None:
+    stage = Stage(rubrics(scripted("last")))
+    await add(stage.broker, 0, builders.group(0, size=3))
+    (end,) = await stage.run_until(1)
+    assert isinstance(end.body, ScoredGroup)
+    assert [score.value for score in end.body.scores] == [1.0, 1.0, None]
+    assert end.body.scores[2].reason == "last: unreadable"
+
+
+@pytest.mark.parametrize("script", ["nobody", "first"])
+async def test_a_group_with_fewer_than_two_scored_rollouts_is_dropped_and_kept_for_people(
+    down: Down, script: str
+) -> None:
+    stage = Stage(rubrics(scripted(script)))
+    await add(stage.broker, 0, builders.group(0, size=3))
+    (end,) = await stage.run_until(1)
     assert isinstance(end.body, Tombstone)
-    assert end.body.reason is DropReason.SCORER_FAILED
-    assert "answer" in end.body.detail
-    assert len(await broker.live(StreamName.DEAD)) == 1
-    assert await broker.live(StreamName.ROLLOUTS) == []
+    assert end.body.reason is DropReason.ABSTAINED and "unreadable" in end.body.detail
+    assert len(await stage.broker.live(StreamName.DEAD)) == 1
 
 
-async def test_a_damaged_message_is_buried_at_once_and_the_next_one_still_scored() -> None:
-    broker = MemoryBroker()
-    good = encode(Message(header=builders.header(1), body=builders.group(1, answer="3")))
-    bad = bytearray(encode(Message(header=builders.header(0), body=builders.group(0, answer="3"))))
+async def test_a_group_without_its_baseline_is_dropped_one_of_a_single_rollout_needs_but_that(down: Down) -> None:
+    stage = Stage(rubrics(scripted("last")))
+    whole = builders.group(0, size=3)
+    sampling = replace(whole.prompt.sampling, greedy_last=1)
+    await add(stage.broker, 0, replace(whole, prompt=replace(whole.prompt, sampling=sampling)))
+    (end,) = await stage.run_until(1)
+    assert isinstance(end.body, Tombstone) and end.body.reason is DropReason.ABSTAINED
+    single = Stage(rubrics(scripted("index")))
+    await add(single.broker, 0, builders.group(0, size=1))
+    (alone,) = await single.run_until(1)
+    assert isinstance(alone.body, ScoredGroup)
+
+
+async def test_an_evaluation_that_nobody_could_score_is_told_not_dropped(down: Down) -> None:
+    stage = Stage(rubrics(scripted("nobody")))
+    await add(stage.broker, 0, builders.group(0), Purpose.EVAL)
+    (end,) = await stage.run_until(1)
+    assert isinstance(end.body, ScoredGroup)
+    assert [score.value for score in end.body.scores] == [None, None]
+
+
+async def test_while_a_scorer_is_down_nothing_is_consumed_and_then_everything_is_scored(down: Down) -> None:
+    stage = Stage(rubrics(scripted("down")))
+    for index in range(6):
+        await add(stage.broker, index, builders.group(index))
+    running = asyncio.create_task(stage.run_until(6, seconds=12))
+    await asyncio.sleep(2.5)
+    assert [await stage.broker.live(stream) for stream in ENDS] == [[], []]
+    assert len(await stage.broker.live(StreamName.ROLLOUTS)) == 6
+    assert down.asked <= 12, "it was asked again and again while it was down"
+    down.is_down = False
+    ends = await running
+    assert sorted(end.header.group_index for end in ends) == list(range(6))
+    assert all(isinstance(end.body, ScoredGroup) for end in ends)
+    assert stage.scorer.rubrics.trouble() is None
+
+
+async def test_a_scorer_that_stays_down_ends_the_service_with_the_reason(down: Down) -> None:
+    stage = Stage(rubrics(scripted("down"), outage_s=1.0))
+    await add(stage.broker, 0, builders.group(0))
+    task = asyncio.create_task(stage.worker.run(stage.stop))
+    async with asyncio.timeout(10):
+        outage = await stage.scorer.outage
+    stage.stop.set()
+    await task
+    assert isinstance(outage, ScorerOutageError) and outage.final
+    assert "down has been down" in str(outage) and "connection refused" in str(outage)
+    assert len(await stage.broker.live(StreamName.ROLLOUTS)) == 1, "the group was lost"
+
+
+async def test_a_damaged_message_is_buried_at_once_and_the_next_one_still_scored(down: Down) -> None:
+    stage = Stage(rubrics(scripted("index")))
+    bad = bytearray(encode(Message(header=builders.header(0), body=builders.group(0))))
     bad[-3] ^= 1
-    await broker.add(StreamName.ROLLOUTS, bytes(bad))
-    await broker.add(StreamName.ROLLOUTS, good)
-    ends = await run_until(broker, [StreamName.SCORED], 2)
-    by_index = {end.header.group_index: end.body for end in ends}
-    assert isinstance(by_index[0], Tombstone)
-    assert by_index[0].reason is DropReason.POISON
+    await stage.broker.add(StreamName.ROLLOUTS, bytes(bad))
+    await add(stage.broker, 1, builders.group(1))
+    by_index = {end.header.group_index: end.body for end in await stage.run_until(2)}
+    assert isinstance(by_index[0], Tombstone) and by_index[0].reason is DropReason.POISON
     assert isinstance(by_index[1], ScoredGroup)
 
 
-class Sleeper:
-    """A scorer that takes its time for each group."""
-
-    def __init__(self, value: float, *, exclusive: bool = False) -> None:
-        self.exclusive = exclusive
-        self.most = 0
-        """Groups that were in it at once."""
-        self._value, self._inside = value, 0
-        self._count, self._forward = threading.Lock(), threading.Lock()
-
-    def __call__(self, group: RolloutGroup) -> list[float]:
-        with self._count:
-            self._inside += 1
-            self.most = max(self.most, self._inside)
-        if self.exclusive:
-            with self._forward:
-                time.sleep(0.2)
-        else:
-            time.sleep(0.2)
-        with self._count:
-            self._inside -= 1
-        return [self._value] * len(group.rollouts)
+async def test_token_scores_travel_with_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(
+        monkeypatch,
+        steps=lambda samples: [
+            Verdict(value=0.0, token_scores=np.full(len(sample.completion_ids), 0.25, np.float32)) for sample in samples
+        ],
+    )
+    stage = Stage(rubrics(scripted("steps")))
+    await add(stage.broker, 0, builders.group(0))
+    (end,) = await stage.run_until(1)
+    assert isinstance(end.body, ScoredGroup)
+    for rollout, score in zip(end.body.group.rollouts, end.body.scores, strict=True):
+        assert score.token_scores is not None
+        assert score.token_scores.tolist() == [0.25] * len(rollout.token_ids)
 
 
-async def test_a_groups_deadline_begins_when_a_scorer_of_one_group_at_a_time_turns_to_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, judge = Sleeper(1.0, exclusive=True), Sleeper(0.5)
-    monkeypatch.setitem(registry.GROUP_BUILT_IN, "model", lambda: model)
-    monkeypatch.setitem(registry.GROUP_BUILT_IN, "judge", lambda: judge)
-    rubric = Rubric([ScorerTable(name="model", weight=2.0), ScorerTable(name="judge")])
-    service = GroupScorer(rubric, timeout_s=1.0)
-    groups = [builders.group(index) for index in range(7)]
-    found = await asyncio.gather(*(service.score(group) for group in groups))
-    assert found == [rubric.score(group) for group in groups]
-    assert found[0][0].components == {"model": 1.0, "judge": 0.5} and found[0][0].value == 2.5
-    assert model.most == 1 and judge.most > 1
-
-
-async def test_a_scorer_of_one_group_at_a_time_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.GROUP_BUILT_IN, "model", lambda: Sleeper(1.0, exclusive=True))
-    service = GroupScorer(Rubric([ScorerTable(name="model")]), timeout_s=0.05)
-    with pytest.raises(WaitTimeoutError, match="the scorers model"):
-        await service.score(builders.group())
-
-
-async def test_grpc_gives_the_same_scores_and_tells_a_failure() -> None:
-    server = await serve({SERVICE_NAME: RewardServicer(scorer()).add_to}, "127.0.0.1", 0)
+async def test_grpc_gives_the_same_scores_and_tells_an_outage(down: Down) -> None:
+    made = rubrics(scripted("index"), tasks={"other": {"scorers": [scripted("down")]}})
+    server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made)).add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     stub = reward_pb2_grpc.RewardServiceStub(link)
-    request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(answer="3")))
+    request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))
     answer = await call(stub.Score, request, timeout_s=5, what="scores")
-    assert [score.value for score in answer.scores] == [1.0, 1.0]
-    broken = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))
-    with pytest.raises(RuntimeError, match="no column 'answer'"):
-        await call(stub.Score, broken, timeout_s=5, what="scores")
+    assert [score.value for score in answer.scores] == [0.0, 1.0]
+    assert dict(answer.versions) == {"index": "index@1"}
+    other = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="other")))
+    with pytest.raises(TransientError, match="connection refused"):
+        await call(stub.Score, other, timeout_s=5, what="scores")
     await link.close()
     await server.stop()

@@ -1,0 +1,114 @@
+"""A scorer that is down holds the stream; one bad group does not."""
+
+import pytest
+
+from services.reward.circuit import TRIES, Circuit, CircuitOpenError, ScorerOutageError, State
+
+
+def circuit(outage_s: float = 60.0) -> Circuit:
+    return Circuit("judge", failures_in_row=3, outage_s=outage_s)
+
+
+def fail(one: Circuit, group: str, now: float = 0.0, *, down: bool = False) -> bool | str:
+    """Whether the group is given up, or the name of what is raised."""
+    one.admit(now)
+    try:
+        return one.fail(group, "status 500", now, down=down)
+    except (CircuitOpenError, ScorerOutageError) as error:
+        return type(error).__name__
+
+
+def test_a_group_that_fails_alone_is_given_up_after_its_tries_and_the_circuit_stays_closed() -> None:
+    one = circuit()
+    said = [fail(one, "g1") for _ in range(TRIES)]
+    assert said == ["CircuitOpenError"] * (TRIES - 1) + [True]
+    assert one.state is State.CLOSED and one.room(0.0) is None
+
+
+def test_different_groups_that_fail_in_a_row_open_it_and_nobody_is_given_up() -> None:
+    one = circuit()
+    assert [fail(one, name) for name in ("g1", "g2", "g3")] == ["CircuitOpenError"] * 3
+    assert one.state is State.OPEN and one.room(0.5) == 0
+    with pytest.raises(CircuitOpenError, match="judge is down: status 500"):
+        one.admit(0.5)
+
+
+def test_a_success_between_them_keeps_it_closed() -> None:
+    one = circuit()
+    for name in ("g1", "g2"):
+        fail(one, name)
+    one.admit(0.0)
+    one.succeed("g9")
+    assert fail(one, "g3") == "CircuitOpenError" and one.state is State.CLOSED
+
+
+def test_a_scorer_that_says_it_is_down_opens_it_at_once() -> None:
+    one = circuit()
+    assert fail(one, "g1", down=True) == "CircuitOpenError"
+    assert one.state is State.OPEN
+
+
+def test_a_few_are_let_through_later_and_a_success_closes_it() -> None:
+    one = circuit()
+    fail(one, "g1", down=True)
+    assert one.room(1.1) == 4
+    one.admit(1.1)
+    one.admit(1.1)
+    assert one.room(1.1) == 2 and one.state is State.PROBING
+    one.succeed("g1")
+    assert one.state is State.CLOSED and one.reason == ""
+
+
+def test_probes_that_fail_come_ever_more_rarely() -> None:
+    one = circuit(outage_s=1000)
+    fail(one, "g1", 0.0, down=True)
+    now, waits = 0.0, []
+    for _ in range(7):
+        begin = now
+        while one.room(now) == 0:
+            now += 0.5
+        waits.append(now - begin)
+        assert fail(one, "g1", now) == "CircuitOpenError"
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
+    one = circuit(outage_s=10)
+    fail(one, "g1", 0.0, down=True)
+    said = []
+    now = 0.0
+    while now < 30 and (not said or said[-1] != "ScorerOutageError"):
+        now += 0.5
+        if one.room(now):
+            said.append(fail(one, "g1", now))
+    assert said[-1] == "ScorerOutageError" and 10 <= now <= 14
+    one.state = State.PROBING
+    with pytest.raises(ScorerOutageError, match=r"judge has been down for .* status 500.*--resume"):
+        one.fail("g1", "status 500", now, down=True)
+
+
+def test_a_long_idle_time_after_it_opened_is_no_outage() -> None:
+    one = circuit(outage_s=10)
+    fail(one, "g1", 0.0, down=True)
+    assert fail(one, "g1", 1000.0) == "CircuitOpenError"
+
+
+def test_a_try_that_comes_to_no_end_says_nothing_and_frees_its_place() -> None:
+    one = circuit()
+    fail(one, "g1", down=True)
+    for _ in range(10):
+        one.admit(2.0)
+        one.abandon()
+    assert one.room(2.0) == 4
+
+
+def test_groups_that_were_on_their_way_when_it_opened_are_tried_again() -> None:
+    one = circuit()
+    for _ in range(4):
+        one.admit(0.0)
+    outcomes = []
+    for name in ("g1", "g2", "g3", "g4"):
+        with pytest.raises(CircuitOpenError) as caught:
+            one.fail(name, "hangs", 0.0, down=False)
+        outcomes.append(caught.value.retry_s)
+    assert one.state is State.OPEN and all(wait > 0 for wait in outcomes)

@@ -1,0 +1,81 @@
+"""How several values make one, and when the whole abstains."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.reward.combine import Part, combine, problem
+from services.reward.settings import Combination, CombinationTable
+
+
+def parts(*values: float | None, **options: object) -> list[Part]:
+    return [Part(name=f"p{number}", value=value, **options) for number, value in enumerate(values)]  # type: ignore[arg-type]
+
+
+def table(kind: Combination, **options: float) -> CombinationTable:
+    return CombinationTable(combination=kind, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "score"),
+    [("weighted_sum", 3.5), ("mean", 3.5 / 3), ("median", 1.0), ("product", 0.0), ("min", 0.0)],
+)
+def test_each_combination_is_what_its_name_says(kind: Combination, score: float) -> None:
+    assert combine(table(kind), parts(1.0, 2.5, 0.0)) == pytest.approx(score)
+
+
+def test_weights_count_in_sum_and_mean() -> None:
+    weighted = [Part(name="a", value=1.0, weight=3.0), Part(name="b", value=-1.0, weight=1.0)]
+    assert combine(table("weighted_sum"), weighted) == 2.0
+    assert combine(table("mean"), weighted) == 0.5
+
+
+def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
+    def gated(value: float | None) -> float | None:
+        gate = Part(name="format", value=value, at_least=0.5)
+        rest = [Part(name="math", value=1.0, weight=2.0), Part(name="length", value=-0.5)]
+        return combine(table("gate", gate_value=-1.0), [gate, *rest])
+
+    assert gated(0.5) == 1.5
+    assert gated(0.49) == -1.0
+    assert gated(None) is None
+
+
+@pytest.mark.parametrize("kind", ["weighted_sum", "product", "min"])
+def test_one_abstention_is_one_of_the_whole_unless_it_is_optional(kind: Combination) -> None:
+    assert combine(table(kind), parts(1.0, None)) is None
+    other = [Part(name="a", value=0.5), Part(name="b", value=None, optional=True)]
+    assert combine(table(kind), other) == 0.5
+    assert combine(table(kind), parts(None, None, optional=True)) is None
+
+
+@pytest.mark.parametrize("kind", ["mean", "median"])
+def test_an_ensemble_goes_by_those_that_scored_while_they_are_a_quorum(kind: Combination) -> None:
+    assert combine(table(kind), parts(0.2, 0.4, None)) == pytest.approx(0.3)
+    assert combine(table(kind), parts(0.2, None)) is None
+    assert combine(table(kind, quorum=0.0), parts(0.2, None)) == pytest.approx(0.2)
+    assert combine(table(kind, quorum=0.0), parts(None, None)) is None
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=6))
+def test_the_worst_case_is_no_better_than_the_median_and_a_score_is_finite(values: list[float]) -> None:
+    worst, middle = combine(table("min"), parts(*values)), combine(table("median"), parts(*values))
+    assert worst is not None and middle is not None and worst <= middle
+    assert all(math.isfinite(combine(table(kind), parts(*values)) or 0) for kind in ("weighted_sum", "product"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "words"),
+    [
+        ("gate", parts(1.0, 1.0), "at_least"),
+        ("gate", parts(1.0, at_least=0.5), "at_least"),
+        ("weighted_sum", parts(1.0, at_least=0.5), "gate"),
+        ("median", parts(1.0, weight=2.0), "no weights"),
+        ("mean", parts(1.0, weight=0.0), "0 or more"),
+    ],
+)
+def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members: list[Part], words: str) -> None:
+    assert words in (problem(table(kind), members) or "")
+    assert problem(table("weighted_sum"), parts(1.0, 1.0)) is None

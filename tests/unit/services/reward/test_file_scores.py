@@ -1,0 +1,96 @@
+"""A file of completions is scored line by line, in order; whole or not at all."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from services.reward.circuit import ScorerOutageError
+from services.reward.file_scores import score_file
+from services.reward.scorers import Sample
+from services.reward.scorers.base import ScorerDownError
+from tests.reward_scorers import install, rubrics, scripted
+from wire.errors import DataError
+
+CALLS: list[list[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def number(samples: Sequence[Sample]) -> list[float]:
+        CALLS.append([sample.group for sample in samples])
+        return [float("nan") if sample.completion == "x" else float(sample.completion) for sample in samples]
+
+    tries = iter(range(100))
+
+    def slow_start(samples: Sequence[Sample]) -> list[float]:
+        if next(tries) < 1:
+            raise ScorerDownError("starting")
+        return [1.0] * len(samples)
+
+    def down(samples: Sequence[Sample]) -> list[float]:
+        raise ScorerDownError("connection refused")
+
+    CALLS.clear()
+    install(monkeypatch, number=number, slow_start=slow_start, down=down)
+
+
+def write(path: Path, lines: Sequence[object]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+async def score(
+    folder: Path, lines: Sequence[object], script: str = "number", **table: object
+) -> list[dict[str, object]]:
+    source, target = write(folder / "pairs.jsonl", lines), folder / "scores.jsonl"
+    made = rubrics(scripted(script, range=[-1000, 1000]), **table)
+    await score_file(made, source, target, concurrency=3, progress=io.StringIO())
+    return [json.loads(line) for line in target.read_text().splitlines()]
+
+
+async def test_the_output_keeps_the_order_and_an_abstention_is_null(tmp_path: Path) -> None:
+    lines = [{"prompt": "p", "completion": str(number), "answer": "1"} for number in range(200)]
+    lines[77]["completion"] = "x"
+    found = await score(tmp_path, lines)
+    assert [line["score"] for line in found] == [*map(float, range(77)), None, *map(float, range(78, 200))]
+    assert found[3] == {"score": 3.0, "components": {"number": 3.0}, "reason": ""}
+    assert "not finite" in str(found[77]["reason"])
+
+
+async def test_samples_of_one_group_are_not_parted(tmp_path: Path) -> None:
+    lines = [{"completion": "1", "group": f"g{number // 40}"} for number in range(80)]
+    await score(tmp_path, lines)
+    assert sorted(map(len, CALLS)) == [40, 40]
+
+
+async def test_progress_is_told_and_ends_with_everything(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"completion": "2"}, {"completion": "x"}, {"completion": "4"}])
+    told = io.StringIO()
+    await score_file(rubrics(scripted("number")), source, tmp_path / "out", concurrency=1, progress=told)
+    last = json.loads(told.getvalue().splitlines()[-1])
+    assert last == {"done": 3, "total": 3, "scored": 2, "abstained": 1, "mean": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("{", "in.jsonl:2: not JSON"), ('{"prompt": "p"}', "in.jsonl:2: completion"), ("3", "in.jsonl:2")],
+)
+async def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path, line: str, words: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"completion": "1"}\n' + line + "\n")
+    with pytest.raises(DataError, match=words):
+        await score_file(rubrics(scripted("number")), source, tmp_path / "o", concurrency=1, progress=io.StringIO())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
+
+
+async def test_a_scorer_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    assert [line["score"] for line in await score(tmp_path, [{"completion": "1"}] * 3, "slow_start")] == [1.0] * 3
+
+
+async def test_one_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ScorerOutageError, match="connection refused"):
+        await score(tmp_path, [{"completion": "1"}], "down", outage_s=1.0)
+    assert not (tmp_path / "scores.jsonl").exists()

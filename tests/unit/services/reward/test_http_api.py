@@ -1,0 +1,111 @@
+"""`POST /score`: the same scorers over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import httpx
+import pytest
+
+from services.reward.http_api import MAX_BYTES, HttpScorer, add_score
+from services.reward.rubrics import Rubrics
+from services.reward.scorers import Sample
+from services.reward.scorers.base import ScorerDownError
+from tests.reward_scorers import install, rubrics, scripted
+from wire.http import admin_app
+
+SEEN: list[Sample] = []
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(samples: Sequence[Sample]) -> list[float]:
+        SEEN.extend(samples)
+        return [float(sample.completion == sample.columns.get("answer")) for sample in samples]
+
+    def down(samples: Sequence[Sample]) -> list[float]:
+        raise ScorerDownError("connection refused")
+
+    def odd(samples: Sequence[Sample]) -> list[float]:
+        return [float("nan") if sample.completion == "bad" else 1.0 for sample in samples]
+
+    SEEN.clear()
+    install(monkeypatch, seen=seen, down=down, odd=odd)
+
+
+async def client(made: Rubrics, *, concurrency: int = 4, timeout_s: float = 5) -> AsyncIterator[httpx.AsyncClient]:
+    app = admin_app("reward", made.trouble)
+    add_score(app, HttpScorer(made, concurrency=concurrency, timeout_s=timeout_s))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reward") as one:
+        yield one
+
+
+async def test_a_batch_is_scored_in_order_and_other_keys_are_columns() -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        samples = [
+            {"prompt": "1+2=", "completion": "3", "answer": "3", "unit": {"name": "apples"}},
+            {"prompt": "1+2=", "completion": "4", "answer": "3", "group": "g", "truncated": True},
+        ]
+        found = await one.post("/score", json={"samples": samples})
+        assert found.status_code == 200
+        scores = found.json()["scores"]
+        assert [score["score"] for score in scores] == [1.0, 0.0]
+        assert scores[0]["components"] == {"seen": 1.0} and scores[0]["versions"] == {"seen": "seen@1"}
+    by_text = {sample.completion: sample for sample in SEEN}
+    assert by_text["3"].columns["unit"] == {"name": "apples"}
+    assert by_text["4"].group == "g" and by_text["4"].truncated
+
+
+async def test_messages_are_text_to_scorers_and_are_kept() -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        prompt = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1+2="}]
+        completion = [{"role": "assistant", "content": "3"}]
+        sample = {"prompt": prompt, "completion": completion, "answer": "3"}
+        found = await one.post("/score", json={"samples": [sample]})
+        assert found.json()["scores"][0]["score"] == 1.0
+    assert SEEN[0].prompt == "Be short.\n1+2=" and SEEN[0].columns["prompt_messages"] == prompt
+
+
+async def test_what_cannot_be_scored_is_null_with_a_reason() -> None:
+    async for one in client(rubrics(scripted("odd"))):
+        found = await one.post("/score", json={"samples": [{"completion": "good"}, {"completion": "bad"}]})
+        first, second = found.json()["scores"]
+        assert first["score"] == 1.0
+        assert second["score"] is None and "not finite" in second["reason"]
+
+
+async def test_a_scorer_that_is_down_is_told_as_such_and_shows_in_readyz() -> None:
+    async for one in client(rubrics(scripted("down"))):
+        found = await one.post("/score", json={"samples": [{"completion": "x"}]})
+        assert found.status_code == 503 and int(found.headers["retry-after"]) >= 1
+        assert "connection refused" in found.json()["detail"]
+        ready = await one.get("/readyz")
+        assert ready.status_code == 503 and "down is down" in ready.json()["reason"]
+
+
+async def test_a_request_that_gets_no_turn_is_turned_away() -> None:
+    made = rubrics(scripted("odd", options={"seconds": 1.0}))
+    async for one in client(made, concurrency=1, timeout_s=0.2):
+        body = {"samples": [{"completion": "x"}]}
+        first, second = await asyncio.gather(one.post("/score", json=body), one.post("/score", json=body))
+        assert sorted([first.status_code, second.status_code]) == [200, 503]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"samples": []}, {"samples": [{"prompt": "x"}]}, {"samples": [{"completion": 3}]}]
+)
+async def test_a_body_that_is_no_batch_is_refused(body: dict[str, object]) -> None:
+    async for one in client(rubrics(scripted("odd"))):
+        assert (await one.post("/score", json=body)).status_code == 422
+
+
+async def test_a_body_that_is_too_large_is_refused_unread() -> None:
+    async for one in client(rubrics(scripted("odd"))):
+        large = await one.post("/score", content=b"{}", headers={"content-length": str(MAX_BYTES + 1)})
+        assert large.status_code == 413
+
+
+async def test_the_route_is_in_the_openapi_description() -> None:
+    async for one in client(rubrics(scripted("odd"))):
+        described = (await one.get("/openapi.json")).json()
+        assert "post" in described["paths"]["/score"]
+        assert "SampleScore" in described["components"]["schemas"]

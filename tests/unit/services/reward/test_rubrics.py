@@ -1,0 +1,190 @@
+"""Rubrics by task, ensembles, and what becomes of a scorer's failures."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from services.reward import metrics
+from services.reward.circuit import TRIES, CircuitOpenError
+from services.reward.scorers import Sample, Verdict
+from services.reward.scorers.base import ScorerDownError
+from tests.reward_scorers import install, rubrics, scripted
+from wire.errors import ConfigError
+
+
+def group(*completions: str, name: str = "g1", **columns: object) -> list[Sample]:
+    return [
+        Sample(prompt="p", completion=text, columns=columns, group=name, name=f"{name}/{number}")
+        for number, text in enumerate(completions)
+    ]
+
+
+def lengths(samples: list[Sample]) -> list[float]:
+    return [float(len(sample.completion)) for sample in samples]
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(samples: list[Sample]) -> list[float]:
+        raise ScorerDownError("connection refused")
+
+    def bug(samples: list[Sample]) -> list[float]:
+        raise KeyError("no column 'answer'")
+
+    install(
+        monkeypatch,
+        length=lengths,
+        one=lambda samples: [1.0] * len(samples),
+        half=lambda samples: [0.5] * len(samples),
+        nan=lambda samples: [float("nan"), *lengths(samples)[1:]],
+        text=lambda samples: ["good"] * len(samples),
+        short=lambda samples: [1.0],
+        huge=lambda samples: [1e9] * len(samples),
+        nothing=lambda samples: ["nothing"] * len(samples),
+        unsure=lambda samples: [Verdict.abstain("not my language")] * len(samples),
+        bug=bug,
+        down=down,
+    )
+
+
+async def test_the_score_is_the_weighted_sum_and_carries_its_parts() -> None:
+    made = rubrics(scripted("length", weight=2.0), scripted("half", weight=-1.0))
+    first, second = await made.score(group("ab", "abc"), patient=True)
+    assert (first.value, second.value) == (3.5, 5.5)
+    assert first.components == {"length": 2.0, "half": 0.5}
+    assert set(first.seconds) == {"length", "half"}
+
+
+async def test_the_rubric_is_that_of_the_samples_task() -> None:
+    made = rubrics(scripted("length"), tasks={"code": {"scorers": [scripted("half")]}}, task_column="kind")
+    samples = [*group("abc", kind="code", name="a"), *group("abc", kind="prose", name="b"), *group("abc", name="c")]
+    assert [result.value for result in await made.score(samples, patient=True)] == [0.5, 3.0, 3.0]
+    versions = {made.version(sample.columns) for sample in samples}
+    assert len(versions) == 2
+    assert made.versions(samples[0].columns) == {"half": "half@1"}
+
+
+async def test_an_ensemble_is_a_member_like_any_other() -> None:
+    ensemble = {
+        "name": "ensemble",
+        "label": "models",
+        "combination": "min",
+        "members": [scripted("length"), scripted("half")],
+    }
+    made = rubrics(scripted("one"), ensemble)
+    (result,) = await made.score(group("abc"), patient=True)
+    assert result.value == 1.5
+    assert result.components == {"one": 1.0, "models": 0.5, "models.length": 3.0, "models.half": 0.5}
+    assert made.versions({}) == {"one": "one@1", "models.length": "length@1", "models.half": "half@1"}
+
+
+@pytest.mark.parametrize("script", ["nan", "text", "huge", "nothing", "short"])
+async def test_a_value_that_is_none_is_refused_counted_and_abstains(script: str) -> None:
+    before = sum(sample.value for sample in next(iter(metrics.REFUSED.collect())).samples)
+    made = rubrics(scripted(script))
+    results = await made.score(group("a", "ab"), patient=False)
+    assert results[0].value is None and results[0].reason
+    assert sum(sample.value for sample in next(iter(metrics.REFUSED.collect())).samples) > before
+
+
+async def test_one_bad_sample_abstains_and_the_others_keep_their_scores() -> None:
+    results = await rubrics(scripted("nan")).score(group("a", "ab", "abc"), patient=True)
+    assert [result.value for result in results] == [None, 2.0, 3.0]
+    assert "not finite" in results[0].reason
+
+
+async def test_an_abstention_by_judgement_is_no_failure() -> None:
+    made = rubrics(scripted("unsure"))
+    for _ in range(10):
+        (result,) = await made.score(group("a"), patient=True)
+        assert result.value is None and result.reason == "unsure: not my language"
+    assert made.trouble() is None
+
+
+async def test_the_range_of_the_config_narrows_the_scorers_own() -> None:
+    made = rubrics(scripted("length", range=[0, 2]))
+    assert [result.value for result in await made.score(group("ab", "abc"), patient=True)] == [2.0, None]
+
+
+async def test_a_group_that_fails_whole_comes_again_until_it_has_had_its_chances() -> None:
+    made = rubrics(scripted("bug"))
+    for _ in range(TRIES - 1):
+        with pytest.raises(CircuitOpenError):
+            await made.score(group("a", "b"), patient=True)
+    results = await made.score(group("a", "b"), patient=True)
+    assert [result.value for result in results] == [None, None]
+    assert "no column 'answer'" in results[0].reason
+    assert made.trouble() is None
+
+
+async def test_a_scorer_that_fails_every_group_is_down() -> None:
+    made = rubrics(scripted("bug"), failures_in_row=2)
+    for name in ("g1", "g2"):
+        with pytest.raises(CircuitOpenError):
+            await made.score(group("a", name=name), patient=True)
+    assert made.room() == 0 and "no column 'answer'" in (made.trouble() or "")
+
+
+async def test_a_scorer_that_is_down_stops_the_stream_at_once_and_every_caller_is_told() -> None:
+    made = rubrics(scripted("one"), scripted("down"))
+    for patient in (True, False):
+        with pytest.raises(CircuitOpenError, match="down is down: connection refused|the scorer down is down"):
+            await made.score(group("a"), patient=patient)
+    assert made.room() == 0
+
+
+async def test_an_impatient_caller_gets_an_abstention_at_once() -> None:
+    (result,) = await rubrics(scripted("bug")).score(group("a"), patient=False)
+    assert result.value is None and "KeyError" in result.reason
+
+
+async def test_equal_scorers_of_several_tasks_are_one() -> None:
+    tasks = {name: {"scorers": [scripted("half"), scripted("one")]} for name in ("a", "b")}
+    made = rubrics(scripted("half"), tasks=tasks)
+    assert len(made.seats) == 2
+
+
+async def test_all_scorers_of_a_group_work_at_the_same_time() -> None:
+    made = rubrics(*(scripted(name, options={"seconds": 0.2}) for name in ("one", "half", "length")))
+    begin = asyncio.get_running_loop().time()
+    await made.score(group("a"), patient=True)
+    assert asyncio.get_running_loop().time() - begin < 0.5
+
+
+async def test_token_scores_are_weighted_as_the_values_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = np.array([0.5, 0.0, -1.0], np.float32)
+    install(monkeypatch, steps=lambda samples: [Verdict(value=1.0, token_scores=steps)] * len(samples))
+    ids = np.array([3, 4, 5], np.int32)
+    sample = Sample(prompt="p", completion="c", group="g", completion_ids=ids)
+    (result,) = await rubrics(scripted("steps", weight=2.0), scripted("one")).score([sample], patient=True)
+    assert result.token_scores is not None and result.token_scores.dtype == np.float32
+    assert result.token_scores.tolist() == [1.0, 0.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    ("scorers", "words"),
+    [
+        ([scripted("one"), scripted("one")], "a label each"),
+        ([{"name": "exact_mach"}], "did you mean 'exact_match'"),
+        ([], "at least one scorer"),
+        ([scripted("one", at_least=0.5)], "needs combination = 'gate'"),
+    ],
+)
+def test_a_rubric_that_cannot_work_is_refused_with_the_way_out(scorers: list[dict[str, object]], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        rubrics(*scorers)
+
+
+def test_the_version_follows_config_combination_and_the_scorers_own_version() -> None:
+    base = rubrics(scripted("one")).version({})
+    assert base == rubrics(scripted("one")).version({})
+    others = [
+        rubrics(scripted("one", weight=2.0)),
+        rubrics(scripted("one"), combination="mean"),
+        rubrics(scripted("half")),
+    ]
+    assert len({base, *(other.version({}) for other in others)}) == 4
+    changed = rubrics(scripted("one"))
+    changed.seats[0].scorer.version = "one@2"
+    assert changed.version({}) != base
