@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.data.examples import Dialogue, RankedPair
-from headrace.data.presets import Message
+from headrace.data.presets import Message, asked
 from headrace.data.settings import DataTable
 from wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
 from wire.errors import ConfigError, DataError
@@ -76,7 +76,7 @@ class ExampleRenderer:
             assert isinstance(row.prompt, str) and isinstance(row.answer, str)
             prompt, answer = self._plain(row.place, row.prompt), self._plain_answer(row.answer)
             return [Example(row.place, prompt, answer, [True] * len(answer))]
-        messages = self._messages(row.prompt)
+        messages = asked(row.prompt, self._table)
         first = len(messages)
         messages += self._answer_messages(row.answer)
         turns = [
@@ -101,7 +101,7 @@ class ExampleRenderer:
         if not self._uses_template(place, prompt, answer):
             assert isinstance(prompt, str) and isinstance(answer, str)
             return self._plain(place, prompt), self._plain_answer(answer)
-        messages, said = self._messages(prompt), self._answer_messages(answer)
+        messages, said = asked(prompt, self._table), self._answer_messages(answer)
         if len(said) != 1 or said[0]["role"] != "assistant":
             raise DataError(f'{place}: "chosen" and "rejected" must be one message of the role "assistant" each')
         return self._answer(place, [*messages, *said], len(messages))
@@ -117,12 +117,6 @@ class ExampleRenderer:
         if self._table.system and not use:
             raise ConfigError("[data] system needs a chat template, and none is used for this data")
         return use
-
-    def _messages(self, prompt: Content) -> list[Message]:
-        messages = list(prompt) if isinstance(prompt, tuple) else [{"role": "user", "content": prompt}]
-        if self._table.system and not (messages and messages[0]["role"] == "system"):
-            messages.insert(0, {"role": "system", "content": self._table.system})
-        return messages
 
     def _answer_messages(self, answer: Content) -> list[Message]:
         return list(answer) if isinstance(answer, tuple) else [{"role": "assistant", "content": answer}]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.data.held_out import digest, hold_out
-from headrace.data.presets import Prompt, prompt_of
+from headrace.data.presets import Message, Prompt, prompt_of
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.settings import DataTable
@@ -135,6 +135,7 @@ def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
             "sample_id": pa.array([name for name, _ in rows], pa.string()),
             "token_ids": pa.array([one.token_ids for _, one in rows], pa.list_(pa.int32())),
             "text": pa.array([one.text for _, one in rows], pa.string()),
+            "messages": pa.array([_as_text(one.messages) for _, one in rows], pa.string()),
             "columns": pa.array([json.dumps(dict(one.prompt.columns)) for _, one in rows], pa.string()),
         }
     )
@@ -146,6 +147,14 @@ def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
         aside.rename(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _as_text(messages: list[Message] | None) -> str | None:
+    """As JSON, where it can be: people who judge answers see the messages, training does not need them."""
+    try:
+        return None if messages is None else json.dumps(messages)
+    except (TypeError, ValueError):
+        return None
 
 
 def from_json(text: str) -> PreparedData:

@@ -17,6 +17,9 @@ from wire.errors import DataError
 
 Message = dict[str, Any]
 
+PROMPT_MESSAGES = "prompt_messages"
+"""Reserved reward column: the messages of a prompt that was messages, as they go into the chat template."""
+
 PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "plain": {"prompt": ("prompt",), "answer": ("answer",), "completion": ("completion", "answer")},
     "trl": {"prompt": ("prompt",), "answer": ("answer", "solution", "ground_truth")},
@@ -41,6 +44,8 @@ class Prompt:
 
 def prompt_of(row: Row, table: DataTable) -> Prompt:
     """Raises DataError naming place and column."""
+    if PROMPT_MESSAGES in row.values:
+        raise DataError(f'{row.place}: the column name "{PROMPT_MESSAGES}" is reserved; rename the column')
     source, value = find_column(row, "prompt", table)
     content = content_of(row, source, value)
     columns = _extra_columns(row, without=source.partition(".")[0])
@@ -55,10 +60,20 @@ def prompt_of(row: Row, table: DataTable) -> Prompt:
         found, inner = find_column(row, role, table)
         if found:
             columns[role] = _plain(row, found, inner)
+    if isinstance(content, tuple):
+        columns[PROMPT_MESSAGES] = [_plain(row, source, message) for message in asked(content, table)]
     found, given = find_column(row, "id", table)
     if found and not isinstance(given, str | int):
         raise DataError(f'{row.place}: column "{found}": an id must be text or an integer, not {_kind(given)}')
     return Prompt(row.place, content, columns, str(given) if found else None)
+
+
+def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]:
+    """What goes into the chat template: the messages, behind `[data] system` unless they have a system message."""
+    messages = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
+    if table.system and not (messages and messages[0]["role"] == "system"):
+        messages.insert(0, {"role": "system", "content": table.system})
+    return messages
 
 
 def find_column(

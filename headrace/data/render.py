@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.data.presets import Prompt
+from headrace.data.presets import Message, Prompt, asked
 from headrace.data.settings import DataTable
 from wire.errors import ConfigError, DataError
 
@@ -23,6 +23,8 @@ class Rendered:
     prompt: Prompt
     text: str
     token_ids: list[int]
+    messages: list[Message] | None
+    """What the chat template was given; None = the text is the prompt as it is."""
 
 
 def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
@@ -73,7 +75,10 @@ class Renderer:
 
     def _chunk(self, prompts: Sequence[Prompt]) -> list[Rendered]:
         templated = [self._uses_template(prompt) for prompt in prompts]
-        texts = [self._text(prompt, use) for prompt, use in zip(prompts, templated, strict=True)]
+        messages = [
+            asked(prompt.content, self._table) if use else None for prompt, use in zip(prompts, templated, strict=True)
+        ]
+        texts = [self._text(prompt, some) for prompt, some in zip(prompts, messages, strict=True)]
         ids: list[list[int]] = [[]] * len(prompts)
         for use in (False, True):
             # A template writes its own special tokens; raw text gets those that the tokenizer adds.
@@ -85,7 +90,7 @@ class Renderer:
         for prompt, token_ids in zip(prompts, ids, strict=True):
             if not token_ids:
                 raise DataError(f"{prompt.place}: the prompt has no tokens")
-        return [Rendered(*parts) for parts in zip(prompts, texts, ids, strict=True)]
+        return [Rendered(*parts) for parts in zip(prompts, texts, ids, messages, strict=True)]
 
     def _uses_template(self, prompt: Prompt) -> bool:
         mode = self._table.chat_template
@@ -99,13 +104,9 @@ class Renderer:
             raise ConfigError("[data] system needs a chat template, and none is used for this data")
         return use
 
-    def _text(self, prompt: Prompt, templated: bool) -> str:
-        content = prompt.content
-        if not templated:
-            return str(content)
-        messages = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
-        if self._table.system and messages[0]["role"] != "system":
-            messages.insert(0, {"role": "system", "content": self._table.system})
+    def _text(self, prompt: Prompt, messages: Sequence[Message] | None) -> str:
+        if messages is None:
+            return str(prompt.content)
         import jinja2
 
         try:

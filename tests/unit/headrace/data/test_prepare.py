@@ -193,6 +193,23 @@ def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_m
     assert "is a list of messages, but the tokenizer" in told(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
 
 
+def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(
+    tmp_path: Path, model: Path, chat_model: Path
+) -> None:
+    row = {"prompt": VERL["prompt"], "answer": "2"}
+    _, rows, _ = run(tmp_path, chat_model, jsonl(tmp_path, row), system="be kind")
+    asked = [{"role": "system", "content": "be kind"}, *VERL["prompt"]]
+    assert json.loads(rows[0]["columns"]) == {"answer": "2", "prompt_messages": asked}
+    assert json.loads(rows[0]["messages"]) == asked
+    _, rows, _ = run(tmp_path, chat_model, jsonl(tmp_path, {"prompt": "hi"}))
+    assert json.loads(rows[0]["columns"]) == {}
+    assert json.loads(rows[0]["messages"]) == [{"role": "user", "content": "hi"}]
+    _, rows, _ = run(tmp_path, model, jsonl(tmp_path, SUMS[0]))
+    assert rows[0]["messages"] is None
+    reserved = jsonl(tmp_path, {"prompt": "hi", "prompt_messages": []})
+    assert "is reserved; rename the column" in told(tmp_path, model, reserved)
+
+
 def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path, model: Path) -> None:
     limits = Limits(max_prompt_tokens=9, vocab_size=5, seed=0)
     with pytest.raises(ConfigError, match="has 14 tokens, the model only 5"):
