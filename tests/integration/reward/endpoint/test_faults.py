@@ -1,0 +1,203 @@
+"""An endpoint that fails in every way: the right kind, bounded tries, no stall past the deadline."""
+
+import asyncio
+import gzip
+import json
+import time
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.reward.endpoint import Endpoint, EndpointError, client
+from services.reward.scorers.base import Context
+from tests.integration.reward.endpoint.scripted import Scripted, answer, drip, hang, ok, raw, reset, scripted
+
+GOOD = json.dumps({"fine": 1}).encode()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
+
+
+def endpoint(server: Scripted, **options: Any) -> Endpoint:
+    given = {"attempt_s": 0.5, "deadline_s": 2.0, "retries": 2, "concurrency": 4} | options
+    context = Context(component="judge", allow_hosts=(f"127.0.0.1:{server.port}",))
+    return Endpoint(server.url, context=context, what="test", **given)
+
+
+async def failure(server: Scripted, **options: Any) -> EndpointError:
+    caller = endpoint(server, **options)
+    begin = time.monotonic()
+    with pytest.raises(EndpointError) as caught:
+        await caller.post("/ask", {"a": 1})
+    assert time.monotonic() - begin < options.get("deadline_s", 2.0) + 0.3
+    await caller.close()
+    return caught.value
+
+
+async def test_an_answer_comes_back_parsed_and_the_request_went_out_whole() -> None:
+    async with scripted() as server:
+        caller = endpoint(server)
+        assert await caller.post("/ask", {"text": "snow \u2603"}) == {"echo": {"text": "snow \u2603"}}
+        assert server.requests[0].path == "/ask"
+        assert server.requests[0].headers["host"] == f"127.0.0.1:{server.port}"
+        assert server.requests[0].headers["accept-encoding"] == "identity"
+        assert "authorization" not in server.requests[0].headers
+        await caller.close()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
+async def test_a_busy_server_is_asked_again_and_then_given_up(status: int) -> None:
+    async with scripted(answer(status), answer(status), ok({"fine": 1})) as server:
+        caller = endpoint(server)
+        assert await caller.post("/", {}) == {"fine": 1}
+        await caller.close()
+    async with scripted(otherwise=lambda _: answer(status, b'{"error": "overloaded"}')) as server:
+        found = await failure(server)
+        assert found.kind == "busy"
+        assert "overloaded" in str(found) and "3 tries" in str(found)
+        assert len(server.requests) == 3
+
+
+async def test_retry_after_is_honoured_within_the_deadline() -> None:
+    date = formatdate(time.time() + 2, usegmt=True)
+    async with scripted(answer(429, b"{}", "Retry-After: 1"), answer(503, b"{}", f"Retry-After: {date}")) as server:
+        caller = endpoint(server, deadline_s=5)
+        begin = time.monotonic()
+        assert "echo" in await caller.post("/", {})
+        assert 1.5 < time.monotonic() - begin < 4
+        await caller.close()
+
+
+async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
+    async with scripted(otherwise=lambda _: answer(429, b"{}", "Retry-After: 86400")) as server:
+        begin = time.monotonic()
+        assert (await failure(server)).kind == "busy"
+        assert time.monotonic() - begin < 0.5
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_server_that_serves_nobody_is_down_at_once(status: int) -> None:
+    async with scripted(otherwise=lambda _: answer(status)) as server:
+        assert (await failure(server)).kind == "down"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_request_that_is_refused_is_not_repeated(status: int) -> None:
+    async with scripted(otherwise=lambda _: answer(status, b"too long")) as server:
+        found = await failure(server)
+        assert found.kind == "refused" and "too long" in str(found)
+        assert len(server.requests) == 1
+
+
+async def test_a_closed_port_is_down() -> None:
+    async with scripted() as server:
+        pass
+    assert (await failure(server)).kind == "down"
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"HTTP/1.1 200 OK\r\n", b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"half": '], ids=len
+)
+async def test_a_server_that_hangs_ends_with_the_deadline(begin: bytes) -> None:
+    async with scripted(otherwise=lambda _: hang(begin)) as server:
+        assert (await failure(server, attempt_s=0.2, deadline_s=0.5)).kind == "busy"
+        assert len(server.requests) >= 2
+
+
+async def test_a_slow_drip_ends_with_the_attempt() -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(GOOD)}\r\n\r\n".encode()
+    async with scripted(otherwise=lambda _: drip(head + GOOD, 0.05)) as server:
+        assert (await failure(server, attempt_s=0.3, retries=1)).kind == "busy"
+        assert len(server.requests) == 2
+
+
+async def test_a_reset_before_the_answer_is_busy_and_one_within_it_truncates() -> None:
+    async with scripted(otherwise=lambda _: reset()) as server:
+        assert (await failure(server)).kind == "busy"
+    half = b'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"half": '
+    async with scripted(otherwise=lambda _: raw(half)) as server:
+        found = await failure(server)
+        assert found.kind == "bad_answer" and "truncated after 9 bytes" in str(found)
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"cut": ', b"", b"<html>", b'{"a": NaN}', b"[" * 100_000, b"\xff\xfe", b'{"a": 1} {"b": 2}'],
+    ids=lambda body: ascii(body[:12]),
+)
+async def test_what_is_no_json_is_a_bad_answer(body: bytes) -> None:
+    async with scripted(otherwise=lambda _: answer(200, body)) as server:
+        assert (await failure(server)).kind == "bad_answer"
+
+
+async def test_a_wrong_length_never_becomes_an_answer() -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + GOOD
+    async with scripted(otherwise=lambda _: raw(short)) as server:
+        assert (await failure(server)).kind == "bad_answer"
+
+
+async def test_ten_megabytes_are_refused_at_the_cap() -> None:
+    body = b'{"a": "' + b"x" * (10 << 20) + b'"}'
+    async with scripted(otherwise=lambda _: answer(200, body)) as server:
+        found = await failure(server, max_bytes=1 << 20)
+        assert found.kind == "bad_answer" and "larger than 1048576" in str(found)
+        assert len(server.requests) == 1
+
+
+async def test_a_compressed_answer_is_refused_unread() -> None:
+    bomb = gzip.compress(b"0" * (50 << 20))
+    async with scripted(otherwise=lambda _: answer(200, bomb, "Content-Encoding: gzip")) as server:
+        found = await failure(server)
+        assert found.kind == "bad_answer" and "compressed" in str(found)
+
+
+async def test_endless_headers_are_no_answer() -> None:
+    endless = b"HTTP/1.1 200 OK\r\n" + b"X-More: yes\r\n" * 100_000
+    async with scripted(otherwise=lambda _: raw(endless)) as server:
+        assert (await failure(server)).kind == "busy"
+
+
+async def test_no_more_requests_than_agreed_are_in_flight_and_all_end() -> None:
+    now = most = 0
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.02)
+        now -= 1
+        await ok({"fine": 1})(writer)
+
+    async with scripted(otherwise=lambda _: slow) as server:
+        caller = endpoint(server, concurrency=3)
+        assert len(await asyncio.gather(*(caller.post("/", {}) for _ in range(20)))) == 20
+        assert most == 3
+        await caller.close()
+
+
+async def test_the_key_comes_from_its_file_and_is_in_no_message(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("sk-secret\n")
+    async with scripted(otherwise=lambda _: answer(401, b"bad key sk-secret")) as server:
+        found = await failure(server, api_key_file=key)
+        assert server.requests[0].headers["authorization"] == "Bearer sk-secret"
+        assert found.kind == "down" and "sk-secret" not in str(found) and "***" in str(found)
+
+
+async def test_metrics_count_each_try() -> None:
+    counted = client.metrics.ENDPOINT_REQUESTS.labels("counted", "busy")
+    async with scripted(answer(500), answer(500)) as server:
+        context = Context(component="counted", allow_hosts=("127.0.0.1",))
+        caller = Endpoint(server.url, context=context, what="x", attempt_s=1, deadline_s=2, retries=2, concurrency=1)
+        await caller.post("/", {})
+        await caller.close()
+    assert counted._value.get() == 2
+    assert client.metrics.ENDPOINT_REQUESTS.labels("counted", "ok")._value.get() == 1
+    assert client.metrics.ENDPOINT_RETRIES.labels("counted")._value.get() == 2
