@@ -22,3 +22,22 @@ ENDPOINT_REQUESTS = Counter(
 )
 ENDPOINT_SECONDS = Histogram("headrace_reward_endpoint_seconds", "One try at an endpoint.", ["endpoint"])
 ENDPOINT_RETRIES = Counter("headrace_reward_endpoint_retries", "Tries after the first.", ["endpoint"])
+
+JUDGE_TOKENS = Counter(
+    "headrace_reward_judge_tokens", "Tokens of answered requests, by direction: in, out.", ["judge", "direction"]
+)
+JUDGE_COST = Counter("headrace_reward_judge_cost", "Money for judges, in the currency of their prices.", ["judge"])
+JUDGE_UNMETERED = Counter("headrace_reward_judge_unmetered", "Answers that did not tell their tokens.", ["judge"])
+JUDGE_VERDICTS = Counter("headrace_reward_judge_verdicts", "Answers: read, malformed.", ["judge", "outcome"])
+JUDGE_PAIRS = Counter(
+    "headrace_reward_judge_pairs",
+    "Pairs, both orders: agreed, contradicted, same, failed.",
+    ["judge", "outcome"],
+)
+CANARIES = Counter("headrace_reward_canaries", "Canaries: held, fooled, failed.", ["judge", "outcome"])
+CANARY_ALARMS = Counter("headrace_reward_canary_alarms", "Canaries that earned reward from a judge.", ["judge"])
+
+SANDBOX_TESTS = Counter(
+    "headrace_reward_sandbox_tests", "Tests run, by how they ended: exit, signal, time.", ["ending"]
+)
+SANDBOX_FAILURES = Counter("headrace_reward_sandbox_failures", "Sandboxes that died or hung, and were replaced.")

@@ -1,0 +1,1 @@
+"""Language models as judges, over any endpoint that speaks OpenAI's chat completions."""

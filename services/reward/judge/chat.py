@@ -1,0 +1,110 @@
+"""Asks a chat model for a verdict of a given form."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from services.reward import metrics
+from services.reward.endpoint import Endpoint, EndpointError
+from services.reward.judge.cost import Cost
+from services.reward.judge.prompts import Messages
+from services.reward.judge.settings import ChatOptions
+from services.reward.judge.verdicts import Allowed, MalformedVerdictError, read_verdict, schema
+from services.reward.scorers.base import Context, ScorerDownError
+
+T = TypeVar("T")
+
+_PATH = "/chat/completions"
+
+
+class ChatJudge:
+    """One model at one endpoint, and what it has cost."""
+
+    def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
+        """Raises ConfigError for an endpoint that cannot work or must not be called."""
+        self._options, self._form, self._name = options, form, context.component
+        deadline_s = options.deadline_s or context.timeout_s
+        self.endpoint = Endpoint(
+            options.url,
+            context=context,
+            what="judge",
+            attempt_s=options.attempt_s or deadline_s / 2,
+            deadline_s=deadline_s,
+            retries=options.retries,
+            concurrency=options.concurrency,
+            api_key_file=options.api_key_file,
+            ca_file=options.ca_file,
+        )
+        self.cost = Cost(context.component, options.price_in, options.price_out)
+
+    async def ask(self, messages: Callable[[str], Messages]) -> dict[str, Any]:
+        """The verdict, in the form asked for. `messages` makes a conversation with a fresh key.
+
+        All tries together end by the deadline. Raises EndpointError when no verdict came, ScorerDownError when the
+        endpoint serves nobody.
+        """
+        try:
+            async with self.endpoint.turn() as until:
+                return await self._ask(messages, until)
+        except EndpointError as error:
+            if error.kind == "down":
+                raise ScorerDownError(error.message) from error
+            raise
+
+    async def _ask(self, messages: Callable[[str], Messages], until: float) -> dict[str, Any]:
+        for asked in range(self._options.reasks + 1):
+            answer = await self.endpoint.post(_PATH, self._body(messages(secrets.token_hex(16))), until=until)
+            self.cost.add(answer)
+            try:
+                found = read_verdict(_content(answer), self._form)
+            except MalformedVerdictError as error:
+                metrics.JUDGE_VERDICTS.labels(self._name, "malformed").inc()
+                if asked == self._options.reasks:
+                    message = f"{self.endpoint.what}: malformed verdict, asked {asked + 1} times: {error}"
+                    raise EndpointError("bad_answer", message) from error
+            else:
+                metrics.JUDGE_VERDICTS.labels(self._name, "read").inc()
+                return found
+        raise AssertionError("the last ask returns or raises")
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        options = self._options
+        body = {
+            **options.extra_body,
+            "model": options.model,
+            "messages": messages,
+            "temperature": options.temperature,
+            "max_tokens": options.max_tokens,
+        }
+        if options.response_format == "json_schema":
+            named = {"name": "verdict", "strict": True, "schema": schema(self._form)}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        elif options.response_format == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body
+
+
+def _content(answer: Any) -> str:
+    """The one choice's text; raises MalformedVerdictError."""
+    try:
+        (choice,) = answer["choices"]
+        content, finish = choice["message"]["content"], choice.get("finish_reason")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise MalformedVerdictError("no chat completion with one choice") from None
+    if finish == "length":
+        raise MalformedVerdictError("cut off at max_tokens")
+    if not isinstance(content, str):
+        raise MalformedVerdictError("the message has no text")
+    return content
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; the first error ends the others and is raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,169 @@
+"""`pairwise_judge`: a chat model says which of two answers to one prompt is better; the score is the share of wins.
+
+Each pair is judged in both orders, since judges favour a position ("Large Language Models are not Fair Evaluators",
+arXiv 2305.17926): two verdicts that contradict each other are a tie, and counted.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.reward import metrics
+from services.reward.endpoint import EndpointError
+from services.reward.judge.canaries import CanaryWatch
+from services.reward.judge.chat import ChatJudge, together
+from services.reward.judge.cost import Cost
+from services.reward.judge.pairs import round_robin, standings
+from services.reward.judge.prompts import PAIRWISE, Instructions, read_template
+from services.reward.judge.settings import PairwiseOptions
+from services.reward.judge.single import as_text, version_of
+from services.reward.judge.verdicts import Allowed
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+
+_POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
+
+
+class PairwiseJudge(Scorer):
+    """Win shares in 0..1 within a group, or against the reference answer."""
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, options: PairwiseOptions, context: Context) -> None:
+        self._options, self._name = options, context.component
+        form: dict[str, Allowed] = {"reasoning": None} if options.reasoning else {}
+        form["winner"] = list(_POINTS)
+        template = read_template(options.template, options.template_file, PAIRWISE, context.component)
+        needs = ("first", "second")
+        self._instructions = Instructions(
+            template, options.criteria, form, needs, options.block_chars, context.component
+        )
+        self._chat = ChatJudge(options, context, form)
+        self._canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
+        self.version = version_of("pairwise_judge", options, self._instructions, options.against)
+
+    @property
+    def cost(self) -> Cost:
+        """Tokens and money so far."""
+        return self._chat.cost
+
+    @property
+    def alarm(self) -> str | None:
+        """For people: canaries have fooled the judge. None = all is well."""
+        return self._canaries.alarm
+
+    @property
+    def canaries(self) -> CanaryWatch:
+        """Its watch."""
+        return self._canaries
+
+    def problem(self, columns: Mapping[str, Any]) -> str | None:
+        """A row without a reference, where answers meet it."""
+        if self._options.against == "reference" and columns.get(self._options.reference) is None:
+            return f"the column {self._options.reference!r}, which answers are compared with, is missing"
+        return None
+
+    async def load(self) -> None:
+        """Looks at the endpoint's address; raises ConfigError."""
+        await self._chat.endpoint.check()
+
+    async def close(self) -> None:
+        """Drops the canary and the connections."""
+        await self._canaries.close()
+        await self._chat.endpoint.close()
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
+        if self._options.against == "reference":
+            return await together([self._against_reference(sample) for sample in samples])
+        groups: dict[str, list[int]] = {}
+        for index, sample in enumerate(samples):
+            # Samples of no group answer prompts of their own.
+            groups.setdefault(sample.group or f" {index}", []).append(index)
+        found = await together([self._tournament([samples[index] for index in rows]) for rows in groups.values()])
+        verdicts = {
+            index: verdict
+            for rows, group in zip(groups.values(), found, strict=True)
+            for index, verdict in zip(rows, group, strict=True)
+        }
+        return [verdicts[index] for index in range(len(samples))]
+
+    async def _tournament(self, samples: list[Sample]) -> list[Verdict]:
+        pairs = round_robin(len(samples), self._options.max_pairs)
+        results = await together([self._compare(samples[a], samples[b].completion) for a, b in pairs])
+        met = dict(zip(pairs, results, strict=True))
+        points = {pair: None if isinstance(result, str) else result for pair, result in met.items()}
+        verdicts = []
+        for index, standing in enumerate(standings(len(samples), points)):
+            if not standing.planned:
+                reason = f"alone in its group, or max_pairs = {self._options.max_pairs} is too few for it"
+                verdicts.append(Verdict.abstain(reason))
+            elif standing.share is None:
+                mine = [result for pair, result in met.items() if index in pair]
+                verdicts.append(Verdict.failure(next(result for result in mine if isinstance(result, str))))
+            else:
+                reason = f"{standing.points:g} of {standing.decided} comparisons won"
+                parts = {"comparisons": float(standing.decided)}
+                verdicts.append(Verdict(value=standing.share, reason=reason, parts=parts))
+        self._watch(samples, verdicts)
+        return verdicts
+
+    async def _against_reference(self, sample: Sample) -> Verdict:
+        reference = self._reference(sample)
+        if reference is None:
+            return Verdict.abstain(f"no column {self._options.reference!r} to compare with")
+        found = await self._compare(sample, reference)
+        if isinstance(found, str):
+            return Verdict.failure(found)
+        self._canaries.judged(sample, functools.partial(self._points, rival=reference))
+        words = {1.0: "better than", 0.5: "as good as", 0.0: "worse than"}
+        return Verdict(value=found, reason=f"{words[found]} the reference")
+
+    async def _compare(self, sample: Sample, rival: str) -> float | str:
+        """The sample's points, or why there are none."""
+        if sample.completion == rival:
+            metrics.JUDGE_PAIRS.labels(self._name, "same").inc()
+            return 0.5
+        try:
+            return await self._points(sample, rival=rival)
+        except EndpointError as error:
+            metrics.JUDGE_PAIRS.labels(self._name, "failed").inc()
+            return error.message
+
+    async def _points(self, sample: Sample, *, rival: str) -> float:
+        """1, 0.5 or 0, from both orders; raises EndpointError."""
+        one, other = await together(
+            [self._ask(sample, sample.completion, rival), self._ask(sample, rival, sample.completion)]
+        )
+        mine, turned = _POINTS[one], 1 - _POINTS[other]
+        metrics.JUDGE_PAIRS.labels(self._name, "agreed" if mine == turned else "contradicted").inc()
+        return mine if mine == turned else 0.5
+
+    async def _ask(self, sample: Sample, first: str, second: str) -> str:
+        blocks = {
+            "prompt": ("PROMPT", sample.prompt),
+            "first": ("ANSWER_A", first),
+            "second": ("ANSWER_B", second),
+        }
+        reference = self._reference(sample)
+        if reference is not None and self._options.against == "group":
+            blocks["reference"] = ("REFERENCE", reference)
+        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks))
+        return str(found["winner"])
+
+    def _watch(self, samples: Sequence[Sample], verdicts: Sequence[Verdict]) -> None:
+        """A canary meets the reference, or else the best answer of the group."""
+        shares = [-1.0 if verdict.value is None else verdict.value for verdict in verdicts]
+        best = samples[shares.index(max(shares))]
+        rival = self._reference(best) or best.completion
+        for sample, verdict in zip(samples, verdicts, strict=True):
+            if verdict.value is not None:
+                self._canaries.judged(sample, functools.partial(self._points, rival=rival))
+
+    def _reference(self, sample: Sample) -> str | None:
+        found = sample.columns.get(self._options.reference)
+        return None if found is None else as_text(found)
+
+
+def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    """Makes the judge; raises ConfigError. Asks nobody yet."""
+    return PairwiseJudge(context.options(PairwiseOptions, options), context)

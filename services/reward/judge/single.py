@@ -1,0 +1,127 @@
+"""`judge`: a chat model grades each answer for itself."""
+
+import hashlib
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.reward.endpoint import EndpointError
+from services.reward.judge.canaries import CanaryWatch
+from services.reward.judge.chat import ChatJudge, together
+from services.reward.judge.cost import Cost
+from services.reward.judge.prompts import SINGLE, Instructions, read_template
+from services.reward.judge.settings import ChatOptions, JudgeOptions
+from services.reward.judge.untrusted import neutral
+from services.reward.judge.verdicts import Allowed
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+
+_TOLD = 200
+"""Characters of the judge's reasoning that a verdict keeps."""
+
+
+class Judge(Scorer):
+    """Grades on a scale, mapped to 0..1; malformed verdicts and failed requests abstain."""
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, options: JudgeOptions, context: Context) -> None:
+        self._options = options
+        form: dict[str, Allowed] = {"reasoning": None} if options.reasoning else {}
+        form["score"] = list(range(options.scale[0], options.scale[1] + 1))
+        template = read_template(options.template, options.template_file, SINGLE, context.component)
+        self._instructions = Instructions(
+            template, options.criteria, form, ("answer",), options.block_chars, context.component
+        )
+        self._chat = ChatJudge(options, context, form)
+        self._canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
+        self.version = version_of("judge", options, self._instructions, options.scale, options.votes)
+
+    @property
+    def cost(self) -> Cost:
+        """Tokens and money so far."""
+        return self._chat.cost
+
+    @property
+    def alarm(self) -> str | None:
+        """For people: canaries have fooled the judge. None = all is well."""
+        return self._canaries.alarm
+
+    @property
+    def canaries(self) -> CanaryWatch:
+        """Its watch."""
+        return self._canaries
+
+    async def load(self) -> None:
+        """Looks at the endpoint's address; raises ConfigError."""
+        await self._chat.endpoint.check()
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
+        return await together([self._judge(sample) for sample in samples])
+
+    async def close(self) -> None:
+        """Drops the canary and the connections."""
+        await self._canaries.close()
+        await self._chat.endpoint.close()
+
+    async def _judge(self, sample: Sample) -> Verdict:
+        votes = await together([self._vote(sample) for _ in range(self._options.votes)])
+        grades = [vote for vote in votes if not isinstance(vote, str)]
+        if len(grades) * 2 <= len(votes):
+            failures = [vote for vote in votes if isinstance(vote, str)]
+            return Verdict.failure(failures[0])
+        self._canaries.judged(sample, self._grade_canary)
+        middle = statistics.median(grade for grade, _ in grades)
+        first, last = self._options.scale
+        nearest = min(grades, key=lambda vote: abs(vote[0] - middle))
+        return Verdict(
+            value=self._mapped(middle),
+            reason=f"{middle:g} of {first}..{last}: {nearest[1]}".rstrip(": "),
+            parts={"votes": float(len(grades))} if self._options.votes > 1 else {},
+        )
+
+    async def _vote(self, sample: Sample) -> tuple[int, str] | str:
+        """Grade and reasoning, or why there is none."""
+        try:
+            return await self._grade(sample)
+        except EndpointError as error:
+            return error.message
+
+    async def _grade_canary(self, sample: Sample) -> float:
+        return self._mapped((await self._grade(sample))[0])
+
+    async def _grade(self, sample: Sample) -> tuple[int, str]:
+        blocks = {"prompt": ("PROMPT", sample.prompt), "answer": ("ANSWER", sample.completion)}
+        reference = sample.columns.get(self._options.reference)
+        if reference is not None:
+            blocks["reference"] = ("REFERENCE", as_text(reference))
+        first, last = map(str, self._options.scale)
+        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks, low=first, high=last))
+        return found["score"], told(found)
+
+    def _mapped(self, grade: float) -> float:
+        first, last = self._options.scale
+        return (grade - first) / (last - first)
+
+
+def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    """Makes the judge; raises ConfigError. Asks nobody yet."""
+    return Judge(context.options(JudgeOptions, options), context)
+
+
+def version_of(kind: str, options: ChatOptions, instructions: Instructions, *more: object) -> str:
+    """Changes with model, rules, template, criteria, scale and how it is asked."""
+    asked = [options.model, options.temperature, options.max_tokens, options.response_format, options.extra_body]
+    text = json.dumps([kind, instructions.text, asked, options.reference, more], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def as_text(reference: Any) -> str:
+    """A column's value as the judge reads it."""
+    return reference if isinstance(reference, str) else json.dumps(reference)
+
+
+def told(found: Mapping[str, Any]) -> str:
+    """The judge's reasoning for people: one line, nothing hidden in it."""
+    return " ".join(neutral(str(found.get("reasoning", ""))).split())[:_TOLD]
