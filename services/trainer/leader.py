@@ -44,6 +44,11 @@ class Leader:
         self._tell("hold")
         return publisher.hold(self.policy, version)
 
+    def publish_discriminator(self) -> None:
+        """See `Learner.publish_discriminator`."""
+        self._tell("publish_discriminator")
+        self._learner.publish_discriminator()
+
     def save(self) -> Saved:
         """See `Learner.save`."""
         self._tell("save")
@@ -90,6 +95,8 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
                 learner.train(int(command.values["step"]), [_group(data) for data in command.payloads])
         case "hold":
             learner.join_hold(canary)
+        case "publish_discriminator":
+            learner.publish_discriminator()
         case "save":
             learner.save()
         case "load":

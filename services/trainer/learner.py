@@ -16,6 +16,8 @@ from services.trainer.assembly import assemble
 from services.trainer.backends.backend import Backend
 from services.trainer.backends.frozen import Frozen
 from services.trainer.checkpoint import Checkpoint
+from services.trainer.discriminator.discriminator import Discriminator
+from services.trainer.discriminator.shelf import FOLDER
 from services.trainer.export import export_model
 from services.trainer.model import Policy
 from services.trainer.random_states import restore_random_states
@@ -27,6 +29,7 @@ from wire.errors import ConfigError
 from wire.telemetry import get_logger
 from wire.weights import join_snapshot
 
+_DISCRIMINATOR_VERSION = "discriminator_version"
 log = get_logger("trainer.learner")
 
 
@@ -51,6 +54,7 @@ class Learner:
         *,
         critic: Backend | None,
         reference: Frozen | None,
+        discriminator: Discriminator | None = None,
     ) -> None:
         """`reference` is None where there is none, or where it is the policy with its adapters off."""
         self._settings = settings
@@ -58,6 +62,7 @@ class Learner:
         self.policy = policy
         self._critic = critic
         self._frozen = reference
+        self._discriminator = discriminator
         self._reference_moved = False
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
         self._actors = Actors(policy=policy, critic=critic, reference=scorer)
@@ -68,13 +73,18 @@ class Learner:
     def train(
         self, step: int, groups: Sequence[ScoredGroup], interrupted: Callable[[], bool] = lambda: False
     ) -> StepOutcome:
-        """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed."""
+        """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed.
+
+        Raises DataError for a batch that the discriminator cannot learn from.
+        """
         seed = step_seed(self._settings.run.seed, step)
         torch.manual_seed(seed)
         batch = assemble(groups, version=step - 1)
         outcome = train_step(self._actors, batch, self._recipe, self._rates(step, seed), interrupted=interrupted)
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))
+        if self._discriminator is not None:
+            outcome.metrics.update(self._discriminator.train(step, groups))
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             self._frozen.load(dict(self.policy.whole_weights()))
@@ -89,6 +99,13 @@ class Learner:
         bucket_bytes = self._settings.trainer.bucket_mib * 1024 * 1024
         join_snapshot(self.policy.named_weights(), dtype=dtype, bucket_bytes=bucket_bytes)
 
+    def publish_discriminator(self) -> None:
+        """Puts the discriminator's version where scorers find it, unless it is there or there is none."""
+        if self._discriminator is not None:
+            folder = self._settings.run_dir / FOLDER
+            dtype = getattr(torch, self._settings.model.dtype)
+            self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
+
     def save(self) -> Saved:
         """Everything that a checkpoint needs, whole, on the CPU of rank 0."""
         others: dict[str, dict[str, Tensor]] = {}
@@ -97,11 +114,15 @@ class Learner:
             others["critic-optimizer"] = self._critic.optimizer_tensors()
         if self._frozen is not None and self._reference_moved:
             others["reference"] = self._on_first_rank(self._frozen.whole_weights())
+        coefficients = dict(self.coefficients)
+        if self._discriminator is not None:
+            others |= self._discriminator.save()
+            coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
         return Saved(
             weights=self._on_first_rank(self.policy.whole_weights()),
             optimizer=self.policy.optimizer_tensors(),
             others=others,
-            coefficients=dict(self.coefficients),
+            coefficients=coefficients,
         )
 
     def _on_first_rank(self, whole: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -120,6 +141,12 @@ class Learner:
             if self._frozen is not None and "reference" in checkpoint.others:
                 self._frozen.load(checkpoint.others["reference"])
                 self._reference_moved = True
+            if self._discriminator is not None:
+                self._discriminator.load(
+                    _part(checkpoint.others, "discriminator", step),
+                    _part(checkpoint.others, "discriminator-optimizer", step),
+                    version=int(checkpoint.state.coefficients.get(_DISCRIMINATOR_VERSION, 0)),
+                )
         except ValueError as error:
             raise ConfigError(f"the checkpoint of step {step} is of another model: {error}") from error
         table = self._settings.algorithm
@@ -187,8 +214,9 @@ class Learner:
 
 def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict[str, Tensor]:
     if name not in others:
+        model = name.partition("-")[0]
         raise ConfigError(
-            f"the checkpoint of step {step} has no {name}: the run began without a critic; begin a new run, or go on "
-            "with an algorithm that needs none"
+            f"the checkpoint of step {step} has no {name}: the run began without a {model}; begin a new run, or go on "
+            f"without one (an algorithm that needs no critic, discriminator.every = 0)"
         )
     return others[name]

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from services.trainer.algorithm_checks import critic_problem
 from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
+from services.trainer.discriminator_settings import DiscriminatorTable
 from wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
@@ -92,6 +93,7 @@ class TrainerSettings(ServiceSettings):
 
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
+    discriminator: DiscriminatorTable = DiscriminatorTable()
     trainer: TrainerTable = TrainerTable()
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -13,6 +14,8 @@ from services.trainer.backends.backend import Backend
 from services.trainer.backends.choice import make_backend
 from services.trainer.backends.frozen import Frozen, make_frozen
 from services.trainer.backends.options import BackendOptions
+from services.trainer.discriminator.discriminator import Discriminator
+from services.trainer.discriminator.examples import read_references
 from services.trainer.learner import Learner
 from services.trainer.loading import load_policy, load_value_model
 from services.trainer.lora import adapter_config
@@ -62,6 +65,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
         make_backend(policy, ranks, device, backend_options(settings, weight_decay=table.weight_decay)),
         critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
+        discriminator=_load_discriminator(settings, ranks, device) if settings.discriminator.every else None,
     )
 
 
@@ -86,14 +90,30 @@ def backend_options(settings: TrainerSettings, *, weight_decay: float) -> Backen
 
 def _load_critic(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Backend:
     critic = settings.critic
+    return _value_backend(
+        settings, ranks, device, critic.path, outputs=critic.quantiles, weight_decay=critic.weight_decay
+    )
+
+
+def _load_discriminator(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Discriminator:
+    table = settings.discriminator
+    references = read_references(table.reference, settings.model.path)
+    backend = _value_backend(settings, ranks, device, table.path, outputs=1, weight_decay=table.weight_decay)
+    return Discriminator(table, backend, references, micro_batch_tokens=settings.trainer.micro_batch_tokens)
+
+
+def _value_backend(
+    settings: TrainerSettings, ranks: Ranks, device: torch.device, path: Path, *, outputs: int, weight_decay: float
+) -> Backend:
+    """A model with a head of numbers beside the policy, and its own optimizer; an empty `path` is the policy's."""
     model = load_value_model(
-        critic.path if critic.path.parts else settings.model.path,
+        path if path.parts else settings.model.path,
         device=str(_loading_device(settings, ranks, device)),
         forward_dtype=getattr(torch, settings.model.dtype),
-        outputs=critic.quantiles,
+        outputs=outputs,
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
     )
-    return make_backend(model, ranks, device, backend_options(settings, weight_decay=critic.weight_decay))
+    return make_backend(model, ranks, device, backend_options(settings, weight_decay=weight_decay))
 
 
 def _wants_copy(settings: TrainerSettings) -> bool:
@@ -151,9 +171,10 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
 
 def config_digest(settings: TrainerSettings) -> str:
     """Hex sha256 of all settings that the weights depend on; paths, ports and deadlines are left out."""
-    values = settings.model_dump(mode="json", include=_CONFIG_TABLES)
-    for table, key in (("model", "path"), ("algorithm", "ptx_data"), ("critic", "path")):
-        del values[table][key]
+    tables = _CONFIG_TABLES | ({"discriminator"} if settings.discriminator.every else set())
+    values = settings.model_dump(mode="json", include=tables)
+    for table, key in (("model", "path"), ("algorithm", "ptx_data"), ("critic", "path"), ("discriminator", "path")):
+        values.get(table, {}).pop(key, None)
     for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,7 @@ from torch import Tensor
 from services.trainer.algorithms.preference import reward_model_loss
 from services.trainer.backends.backend import Backend
 from services.trainer.stages.examples import Pair
-from services.trainer.stages.rows import last_places
+from services.trainer.stages.rows import last_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class RankedScores:
         """Loss, accuracy (equal scores count half), by how much the better one leads, and the scores themselves."""
         pairs = [pair for unit in units for pair in unit]
         sides = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
-        scores: Tensor = backend(*last_places(sides, backend.device)).squeeze(-1)
+        scores = last_scores(backend, sides)
         chosen, rejected = scores[: len(pairs)], scores[len(pairs) :]
         margins = torch.tensor([pair.margin for pair in pairs], dtype=scores.dtype, device=scores.device)
         loss = reward_model_loss(chosen, rejected, margin=margins, centering=self.centering)

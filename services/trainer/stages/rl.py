@@ -89,6 +89,7 @@ class RlStage:
             fates = {fate.group_index: fate for fate in checkpoint.state.fates} | fates
         began_with = self._version
         replay(self._journal, history, after_step=self._version, train=self._replay_step)
+        self._leader.publish_discriminator()
         held = self._leader.hold(self._publisher, self._version)
         if history.digests.get(self._version, held.digest) != held.digest:
             log.warning("replay_diverged", step=self._version, effect="groups of the former life count as off-policy")
@@ -205,6 +206,8 @@ class RlStage:
         if not self._runtime.publication_ended(given_up=self._stop.asked):
             return False
         self._doing("")
+        # Before the policy's weights: whoever samples under them is scored by the discriminator of the same step.
+        self._leader.publish_discriminator()
         held = self._leader.hold(self._publisher, step)
         self._book.step_done(step, held.digest)
         metrics.POLICY_VERSION.set(step)

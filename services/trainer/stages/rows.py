@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from services.trainer.backends.backend import Backend
 from services.trainer.stages.examples import Example
 
 
@@ -63,6 +64,12 @@ def make_rows(packs: Sequence[Sequence[Example]], device: torch.device) -> Rows:
         temperature=torch.ones(int(lengths.sum()), device=device),
         lengths=on_device(lengths),
     )
+
+
+def last_scores(backend: Backend, examples: Sequence[Example]) -> Float[Tensor, " examples"]:
+    """What a model with a scalar head says of each whole sequence, at its last token. Carries the gradient."""
+    scores: Tensor = backend(*last_places(examples, backend.device)).squeeze(-1)
+    return scores
 
 
 def last_places(examples: Sequence[Example], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

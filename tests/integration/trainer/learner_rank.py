@@ -15,9 +15,10 @@ from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.parts import load_learner
 from tests.unit.services.trainer.builders import scored_group
+from tests.unit.services.trainer.discriminator.test_discriminator import with_reference
 from wire.entry import end_process
 
-GROUPS = [scored_group(index, rewards=[1, 0, 0.5, 0]) for index in range(3)]
+GROUPS = [with_reference(scored_group(index, rewards=[1, 0, 0.5, 0]), "abca") for index in range(3)]
 
 
 def two_steps(folder, ranks, *, backend, algorithm):
@@ -27,11 +28,14 @@ def two_steps(folder, ranks, *, backend, algorithm):
             "model": {"path": folder / "model"},
             "algorithm": {"name": algorithm, "kl_coef": 0.1, "minibatches": 2},
             "critic": {"learning_rate": 1e-2},
+            "discriminator": {"every": 1, "learning_rate": 1e-3},
             "trainer": {"learning_rate": 1e-3, "micro_batch_tokens": 60, "backend": backend, "ranks": ranks.size},
+            "run_dir": folder / backend,
         }
     )
     learner = load_learner(settings, ranks, torch.device("cpu"))
     metrics = [learner.train(step, GROUPS).metrics for step in (1, 2)]
+    learner.publish_discriminator()
     saved = learner.save()
     tensors = {f"policy/{name}": value for name, value in saved.weights.items()}
     for kind, values in saved.others.items():

@@ -9,12 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from headrace.demo.models import character_tokenizer
 from services.trainer.ranks import Ranks
 from tests.integration.trainer.learner_rank import two_steps
 from tests.unit.services.trainer.builders import tiny_folder
+from tests.unit.services.trainer.discriminator.test_discriminator import CHARACTERS
 
 pytestmark = pytest.mark.timeout(400)
-SHARED = ("loss", "value_loss", "kl", "entropy", "grad_norm", "critic_grad_norm", "mismatch_ess")
+SHARED = (
+    *("loss", "value_loss", "kl", "entropy", "grad_norm", "critic_grad_norm", "mismatch_ess"),
+    *("discriminator_loss", "discriminator_grad_norm"),
+)
 
 
 @pytest.mark.parametrize(("backend", "size"), [("fsdp2", 2), ("fsdp2", 3), ("deepspeed", 2)])
@@ -22,6 +27,10 @@ def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tm
     if backend == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
     tiny_folder(tmp_path / "model", layers=2)
+    character_tokenizer(CHARACTERS).save(str(tmp_path / "model" / "tokenizer.json"))
+    (tmp_path / "model" / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"})
+    )
     expected_metrics, expected = two_steps(tmp_path, Ranks.alone(), backend="single", algorithm="ppo")
     command = [sys.executable, "-m", "tests.integration.trainer.learner_rank", str(tmp_path), str(size), backend, "ppo"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -36,5 +45,8 @@ def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tm
     tensors = load_file(tmp_path / f"{backend}.safetensors")
     assert tensors.keys() == expected.keys()
     for name, value in tensors.items():
-        if not name.startswith("critic-optimizer"):
+        if "-optimizer/" not in name:
             torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=2e-4)
+    published = load_file(tmp_path / backend / "discriminator" / "version-000002" / "model.safetensors")
+    for name, value in published.items():
+        assert torch.equal(value, tensors[f"discriminator/{name}"])

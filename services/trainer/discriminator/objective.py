@@ -1,0 +1,48 @@
+"""The discriminator's objective, for the loop that all stages on given examples share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.trainer.algorithms.discrimination import discrimination_loss
+from services.trainer.backends.backend import Backend
+from services.trainer.discriminator.examples import Labelled
+from services.trainer.stages.rows import last_scores
+
+_SIDES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellApart:
+    """See `services.trainer.stages.offline.Objective`. The mean over both sides, of the means over their examples."""
+
+    label_smoothing: float
+
+    def units(self, examples: Sequence[Labelled]) -> list[tuple[Labelled, ...]]:
+        """One by one."""
+        return [(labelled,) for labelled in examples]
+
+    def tokens(self, unit: tuple[Labelled, ...]) -> int:
+        """With the last token: it is scored."""
+        return sum(len(labelled.example.token_ids) for labelled in unit)
+
+    def weight(self, examples: Sequence[Labelled]) -> int:
+        """Sides."""
+        return _SIDES
+
+    def sums(self, backend: Backend, units: Sequence[tuple[Labelled, ...]]) -> dict[str, Tensor]:
+        """Loss, and how many of each side are told apart (a logit of 0 counts half)."""
+        examples = [labelled for unit in units for labelled in unit]
+        logits = last_scores(backend, [labelled.example for labelled in examples])
+        is_reference = torch.tensor([labelled.is_reference for labelled in examples], device=logits.device)
+        share = torch.tensor([labelled.share for labelled in examples], dtype=logits.dtype, device=logits.device)
+        loss = discrimination_loss(logits, is_reference, label_smoothing=self.label_smoothing)
+        signs = logits.detach().sign() * torch.where(is_reference, 1.0, -1.0)
+        right = (signs + 1) / 2 * share * _SIDES
+        return {
+            "loss": (loss * share).sum(),
+            "accuracy_rollouts": right[~is_reference].sum(),
+            "accuracy_references": right[is_reference].sum(),
+        }
