@@ -1,0 +1,111 @@
+"""The pairwise judge over a real socket: win shares, position bias, quorum, canaries."""
+
+from typing import Any
+
+import pytest
+
+from services.reward.endpoint import client
+from services.reward.scorers.base import ScorerDownError
+from tests.integration.reward.endpoint.scripted import Answer, answer, scripted
+from tests.integration.reward.judge.chat import blocks, judging, pairwise, said, sample
+
+PAIRS = client.metrics.JUDGE_PAIRS
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
+
+
+def larger(shown: dict[str, str]) -> dict[str, str]:
+    a, b = (int("0" + "".join(filter(str.isdigit, shown[name]))) for name in ("ANSWER_A", "ANSWER_B"))
+    return {"winner": "A" if a > b else "B" if b > a else "tie"}
+
+
+async def test_scores_are_shares_of_wins_within_each_group() -> None:
+    async with scripted(otherwise=judging(larger)) as server:
+        scorer = pairwise(server)
+        one = [sample(text, group="one") for text in ("3", "1", "2")]
+        other = [sample(text, group="other", prompt="else") for text in ("7", "7", "9")]
+        found = await scorer.score([one[0], other[0], one[1], other[1], one[2], other[2]])
+        assert [verdict.value for verdict in found] == [1.0, 0.25, 0.0, 0.25, 0.5, 1.0]
+        assert found[0].reason == "2 of 2 comparisons won" and found[0].parts == {"comparisons": 2.0}
+        # 3 + 2 different pairs, both orders; equal answers are not asked about.
+        assert len(server.requests) == 10
+        await scorer.close()
+
+
+async def test_a_judge_that_favours_a_position_finds_ties_only() -> None:
+    contradicted = PAIRS.labels("pairwise_judge", "contradicted")
+    before = contradicted._value.get()
+    async with scripted(otherwise=judging(lambda _: {"winner": "A"})) as server:
+        scorer = pairwise(server)
+        found = await scorer.score([sample("1"), sample("2"), sample("3")])
+        assert [verdict.value for verdict in found] == [0.5] * 3
+        assert contradicted._value.get() == before + 3
+        await scorer.close()
+
+
+async def test_answers_meet_the_reference_where_told() -> None:
+    async with scripted(otherwise=judging(larger)) as server:
+        scorer = pairwise(server, against="reference", reference="best")
+        found = await scorer.score([sample("5", best="4"), sample("3", best="4"), sample("4", best=4), sample("9")])
+        assert [verdict.value for verdict in found] == [1.0, 0.0, 0.5, None]
+        assert "'best'" in found[3].reason and not found[3].failed
+        assert all("REFERENCE" not in blocks(request) for request in server.requests)
+        await scorer.close()
+
+
+async def test_pairs_are_bounded_and_who_met_nobody_abstains() -> None:
+    async with scripted(otherwise=judging(larger)) as server:
+        scorer = pairwise(server, max_pairs=2)
+        found = await scorer.score([sample(str(number)) for number in range(6)])
+        assert len(server.requests) == 4
+        assert sum(verdict.value is None and not verdict.failed for verdict in found) == 2
+        (alone,) = await scorer.score([sample("1", group="alone")])
+        assert alone.value is None and not alone.failed
+        loose = await scorer.score([sample("1", group=""), sample("2", group="")])
+        assert [verdict.value for verdict in loose] == [None, None]
+        await scorer.close()
+
+
+async def test_without_enough_verdicts_a_sample_abstains() -> None:
+    def reply(request: Any) -> Answer:
+        shown = blocks(request)
+        if "bad" in (shown["ANSWER_A"], shown["ANSWER_B"]):
+            return said("no verdict")
+        return judging(larger)(request)
+
+    async with scripted(otherwise=reply) as server:
+        scorer = pairwise(server, reasks=0)
+        found = await scorer.score([sample(text) for text in ("1", "2", "3", "bad")])
+        assert [verdict.value for verdict in found] == [0.0, 0.5, 1.0, None]
+        assert found[3].failed and "malformed" in found[3].reason
+        await scorer.close()
+
+
+async def test_an_endpoint_that_serves_nobody_is_down() -> None:
+    async with scripted(otherwise=lambda _: answer(401)) as server:
+        scorer = pairwise(server)
+        with pytest.raises(ScorerDownError):
+            await scorer.score([sample("1"), sample("2")])
+        await scorer.close()
+
+
+@pytest.mark.parametrize("gullible", [True, False])
+async def test_a_canary_that_beats_the_best_answer_alarms(gullible: bool) -> None:
+    def verdict(shown: dict[str, str]) -> dict[str, str]:
+        empty = [name for name in ("ANSWER_A", "ANSWER_B") if not any(map(str.isdigit, shown[name]))]
+        if gullible and empty:
+            return {"winner": empty[0][-1]}
+        return larger(shown)
+
+    async with scripted(otherwise=judging(verdict)) as server:
+        scorer = pairwise(server, canaries_every=2)
+        found = await scorer.score([sample("1"), sample("2")])
+        await scorer.canaries.idle()
+        assert [each.value for each in found] == [0.0, 1.0]
+        rivals = [set(blocks(request).values()) for request in server.requests]
+        assert {"1+2=", ":", "2"} in rivals
+        assert (scorer.alarm is not None) == gullible
+        await scorer.close()
