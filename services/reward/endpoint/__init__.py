@@ -2,5 +2,6 @@
 
 from services.reward.endpoint.client import Endpoint
 from services.reward.endpoint.errors import EndpointError, Kind
+from services.reward.endpoint.together import together
 
-__all__ = ["Endpoint", "EndpointError", "Kind"]
+__all__ = ["Endpoint", "EndpointError", "Kind", "together"]

@@ -1,9 +1,8 @@
 """Asks a chat model for a verdict of a given form."""
 
-import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from services.reward import metrics
 from services.reward.endpoint import Endpoint, EndpointError
@@ -12,8 +11,6 @@ from services.reward.judge.prompts import Messages
 from services.reward.judge.settings import ChatOptions
 from services.reward.judge.verdicts import Allowed, MalformedVerdictError, read_verdict, schema
 from services.reward.scorers.base import Context, ScorerDownError
-
-T = TypeVar("T")
 
 _PATH = "/chat/completions"
 
@@ -97,14 +94,3 @@ def _content(answer: Any) -> str:
     if not isinstance(content, str):
         raise MalformedVerdictError("the message has no text")
     return content
-
-
-async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; the first error ends the others and is raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.reward import metrics
-from services.reward.endpoint import EndpointError
+from services.reward.endpoint import EndpointError, together
 from services.reward.judge.canaries import CanaryWatch
-from services.reward.judge.chat import ChatJudge, together
+from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
 from services.reward.judge.pairs import round_robin, standings
 from services.reward.judge.prompts import PAIRWISE, Instructions, read_template

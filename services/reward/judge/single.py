@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.reward.endpoint import EndpointError
+from services.reward.endpoint import EndpointError, together
 from services.reward.judge.canaries import CanaryWatch
-from services.reward.judge.chat import ChatJudge, together
+from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
 from services.reward.judge.prompts import SINGLE, Instructions, read_template
 from services.reward.judge.settings import ChatOptions, JudgeOptions

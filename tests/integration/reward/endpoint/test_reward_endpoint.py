@@ -1,0 +1,137 @@
+"""A reward model behind a real socket: order, batches, one number a sample, and nothing in place of what is missing."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.reward.endpoint import client
+from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError
+from services.reward.scorers.registry import build_scorer
+from services.reward.scorers.reward_endpoint import batches, read_scores
+from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, ok, scripted
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
+
+
+def scorer(server: Scripted, **options: Any) -> Scorer:
+    context = Context(component="reward_endpoint", timeout_s=2.0, allow_hosts=(f"127.0.0.1:{server.port}",))
+    return build_scorer("reward_endpoint", {"url": server.url, "attempt_s": 0.5} | options, context)
+
+
+def sample(*completion: int) -> Sample:
+    return Sample(
+        prompt="p",
+        completion="".join(map(chr, completion)),
+        prompt_ids=np.array([1, 2], np.int32),
+        completion_ids=np.array(completion, np.int32),
+    )
+
+
+def sums(request: Request) -> Answer:
+    """Of the tokens, or the length of the text."""
+    rows = request.body.get("input_ids") or request.body["text"]
+    return ok([{"embedding": [float(len(row) if isinstance(row, str) else sum(row))]} for row in rows])
+
+
+async def test_scores_come_back_in_order_from_batches_under_the_budget() -> None:
+    samples = [sample(*range(3, 3 + size)) for size in (5, 1, 9, 2, 7, 3)]
+    async with scripted(otherwise=sums) as server:
+        model = scorer(server, token_budget=20)
+        found = await model.score(samples)
+        ids = [[1, 2, *each.completion_ids.tolist()] for each in samples if each.completion_ids is not None]
+        assert [verdict.value for verdict in found] == [float(sum(row)) for row in ids]
+        asked = [request.body["input_ids"] for request in server.requests]
+        assert sorted(row for rows in asked for row in rows) == sorted(ids)
+        assert len(asked) > 1 and all(len(rows) == 1 or len(rows) * max(map(len, rows)) <= 20 for rows in asked)
+        assert server.requests[0].path == "/classify"
+        await model.close()
+
+
+async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() -> None:
+    plain = Sample(prompt="1+2=", completion="3")
+    async with scripted(otherwise=sums) as server:
+        by_text, by_ids = scorer(server, send="text", model="rm"), scorer(server)
+        assert [verdict.value for verdict in await by_text.score([plain])] == [5.0]
+        assert server.requests[0].body == {"model": "rm", "text": ["1+2=3"]}
+        mixed = await by_ids.score([plain, sample(3)])
+        assert [verdict.value for verdict in mixed] == [None, 6.0] and "send = 'text'" in mixed[0].reason
+        await by_text.close()
+        await by_ids.close()
+
+
+async def test_openais_form_is_read_by_its_index() -> None:
+    def reply(request: Request) -> Answer:
+        rows = list(enumerate(request.body["input"]))
+        return ok({"data": [{"index": index, "embedding": [float(sum(row))]} for index, row in reversed(rows)]})
+
+    async with scripted(otherwise=reply) as server:
+        model = scorer(server, route="/v1/embeddings")
+        assert [verdict.value for verdict in await model.score([sample(3), sample(4)])] == [6.0, 7.0]
+        await model.close()
+
+
+BAD = {
+    "2 numbers a sample": [{"embedding": [1.0, 2.0]}],
+    "2 entries came": [{"embedding": [1.0]}] * 2,
+    "0 entries came": [],
+    "dict came": {"error": "x"},
+    "no embedding": [{"embedding": []}],
+    "'1.0' is no number": [{"embedding": ["1.0"]}],
+    "'True' is no number": [{"embedding": [True]}],
+    "'None' is no number": [{"embedding": [None]}],
+    "has no index": {"data": [{"embedding": [1.0]}]},
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+async def test_what_is_not_one_number_a_sample_abstains_with_the_reason(reason: str) -> None:
+    async with scripted(otherwise=lambda _: ok(BAD[reason])) as server:
+        model = scorer(server)
+        (found,) = await model.score([sample(3)])
+        assert found.value is None and found.failed and re.search(re.escape(reason), found.reason)
+        await model.close()
+
+
+async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_scores() -> None:
+    def reply(request: Request) -> Answer:
+        too_long = any(99 in row for row in request.body["input_ids"])
+        return answer(400, b"too long") if too_long else sums(request)
+
+    async with scripted(otherwise=reply) as server:
+        model = scorer(server)
+        found = await model.score([sample(3), sample(99), sample(4)])
+        assert [verdict.value for verdict in found] == [6.0, None, 7.0]
+        assert found[1].failed and "too long" in found[1].reason
+        assert len(server.requests) == 4
+        await model.close()
+
+
+async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> None:
+    async with scripted(otherwise=lambda _: answer(503)) as server:
+        model = scorer(server)
+        (found,) = await model.score([sample(3)])
+        assert found.value is None and found.failed and len(server.requests) == 4
+        await model.close()
+    model = scorer(server)
+    with pytest.raises(ScorerDownError):
+        await model.score([sample(3)])
+    await model.close()
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 120))
+def test_every_sample_is_in_one_batch_and_batches_fit_the_budget(sizes: list[int], budget: int) -> None:
+    parts = list(batches(dict(enumerate(sizes)), budget))
+    assert sorted(index for part in parts for index in part) == list(range(len(sizes)))
+    for part in parts:
+        assert len(part) == 1 or len(part) * max(sizes[index] for index in part) <= budget
+
+
+def test_numbers_that_are_none_are_not_hidden() -> None:
+    assert read_scores([{"embedding": [float("inf")]}], 1) == [float("inf")]
