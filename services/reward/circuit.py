@@ -4,6 +4,9 @@ A *whole failure* is a group of which the scorer could score nothing. `failures_
 whole, with no success between them, mean that the scorer is down: its circuit opens, and groups stay where they are.
 From time to time a few are let through; if one of them gets a score, the circuit closes. A group that fails whole
 while others are scored has had its chances after `TRIES`: then it is the group, not the scorer.
+
+Values that were refused (NaN, out of range) come of the scorer's judgement, not of its health: such a group is given up
+at once, and only `REFUSED_ROW` times as many groups in a row mean that the scorer itself is broken.
 """
 
 from enum import StrEnum
@@ -12,6 +15,8 @@ from wire.errors import HeadraceError, TransientError
 
 TRIES = 3
 """Whole failures of one group before it is given up, the circuit closed."""
+REFUSED_ROW = 10
+"""See above."""
 _FIRST_PROBE_S = 1.0
 _LONGEST_PROBE_S = 30.0
 _FEWEST_PROBES = 2
@@ -30,6 +35,16 @@ class ScorerOutageError(HeadraceError):
     """A scorer has been down for longer than the run waits."""
 
     final = True
+
+
+class Failure(StrEnum):
+    """Why nothing of a group was scored."""
+
+    FAILED = "failed"
+    REFUSED = "refused"
+    """Every value was one that no scorer may give."""
+    DOWN = "down"
+    """The scorer says that it can score nothing at all."""
 
 
 class State(StrEnum):
@@ -89,8 +104,8 @@ class Circuit:
         self._row.clear()
         self._tries.pop(group, None)
 
-    def fail(self, group: str, reason: str, now: float, *, down: bool) -> bool:
-        """Nothing of the group was scored. `down` = nothing of any group could be.
+    def fail(self, group: str, reason: str, now: float, why: Failure = Failure.FAILED) -> bool:
+        """Nothing of the group was scored.
 
         Returns True if the group is to be given up: it abstains. Raises CircuitOpenError if it is to be tried again,
         ScorerOutageError if the scorer has been down for too long.
@@ -102,9 +117,12 @@ class Circuit:
         if self.state is State.PROBING:
             return self._fail_probe(now)
         self._row.add(group)
-        if down or len(self._row) >= self._failures_in_row:
+        longest_row = self._failures_in_row * (REFUSED_ROW if why is Failure.REFUSED else 1)
+        if why is Failure.DOWN or len(self._row) >= longest_row:
             self._open(now)
             raise CircuitOpenError(self._scorer, reason, self._wait)
+        if why is Failure.REFUSED:
+            return True
         tries = self._tries[group] = self._tries.get(group, 0) + 1
         if tries >= TRIES:
             self._tries.pop(group)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.reward import metrics
-from services.reward.circuit import Circuit, CircuitOpenError, State
+from services.reward.circuit import Circuit, CircuitOpenError, Failure, State
 from services.reward.refusal import refusal
 from services.reward.scorers import Sample, Scorer, Verdict
 from services.reward.scorers.base import ScorerDownError
@@ -53,32 +53,35 @@ class Seat:
         self.circuit.admit(self._clock())
         begin = self._clock()
         try:
-            verdicts, down = await self._ask(samples)
+            verdicts, why = await self._ask(samples)
         except BaseException:
             self.circuit.abandon()
             raise
         seconds = self._clock() - begin
         metrics.SCORER_SECONDS.labels(self.name).observe(seconds)
         if all(verdict.failed for verdict in verdicts):
-            self._failed(group, verdicts[0].reason, down=down, patient=patient)
+            self._failed(group, verdicts[0].reason, why, patient=patient)
         else:
             self.circuit.succeed(group)
         for verdict in verdicts:
             metrics.VERDICTS.labels(self.name, _outcome(verdict)).inc()
         return Judged(verdicts=verdicts, seconds=seconds)
 
-    async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], bool]:
+    async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], Failure]:
         try:
             found = await self.scorer.score(samples)
         except ScorerDownError as error:
-            return (Verdict.failure(str(error)),) * len(samples), True
+            return (Verdict.failure(str(error)),) * len(samples), Failure.DOWN
         except Exception as error:  # A scorer may be the user's code: it may raise anything, and that is told.
             log.warning("scorer_failed", scorer=self.name, group=samples[0].group, error=said(error))
-            return (Verdict.failure(said(error)),) * len(samples), False
+            return (Verdict.failure(said(error)),) * len(samples), Failure.FAILED
         if len(found) != len(samples):
             metrics.REFUSED.labels(self.name, "missing").inc(len(samples))
-            return (Verdict.failure(f"{len(found)} scores came back for {len(samples)} samples"),) * len(samples), False
-        return tuple(self._standing(*pair) for pair in zip(found, samples, strict=True)), False
+            words = f"{len(found)} scores came back for {len(samples)} samples"
+            return (Verdict.failure(words),) * len(samples), Failure.REFUSED
+        standing = tuple(self._standing(*pair) for pair in zip(found, samples, strict=True))
+        refused = any(now is not said for now, said in zip(standing, found, strict=True))
+        return standing, Failure.REFUSED if refused else Failure.FAILED
 
     def _standing(self, verdict: Verdict, sample: Sample) -> Verdict:
         """The verdict, unless it is one that a scorer may not give."""
@@ -90,10 +93,10 @@ class Seat:
         log.warning("score_refused", scorer=self.name, sample=sample.name, kind=kind, said=words)
         return Verdict.failure(f"refused: {words}")
 
-    def _failed(self, group: str, reason: str, *, down: bool, patient: bool) -> None:
+    def _failed(self, group: str, reason: str, why: Failure, *, patient: bool) -> None:
         was_closed = self.circuit.state is State.CLOSED
         try:
-            self.circuit.fail(group, reason, self._clock(), down=down)
+            self.circuit.fail(group, reason, self._clock(), why)
         except CircuitOpenError as error:
             if was_closed and self.circuit.state is State.OPEN:
                 log.warning("scorer_down", scorer=self.name, reason=reason, next_try_s=error.retry_s)

@@ -103,9 +103,9 @@ class TinyRun:
             assert time.monotonic() < end, f"step {step} did not come" + self.logs()
             time.sleep(0.05)
 
-    def scale(self, count: int) -> str:
-        """`headrace scale rollout COUNT`; returns what it said."""
-        command = [sys.executable, "-P", "-m", "headrace", "scale", "rollout", str(count), str(self.run_dir)]
+    def scale(self, count: int, service: str = "rollout") -> str:
+        """`headrace scale SERVICE COUNT`; returns what it said."""
+        command = [sys.executable, "-P", "-m", "headrace", "scale", service, str(count), str(self.run_dir)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr + self.logs()
         return done.stdout

@@ -2,18 +2,18 @@
 
 import pytest
 
-from services.reward.circuit import TRIES, Circuit, CircuitOpenError, ScorerOutageError, State
+from services.reward.circuit import REFUSED_ROW, TRIES, Circuit, CircuitOpenError, Failure, ScorerOutageError, State
 
 
 def circuit(outage_s: float = 60.0) -> Circuit:
     return Circuit("judge", failures_in_row=3, outage_s=outage_s)
 
 
-def fail(one: Circuit, group: str, now: float = 0.0, *, down: bool = False) -> bool | str:
+def fail(one: Circuit, group: str, now: float = 0.0, why: Failure = Failure.FAILED) -> bool | str:
     """Whether the group is given up, or the name of what is raised."""
     one.admit(now)
     try:
-        return one.fail(group, "status 500", now, down=down)
+        return one.fail(group, "status 500", now, why)
     except (CircuitOpenError, ScorerOutageError) as error:
         return type(error).__name__
 
@@ -44,13 +44,13 @@ def test_a_success_between_them_keeps_it_closed() -> None:
 
 def test_a_scorer_that_says_it_is_down_opens_it_at_once() -> None:
     one = circuit()
-    assert fail(one, "g1", down=True) == "CircuitOpenError"
+    assert fail(one, "g1", 0.0, Failure.DOWN) == "CircuitOpenError"
     assert one.state is State.OPEN
 
 
 def test_a_few_are_let_through_later_and_a_success_closes_it() -> None:
     one = circuit()
-    fail(one, "g1", down=True)
+    fail(one, "g1", 0.0, Failure.DOWN)
     assert one.room(1.1) == 4
     one.admit(1.1)
     one.admit(1.1)
@@ -61,7 +61,7 @@ def test_a_few_are_let_through_later_and_a_success_closes_it() -> None:
 
 def test_probes_that_fail_come_ever_more_rarely() -> None:
     one = circuit(outage_s=1000)
-    fail(one, "g1", 0.0, down=True)
+    fail(one, "g1", 0.0, Failure.DOWN)
     now, waits = 0.0, []
     for _ in range(7):
         begin = now
@@ -74,7 +74,7 @@ def test_probes_that_fail_come_ever_more_rarely() -> None:
 
 def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
     one = circuit(outage_s=10)
-    fail(one, "g1", 0.0, down=True)
+    fail(one, "g1", 0.0, Failure.DOWN)
     said = []
     now = 0.0
     while now < 30 and (not said or said[-1] != "ScorerOutageError"):
@@ -84,18 +84,18 @@ def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
     assert said[-1] == "ScorerOutageError" and 10 <= now <= 14
     one.state = State.PROBING
     with pytest.raises(ScorerOutageError, match=r"judge has been down for .* status 500.*--resume"):
-        one.fail("g1", "status 500", now, down=True)
+        one.fail("g1", "status 500", now, Failure.DOWN)
 
 
 def test_a_long_idle_time_after_it_opened_is_no_outage() -> None:
     one = circuit(outage_s=10)
-    fail(one, "g1", 0.0, down=True)
+    fail(one, "g1", 0.0, Failure.DOWN)
     assert fail(one, "g1", 1000.0) == "CircuitOpenError"
 
 
 def test_a_try_that_comes_to_no_end_says_nothing_and_frees_its_place() -> None:
     one = circuit()
-    fail(one, "g1", down=True)
+    fail(one, "g1", 0.0, Failure.DOWN)
     for _ in range(10):
         one.admit(2.0)
         one.abandon()
@@ -109,6 +109,13 @@ def test_groups_that_were_on_their_way_when_it_opened_are_tried_again() -> None:
     outcomes = []
     for name in ("g1", "g2", "g3", "g4"):
         with pytest.raises(CircuitOpenError) as caught:
-            one.fail(name, "hangs", 0.0, down=False)
+            one.fail(name, "hangs", 0.0)
         outcomes.append(caught.value.retry_s)
     assert one.state is State.OPEN and all(wait > 0 for wait in outcomes)
+
+
+def test_refused_values_give_a_group_up_at_once_and_only_a_long_row_of_them_opens_it() -> None:
+    one = circuit()
+    said = [fail(one, f"g{number}", 0.0, Failure.REFUSED) for number in range(3 * REFUSED_ROW)]
+    assert said[:-1] == [True] * (3 * REFUSED_ROW - 1)
+    assert said[-1] == "CircuitOpenError" and one.state is State.OPEN

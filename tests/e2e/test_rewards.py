@@ -1,0 +1,148 @@
+"""Rewards in whole runs: replicas, outages, abstentions; and scorers over a file, without a run."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import TinyRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+REWARDS = """
+import pathlib, time
+OUT = pathlib.Path(__file__).with_name("out")
+SLOW = pathlib.Path(__file__).with_name("slow")
+
+def flaky(completion, answer, **_):
+    time.sleep(0.1 if SLOW.exists() else 0)
+    if OUT.exists():
+        raise ConnectionError("the annotators are at lunch")
+    return -0.1 * len(completion)
+
+def picky(completion, answer, **_):
+    return float("nan") if completion[:1] in "01234" else -0.1 * len(completion)
+"""
+
+
+def arguments_of(run: TinyRun, scorer: str) -> list[str]:
+    scorers = json.dumps([{"name": f"my_rewards:{scorer}", "label": "mine", "range": [-10, 0]}])
+    return [f"--reward.scorers={scorers}", f"--reward.path={run.folder}", "--eval.component=mine"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
+    runs: list[TinyRun] = []
+
+    def begin(scorer: str, *arguments: str, **shape: Any) -> TinyRun:
+        run = TinyRun(tmp_path / f"run-{len(runs)}", **shape)
+        runs.append(run)
+        (run.folder / "my_rewards.py").write_text(REWARDS)
+        run.start(*arguments_of(run, scorer), *arguments)
+        return run
+
+    yield begin
+    for run in runs:
+        run.close()
+
+
+def test_a_scorer_that_goes_away_holds_the_run_and_the_run_goes_on_when_it_is_back(
+    start: Callable[..., TinyRun],
+) -> None:
+    run = start("flaky", steps=6, staleness=1, deterministic=False)
+    run.wait_for_step(2)
+    (run.folder / "out").touch()
+    run.wait_until(lambda: "scorer_down" in run.logs(), "the circuit to open")
+    held = run.steps()
+    (run.folder / "out").unlink()
+    line = run.finish()
+    assert line["steps"] == 6 and held < 6
+    dropped = run.check()["groups"]["dropped"]
+    assert set(dropped) <= {"run_ended", "stale"}, dropped
+
+
+def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_on(
+    start: Callable[..., TinyRun],
+) -> None:
+    run = start("flaky", "--reward.outage-s=2", steps=5, staleness=1, deterministic=False)
+    run.wait_for_step(1)
+    (run.folder / "out").touch()
+    assert run.process is not None
+    run.process.communicate(timeout=90)
+    assert run.process.returncode not in (0, None)
+    told = (run.folder / "stderr.log").read_text()
+    assert "the scorer mine has been down" in told and "at lunch" in told, told
+    (run.folder / "out").unlink()
+    run.start("--resume", *arguments_of(run, "flaky"))
+    assert run.finish()["steps"] == 5
+    run.check()
+
+
+def test_rollouts_that_cannot_be_scored_are_left_out_and_counted(start: Callable[..., TinyRun]) -> None:
+    run = start("picky", steps=6, staleness=1, deterministic=False)
+    line = run.finish()
+    assert line["steps"] == 6
+    assert sum(step["abstained"] for step in run.metrics()) > 0
+    assert all(step["loss"] == step["loss"] for step in run.metrics())
+    dropped = run.check()["groups"]["dropped"]
+    assert set(dropped) <= {"abstained", "run_ended", "stale"}, dropped
+
+
+def test_reward_replicas_share_the_work_and_come_and_go(start: Callable[..., TinyRun]) -> None:
+    run = start("flaky", "--reward.replicas=2", steps=12, staleness=1, deterministic=False)
+    (run.folder / "slow").touch()
+    run.wait_for_step(1)
+    assert "reward-2 is started" in run.scale(3, "reward")
+    run.wait_for_step(3)
+    run.kill("reward-1")
+    assert "reward-1 drains" in run.scale(1, "reward")
+    (run.folder / "slow").unlink()
+    assert run.finish()["steps"] == 12
+    run.check()
+    events = [path.name for path in (run.run_dir / "events").iterdir()]
+    assert sum(name.startswith("reward-0") for name in events) and sum(name.startswith("reward-1") for name in events)
+
+
+def score(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "headrace", "score", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_score_runs_a_scorer_over_a_file(tmp_path: Path) -> None:
+    pairs = [
+        {"prompt": "6*7", "completion": "so it is \\boxed{42}", "answer": "42"},
+        {"prompt": "6*7", "completion": "The answer is 43.", "answer": "42"},
+        {"prompt": "half", "completion": "\\boxed{\\frac{1}{2}}", "answer": "0.5"},
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    files = ("--input", "pairs.jsonl", "--output", "scores.jsonl")
+    done = score(tmp_path, "--reward", "math", *files, "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    assert [line["score"] for line in lines] == [1.0, 0.0, 1.0]
+    assert json.loads(done.stdout.splitlines()[-1])["scored"] == 3
+
+    (tmp_path / "mine.py").write_text("def score(completion, scale=1, **_):\n    return len(completion) * scale\n")
+    done = score(tmp_path, "--reward", "mine:score", "--option", "scale=2", *files)
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "scores.jsonl").read_text().splitlines()[0])
+    assert first["score"] == 2 * len(pairs[0]["completion"])
+
+
+def test_score_refuses_what_cannot_work_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"completion": "1", "answer": "1"}\n{"prompt": "x"}\n')
+    files = ("--input", "pairs.jsonl", "--output", "scores.jsonl")
+    for arguments, words in (
+        (("--reward", "maths", *files), "did you mean 'math'"),
+        (("--reward", "numeric", *files), "pairs.jsonl:2: completion"),
+        (("--reward", "numeric", "--input", "none.jsonl", "--output", "o"), "there is no file none.jsonl"),
+        (("--reward", "numeric", "--option", "tolerence=1", *files), "tolerence"),
+        (files, "--reward NAME"),
+    ):
+        done = score(tmp_path, *arguments)
+        assert done.returncode == 2 and words in done.stderr, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr and not (tmp_path / "scores.jsonl").exists()

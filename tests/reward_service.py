@@ -1,0 +1,81 @@
+"""The reward service as a process on a real broker, as the supervisor would start it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from services.reward.settings import RewardSettings
+from wire.lifecycle import die_with_parent
+
+
+class RewardProcess:
+    """One instance; it can be killed and started again."""
+
+    def __init__(
+        self, folder: Path, url: str, reward: dict[str, Any], *, instance: str = "0", lease_s: float = 3
+    ) -> None:
+        self.folder, self.instance = folder, instance
+        self.log = folder / f"reward-{instance}.log"
+        settings = RewardSettings.model_validate(
+            {
+                "run": {"id": "test"},
+                "run_dir": str(folder),
+                "broker": {"url": url, "lease_s": lease_s},
+                "reward": reward,
+                "instance": instance,
+            }
+        )
+        self._config = folder / f"reward-{instance}.json"
+        self._config.write_text(settings.model_dump_json(serialize_as_any=True))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-P", "-m", "services.reward", "--config", str(self._config)]
+        root = str(Path(__file__).parents[1])
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": root},
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+            )
+
+    @property
+    def port(self) -> int:
+        """Of its HTTP server, as it told; 0 while it has not."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return next((int(line["http_port"]) for line in reversed(lines) if line.get("event") == "serving"), 0)
+
+    def wait_until_serving(self, seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not self.port:
+            assert self.process is not None and self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < end, "it did not start: " + self.log.read_text()
+            time.sleep(0.02)
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
