@@ -1,46 +1,139 @@
-"""Reads the number that a person would take for the answer of a text. Pure."""
+r"""Reads numbers as a person does: `$1,800.00`, `18 dollars`, `1 1/2`, `\frac{3}{4}`, `x = 18`, `50%`. Pure."""
 
 import re
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass
+from fractions import Fraction
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:/\d+)?(?!\w)")
-_MARK = re.compile(r"####\s*([^\n]*)")
+from services.reward.scorers.answers import Answer, Place, find_answer
+from services.reward.scorers.notation import plain_notation
+from services.reward.scorers.units import SCALES, is_unit
+
+_DIGITS = 400
+"""More digits, or a larger power of ten, are no number that a person writes."""
+_PLACES = 6
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_SIZE = rf"""
+    (?: (?P<whole>\d+) \s+ (?P<over>\d+) \s? / \s? (?P<under>\d+)
+      | (?P<top>{_UNSIGNED}) \s? / \s? (?P<bottom>{_UNSIGNED})
+      | (?P<decimal>{_UNSIGNED})
+        (?: [eE] (?P<e>[-+]?\d+) | \s? [*x] \s? 10 \s? \^ \s? \{{? (?P<power>[-+]?\d+) \}}? )?
+    )
+"""
+_SCALE = rf"(?: [ -]? (?P<scale>%|(?:{'|'.join(word for word in SCALES if word != '%')})\b) )?"
+_NO_MORE = r"(?! [.,]?\d | \^ | /\s?\d | (?:st|nd|rd|th)\b | [xyzna-e](?![A-Za-z]) | [A-Za-z]\d )"
+_ANYWHERE = re.compile(rf"(?<![\w.^/]) (?P<sign>[-+]?) {_SIZE} {_NO_MORE} {_SCALE}", re.VERBOSE | re.IGNORECASE)
+_NAME = r"(?: [A-Za-z\\] [\w\\{}'() ]{0,40}? \s* [=:] \s* )?"
+_CHAIN = re.compile(rf"{_NAME} (?: \sx\s(?=\d) | (?<=\d)x(?=\d) | [-+*/()\d.,\s%^] )* = \s*", re.VERBOSE)
+_WORDS = r"(?: (?: about|approximately|around|exactly|roughly|only|just|USD|EUR|GBP|Rs\.? ) \s+ )?"
+_UNIT = r"(?P<unit>[^\d]* (?: (?<=[a-z\s^{]) [23] \}? \s* )? )"
+_WHOLE = re.compile(rf"{_NAME} {_WORDS} (?P<sign>[-+]?) {_SIZE} \.?(?!\d) {_SCALE} {_UNIT}", re.VERBOSE | re.IGNORECASE)
 
 
-def final_number(text: str) -> Decimal | None:
-    r"""The number behind the last `####`, else in the last `\boxed{}`, else the last one of the text; None if none."""
-    marks = _MARK.findall(text)
-    if marks:
-        return _last_number(marks[-1])
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return _last_number(boxed)
-    return _last_number(text)
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it was written."""
+
+    value: Fraction
+    scale: Fraction = Fraction(1)
+    """What the sign or word behind it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
 
 
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}`, braces matched; None if there is none or it is not closed."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    depth = 0
-    begin = start + len("\\boxed{")
-    for position in range(begin - 1, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[begin:position]
+def read_number(piece: str) -> Number | None:
+    """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none."""
+    text = plain_notation(piece).strip().rstrip("!.:;, ")
+    chain = _CHAIN.match(text)  # "x = 3 * 6 = 18": what it comes to.
+    while chain is not None:
+        text = text[chain.end() :]
+        chain = _CHAIN.match(text)
+    match = _WHOLE.fullmatch(text)
+    return _number(match) if match is not None and is_unit(match["unit"]) else None
+
+
+def last_number(text: str) -> Number | None:
+    """The last one in a text; behind the last `=` of the text's last line with a number, the first."""
+    for line in reversed(plain_notation(text).splitlines()):
+        _, equals, after = line.rpartition("=")
+        found = _all(after) if equals else []
+        if found:
+            return found[0]
+        found = _all(line)
+        if found:
+            return found[-1]
     return None
 
 
-def _last_number(text: str) -> Decimal | None:
-    found = [match.group() for match in _NUMBER.finditer(text) if any(c.isdigit() for c in match.group())]
-    return _parse(found[-1]) if found else None
+def number_of(answer: Answer) -> Number | None:
+    """The number at an answer's place: the whole of it, else the one in it that a person would take."""
+    whole = read_number(answer.text)
+    if whole is not None or answer.place is Place.BOX:
+        return whole
+    if answer.place is not Place.PHRASE:
+        return last_number(answer.text)
+    text = plain_notation(answer.text)
+    while (chain := _CHAIN.match(text)) is not None:
+        text = text[chain.end() :]
+    found = _all(text)
+    return found[0] if found else None
 
 
-def _parse(text: str) -> Decimal | None:
-    numerator, _, denominator = text.replace(",", "").partition("/")
-    try:
-        value = Decimal(numerator)
-        return value / Decimal(denominator) if denominator else value
-    except (InvalidOperation, ZeroDivisionError):
+def final_number(text: str) -> Fraction | None:
+    """The number that a person would take for the text's answer (see `find_answer`), as it is written; or None."""
+    answer = find_answer(text)
+    if answer is None:
         return None
+    found = number_of(answer)
+    if found is None:
+        found = last_number(text if answer.place in (Place.PHRASE, Place.LINE) else answer.text)
+    return None if found is None else found.value
+
+
+def same_number(wanted: Number, said: Number) -> bool:
+    """Whether a person would call them one answer.
+
+    A percent sign (or a `million`) on one side only is a unit that was left away (50% and 50), or a way to write it
+    (50% and 0.5). A decimal of six places may be the other's rounding (0.333333 and 1/3).
+    """
+    if wanted.scale == said.scale:
+        return _same(wanted.value, said.value)
+    as_written = _same(wanted.value, said.value) and abs(wanted.value) >= 1
+    return as_written or _same(wanted.value * wanted.scale, said.value * said.scale)
+
+
+def _same(one: Fraction, other: Fraction) -> bool:
+    if one == other or (one.denominator == 1 and other.denominator == 1):
+        return one == other
+    return round(one, _PLACES) == round(other, _PLACES) != 0
+
+
+def _all(text: str) -> list[Number]:
+    found = (_number(match) for match in _ANYWHERE.finditer(text))
+    return [number for number in found if number is not None]
+
+
+def _number(match: "re.Match[str]") -> Number | None:
+    size = _size(match)
+    if size is None:
+        return None
+    word = (match["scale"] or "").lower()
+    return Number(-size if match["sign"] == "-" else size, SCALES.get(word.replace("  ", " "), Fraction(1)))
+
+
+def _size(match: "re.Match[str]") -> Fraction | None:
+    if len(match.group()) > _DIGITS:
+        return None
+    if match["whole"]:
+        part = _ratio(match["over"], match["under"])
+        return None if part is None else int(match["whole"]) + part
+    if match["top"]:
+        return _ratio(match["top"], match["bottom"])
+    power = int(match["e"] or match["power"] or 0)
+    return None if abs(power) > _DIGITS else _plain(match["decimal"]) * Fraction(10) ** power
+
+
+def _ratio(top: str, bottom: str) -> Fraction | None:
+    under = _plain(bottom)
+    return _plain(top) / under if under else None
+
+
+def _plain(digits: str) -> Fraction:
+    return Fraction(digits.replace(",", ""))

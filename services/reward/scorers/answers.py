@@ -1,0 +1,99 @@
+r"""Finds where a text states its final answer: `####`, `\boxed{}`, "the answer is", the last line. Pure."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+_SEEN = 20_000
+"""Characters at the end of a text in which phrases and lines are looked for."""
+_MARK = re.compile(r"####\s*([^\n]*)")
+_HEADING = re.compile(
+    r"(?:step|part|solution|explanation|section|problem|question|analysis|conclusion|verification|check|"
+    r"(?:final\s+)?answer)\b[^:\n]*(?::\s*|(?<=\d):.*)?|.*:|\d+\.\s+[A-Za-z].*",
+    re.IGNORECASE,
+)
+"""Markdown's headings of the fourth level begin with the same sign."""
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>[^\s{}$.,]+))")
+_LONGEST = 4000
+"""Characters of an answer: what is longer is none."""
+_TRIES = 8
+_PHRASE = re.compile(
+    r"""
+    (?: \banswers?\b (?P<aside>[^\n.:=]{0,60}?)
+        (?: \b(?:is|are|was|be|equals)\b (?! \s+(?:not|wrong|incorrect)\b ) | [:=] )
+      | (?: ^ | \n ) [ \t]* A [ \t]* : )
+    \s* [:=]? \s* (?P<rest>[^\n]+)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]+?)(?<=\S)\1(?![\w*])")
+_SENTENCE = re.compile(r"[.!?](?=\s+[A-Z\"'(*]|\s*$)|;\s")
+
+
+class Place(Enum):
+    """Where an answer stands, the surest first."""
+
+    MARK = "####"
+    BOX = "boxed"
+    PHRASE = "phrase"
+    LINE = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What stands there, and where."""
+
+    text: str
+    place: Place
+
+
+def find_answer(text: str) -> Answer | None:
+    r"""The final answer's place: behind the last `####`, in the last `\boxed{}`, behind "answer is" or "A:", else the
+    last line. None for a text of white space.
+    """
+    marks = [mark for mark in map(str.strip, _MARK.findall(text)) if mark and not _HEADING.fullmatch(mark)]
+    if marks:
+        return Answer(_without_bold(marks[-1]), Place.MARK)
+    boxed = last_boxed(text)
+    if boxed is not None:
+        return Answer(boxed.strip(), Place.BOX)
+    end = _without_bold(text[-_SEEN:])
+    phrases = list(_PHRASE.finditer(end))
+    if phrases:
+        return Answer(_first_sentence(phrases[-1]["rest"]), Place.PHRASE)
+    lines = [line.strip() for line in end.splitlines() if line.strip()]
+    return Answer(lines[-1], Place.LINE) if lines else None
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last `\boxed{...}` that is closed, braces matched; None if there is none."""
+    for match in reversed(list(_BOX.finditer(text))[-_TRIES:]):
+        if match["bare"]:
+            return match["bare"]
+        end = _closing(text, match.end())
+        if end is not None:
+            return text[match.end() : end]
+    return None
+
+
+def _closing(text: str, begin: int) -> int | None:
+    """Position of the brace that closes the one before `begin`."""
+    depth, escaped = 1, False
+    for position in range(begin, min(len(text), begin + _LONGEST)):
+        character = text[position]
+        if escaped or character == "\\":
+            escaped = not escaped
+        else:
+            depth += (character == "{") - (character == "}")
+            if depth == 0:
+                return position
+    return None
+
+
+def _without_bold(text: str) -> str:
+    return _BOLD.sub(r"\2", text)
+
+
+def _first_sentence(text: str) -> str:
+    end = _SENTENCE.search(text)
+    return (text[: end.start()] if end else text).strip()
