@@ -15,8 +15,8 @@ Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
 IsOver = Callable[[], Awaitable[bool]]
 """Whether an exit with status 0 is the end, and not a death."""
-Probe = Callable[[float], Awaitable[bool]]
-"""Whether the process answers within so many seconds, ready or not."""
+Probe = Callable[[float], Awaitable[str | None]]
+"""What troubles the process, empty = nothing; None = it does not answer within so many seconds."""
 
 
 class RunFailedError(HeadraceError):
@@ -141,14 +141,17 @@ class Keeper:
         """Kills a process that does not answer any more: frozen, or stuck on its event loop."""
         if self._probe is None or not self._budget.liveness_s:
             return
-        silent, looked = 0.0, time.monotonic()
+        silent, looked, trouble = 0.0, time.monotonic(), ""
         every = min(self._budget.probe_s, self._budget.liveness_s / 4)
         while silent < self._budget.liveness_s:
             await asyncio.sleep(every)
-            answers = await self._probe(every)
+            found = await self._probe(every)
             now = time.monotonic()
+            if found is not None and found != trouble:
+                self._notice(f"{self.plan.name}: {found or 'all is well again'}")
+                trouble = found
             # When we ourselves were stopped for a while, that says nothing of the child.
-            silent = 0.0 if answers else silent + min(now - looked, 2 * every)
+            silent = 0.0 if found is not None else silent + min(now - looked, 2 * every)
             looked = now
         self._notice(f"{self.plan.name} has not answered for {silent:.0f} s: it is killed")
         child.kill()

@@ -33,13 +33,19 @@ class Faces:
             await asyncio.sleep(_POLL_S)
         raise WaitTimeoutError(f"{name} to become ready ({reason})", seconds)
 
-    async def answers(self, port: int, seconds: float) -> bool:
-        """`/healthz` says anything at all."""
+    async def look(self, port: int, seconds: float) -> str | None:
+        """Why it is not ready: empty = it is. None = it does not answer at all."""
         try:
-            await self._http.get(f"http://127.0.0.1:{port}/healthz", timeout=seconds)
+            answer = await self._http.get(f"http://127.0.0.1:{port}/readyz", timeout=seconds)
+            return "" if answer.status_code == 200 else str(answer.json().get("reason", answer.status_code))
         except httpx.HTTPError:
-            return False
-        return True
+            return None
+        except ValueError:
+            return "its answer is not JSON"
+
+    async def answers(self, port: int, seconds: float) -> str | None:
+        """Empty if it answers anything at all, else None: for services that are often not ready for a moment."""
+        return None if await self.look(port, seconds) is None else ""
 
     async def status(self, port: int) -> dict[str, Any]:
         """The orchestrator's status. Raises TransientError while it does not answer."""

@@ -130,11 +130,13 @@ class Supervisor:
         self._keep(plan, on_trial=True)
 
     def _keep(self, plan: ProcessPlan, *, on_trial: bool = False) -> None:
+        # A reward service that is not ready has a scorer that is down: the user is to know which, and why.
+        look = self._faces.look if plan.name.startswith("reward-") else self._faces.answers
         self._crew.keep(
             plan,
             functools.partial(self._faces.wait_until_ready, plan.name, plan.http_port),
             is_over=self._is_over if plan.name == "trainer" else None,
-            probe=functools.partial(self._faces.answers, plan.http_port) if plan.http_port else None,
+            probe=functools.partial(look, plan.http_port) if plan.http_port else None,
             on_trial=on_trial,
         )
 

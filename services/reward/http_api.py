@@ -6,9 +6,10 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.reward.circuit import CircuitOpenError, ScorerOutageError
+from services.reward.circuit import CircuitOpenError, ScorerOutageError, State
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
+from services.reward.seat import Seat
 from wire.errors import WaitTimeoutError
 from wire.lifecycle import wait_for
 
@@ -57,6 +58,20 @@ class ScoreResponse(BaseModel):
     scores: list[SampleScore]
 
 
+class ScorerState(BaseModel):
+    """One scorer, as it is now."""
+
+    name: str
+    version: str
+    low: float
+    high: float
+    circuit: State
+    reason: str
+    """Of the circuit: why it is not closed."""
+    alarm: str
+    """What it warns of: a judge whose canary earns reward."""
+
+
 class HttpScorer:
     """Scores requests, at most `concurrency` at a time."""
 
@@ -64,6 +79,10 @@ class HttpScorer:
         """A request that does not get its turn within `timeout_s` is turned away."""
         self._rubrics, self._timeout_s = rubrics, timeout_s
         self._turns = asyncio.Semaphore(concurrency)
+
+    def states(self) -> list[ScorerState]:
+        """Of every scorer, once."""
+        return [_state(seat) for seat in self._rubrics.seats]
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         """Raises HTTPException 503 while a scorer is down, or all turns are taken."""
@@ -95,8 +114,20 @@ class HttpScorer:
         )
 
 
-def add_score(app: FastAPI, scorer: HttpScorer) -> None:
-    """Adds the route to an app."""
+def _state(seat: Seat) -> ScorerState:
+    return ScorerState(
+        name=seat.name,
+        version=seat.scorer.version,
+        low=seat.low,
+        high=seat.high,
+        circuit=seat.circuit.state,
+        reason=seat.circuit.reason,
+        alarm=seat.scorer.alarm or "",
+    )
+
+
+def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
+    """Adds the routes to an app."""
 
     @app.middleware("http")
     async def refuse_large(request: Request, call_next: Any) -> Response:
@@ -110,6 +141,12 @@ def add_score(app: FastAPI, scorer: HttpScorer) -> None:
     async def score(request: ScoreRequest) -> ScoreResponse:
         """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
         return await scorer.score(request)
+
+
+    @app.get("/scorers")
+    def scorers() -> list[ScorerState]:
+        """Every scorer of the run: its version, its range, whether it is up, and what it warns of."""
+        return scorer.states()
 
 
 def sample_of(sample: ScoreSample, name: str = "") -> Sample:

@@ -101,11 +101,6 @@ class Rubrics:
         down = [f"{seat.name} is down: {seat.circuit.reason}" for seat in self.seats if not _is_closed(seat)]
         return "; ".join(down) or None
 
-    def alarms(self) -> list[str]:
-        """What scorers warn of: a judge's canary that earns reward."""
-        found = [getattr(seat.scorer, "alarm", None) for seat in self.seats]
-        return [f"{seat.name}: {alarm}" for seat, alarm in zip(self.seats, found, strict=True) if alarm]
-
     def problems(self, columns: Mapping[str, Any]) -> list[str]:
         """Why a data row with these columns could never be scored."""
         rubric = self.rubric_of(columns)

@@ -38,7 +38,7 @@ class Seat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.scorer, self.circuit = name, scorer, circuit
-        self._low, self._high = value_range or (scorer.low, scorer.high)
+        self.low, self.high = value_range or (scorer.low, scorer.high)
         self._clock = clock
         self._calls = itertools.count(1)
 
@@ -85,7 +85,7 @@ class Seat:
 
     def _standing(self, verdict: Verdict, sample: Sample) -> Verdict:
         """The verdict, unless it is one that a scorer may not give."""
-        found = refusal(verdict, sample, low=self._low, high=self._high)
+        found = refusal(verdict, sample, low=self.low, high=self.high)
         if found is None:
             return verdict
         kind, words = found

@@ -123,6 +123,11 @@ class Scorer(ABC):
     checked_by_loading: bool = False
     """A dry run loads it, and asks `problem` then: for scorers whose faults show only so, such as the user's code."""
 
+    @property
+    def alarm(self) -> str | None:
+        """What people should know of it now: a judge that rewards what it should not."""
+        return None
+
     async def load(self) -> None:  # noqa: B027
         """Makes it ready to score: weights, processes, a look at the endpoint. Raises ConfigError."""
 

@@ -35,7 +35,7 @@ class Stage:
         self.view = View({}, {}, ())
         self.supervisor = Supervisor(
             run_dir,
-            [*orchestra(run_dir), self.replica(0)],
+            [*orchestra(run_dir), self.replica("rollout", 0)],
             broker=None,
             plan_replica=self.replica,
             control=self.control,

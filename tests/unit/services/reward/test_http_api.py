@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import pytest
 
-from services.reward.http_api import MAX_BYTES, HttpScorer, add_score
+from services.reward.http_api import MAX_BYTES, HttpScorer, add_routes
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
 from services.reward.scorers.base import ScorerDownError
@@ -34,7 +34,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def client(made: Rubrics, *, concurrency: int = 4, timeout_s: float = 5) -> AsyncIterator[httpx.AsyncClient]:
     app = admin_app("reward", made.trouble)
-    add_score(app, HttpScorer(made, concurrency=concurrency, timeout_s=timeout_s))
+    add_routes(app, HttpScorer(made, concurrency=concurrency, timeout_s=timeout_s))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reward") as one:
         yield one
 
@@ -109,3 +109,12 @@ async def test_the_route_is_in_the_openapi_description() -> None:
         described = (await one.get("/openapi.json")).json()
         assert "post" in described["paths"]["/score"]
         assert "SampleScore" in described["components"]["schemas"]
+
+
+async def test_the_state_of_every_scorer_can_be_seen() -> None:
+    made = rubrics(scripted("odd"), tasks={"other": {"scorers": [scripted("down")]}})
+    async for one in client(made):
+        await one.post("/score", json={"samples": [{"completion": "x", "data_source": "other"}]})
+        odd, down = (await one.get("/scorers")).json()
+        assert (odd["name"], odd["circuit"], odd["version"], odd["high"]) == ("odd", "closed", "odd@1", 10.0)
+        assert (down["circuit"], down["reason"]) == ("open", "connection refused")
