@@ -41,3 +41,6 @@ SANDBOX_TESTS = Counter(
     "headrace_reward_sandbox_tests", "Tests run, by how they ended: exit, signal, time.", ["ending"]
 )
 SANDBOX_FAILURES = Counter("headrace_reward_sandbox_failures", "Sandboxes that died or hung, and were replaced.")
+
+FORWARD_SECONDS = Histogram("headrace_reward_forward_seconds", "One forward pass of a reward model.", ["scorer"])
+FORWARD_TOKENS = Counter("headrace_reward_forward_tokens", "Tokens of forward passes, padding included.", ["scorer"])

@@ -1,117 +1,135 @@
 """A reward model as a scorer: the scalar head's output at the last token of prompt and completion.
 
 It reads the policy's token ids as they are, so its tokenizer must be the policy's: a model that the stage
-`reward_model` trained from the same model is. torch and transformers are imported when it is loaded, not before.
+`reward_model` trained from the same model has it.
 """
 
-import json
-import threading
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from pydantic import Field
 
-from wire.contracts import RolloutGroup
-from wire.errors import ConfigError, DataError
+from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from services.reward.scorers.classifier import Classifier, Dtype, folder_digest, read_facts
+from services.reward.scorers.passes import Passes, TokenIds
+from services.reward.scorers.sequences import ChatTemplate, TextTokenizer, ids_of
+from wire.errors import DataError
+from wire.settings import Table
 
-_FORWARD_TOKENS = 16_384
-"""Tokens (padding included) of one forward pass."""
+RANGE = 1e6
+"""A head's output has no bound; beyond this it is broken."""
 
 
-class RewardModel:
-    """Scores all rollouts of a group in one forward pass (long ones in several)."""
+class Normalize(Table):
+    """What makes the scales of several reward models comparable: (score - mean) / std."""
 
-    exclusive = True
-    """A group's deadline begins with its own passes, not while it waits for those of others."""
+    mean: float = 0.0
+    std: float = Field(1.0, gt=0)
 
-    def __init__(self, *, path: str, device: str = "cpu", dtype: str = "float32") -> None:
-        """Looks at the folder; raises ConfigError if it holds no reward model."""
-        self._path, self._device, self._dtype = Path(path), device, dtype
-        if dtype not in ("float32", "bfloat16"):
-            raise ConfigError(f"reward_model: dtype {dtype!r} is not float32 or bfloat16")
-        self._vocab_size = _check_folder(self._path)
-        self._model: Any = None
-        self._lock = threading.Lock()
 
-    def load(self) -> None:
-        """Loads the weights, unless they are. Raises ConfigError for a folder or device that does not work."""
-        with self._lock:
-            if self._model is None:
-                self._model = _load(self._path, self._device, self._dtype)
+class ModelOptions(Table):
+    """What every scorer that is a model may be told."""
 
-    def __call__(self, group: RolloutGroup) -> list[float]:
-        """One score a rollout, in order; a completion that was cut off is scored as it stands.
+    device: str = "cpu"
+    """Of torch: `cpu`, `cuda:0`."""
+    dtype: Dtype = "float32"
+    """Of the weights and of what is computed."""
+    max_tokens: int = Field(16_384, ge=1)
+    """Of one forward pass, padding included; the memory dial. A longer sequence is alone."""
+    join: bool = True
+    """Groups that come at the same time share forward passes. Off: a group's scores are the same bits whatever else is
+    scored."""
+    chat_template: ChatTemplate = "auto"
+    """For samples of text (file, HTTP): `auto` takes the folder's template if it has one."""
 
-        Raises DataError for token ids that the model does not know.
-        """
-        self.load()
-        prompt = group.prompt.token_ids
-        texts = [np.concatenate([prompt, rollout.token_ids]) for rollout in group.rollouts]
-        highest = max(int(text.max()) for text in texts)
-        if highest >= self._vocab_size:
-            raise DataError(
-                f"reward_model: token {highest} is not among the {self._vocab_size} of {self._path}: a reward model "
-                "must have the policy's tokenizer"
+
+class RewardModelOptions(ModelOptions):
+    """Of `reward_model`."""
+
+    path: Path
+    """The `export` folder of a run with run.stage = "reward_model"."""
+    normalize: Normalize = Normalize()
+
+
+class ModelSequences:
+    """From samples to what one loaded model says of them."""
+
+    def __init__(self, classifier: Classifier, path: Path, options: ModelOptions, context: Context) -> None:
+        """`path`: of the tokenizer, for samples of text."""
+        self.classifier = classifier
+        self._path, self._options, self._component = path, options, context.component
+        self._tokenizer: TextTokenizer | None = None
+        self.passes = Passes(
+            classifier,
+            max_tokens=options.max_tokens,
+            deadline_s=context.timeout_s,
+            what=f"the scorer {context.component}",
+            joined=options.join,
+        )
+
+    async def score(self, samples: Sequence[Sample]) -> list[float | str]:
+        """The head's output for each sample, or why there is none. Raises what `Passes.run` raises."""
+        if any(ids_of(sample) is None for sample in samples):
+            rows = await asyncio.to_thread(lambda: [self._row(sample) for sample in samples])
+        else:
+            rows = [self._row(sample) for sample in samples]
+        sound = [row for row in rows if not isinstance(row, str)]
+        found = iter(await self.passes.run(sound))
+        return [row if isinstance(row, str) else next(found) for row in rows]
+
+    def _row(self, sample: Sample) -> TokenIds | str:
+        try:
+            ids = ids_of(sample)
+            ids = self._text(sample) if ids is None else ids
+        except DataError as error:
+            return str(error)
+        return self.classifier.problem(ids) or ids
+
+    def _text(self, sample: Sample) -> TokenIds:
+        if self._tokenizer is None:
+            self._tokenizer = TextTokenizer(
+                self._path, chat_template=self._options.chat_template, component=self._component
             )
-        with self._lock:
-            return [score for part in _parts(texts) for score in _forward(self._model, part)]
+        return self._tokenizer.ids(sample.prompt, sample.completion)
 
 
-def _check_folder(path: Path) -> int:
-    """The size of the vocabulary; raises ConfigError naming what is wrong with the folder."""
-    file = path / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        kinds, labels = config.get("architectures") or [], config.get("id2label") or {}
-        vocab_size = int(config.get("text_config", config)["vocab_size"])
-    except FileNotFoundError:
-        raise ConfigError(
-            f"reward_model: {path} holds no model (no config.json); give the `export` folder of a run with "
-            'run.stage = "reward_model"'
-        ) from None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"reward_model: {file}: {error!r}") from None
-    if not any(str(kind).endswith("ForSequenceClassification") for kind in kinds) or len(labels) != 1:
-        kind = ", ".join(map(str, kinds)) or "model of unknown kind"
-        raise ConfigError(
-            f"reward_model: {path} is a {kind} with {len(labels) or 2} "
-            'labels, not a *ForSequenceClassification with one: train one with run.stage = "reward_model"'
+class RewardModel(Scorer):
+    """Scores samples in forward passes that groups share."""
+
+    low, high = -RANGE, RANGE
+
+    def __init__(self, options: RewardModelOptions, context: Context) -> None:
+        """Looks at the folder; raises ConfigError if it holds no reward model."""
+        self._options, self._context = options, context
+        self._sequences: ModelSequences | None = None
+        read_facts(options.path, context.component)
+
+    async def load(self) -> None:
+        """Loads the weights. Raises ConfigError for a folder or device that does not work."""
+        options, component = self._options, self._context.component
+        classifier = await asyncio.to_thread(
+            Classifier, options.path, device=options.device, dtype=options.dtype, component=component
         )
-    return vocab_size
+        self.version = await asyncio.to_thread(folder_digest, options.path)
+        self._sequences = ModelSequences(classifier, options.path, options, self._context)
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """One score a sample, in order; a completion that was cut off is scored as it stands."""
+        assert self._sequences is not None, "load() comes first"
+        scale = self._options.normalize
+        return [
+            Verdict.failure(found) if isinstance(found, str) else Verdict(value=(found - scale.mean) / scale.std)
+            for found in await self._sequences.score(samples)
+        ]
+
+    async def close(self) -> None:
+        """Fails whoever still waits."""
+        if self._sequences is not None:
+            await self._sequences.passes.close()
 
 
-def _load(path: Path, device: str, dtype: str) -> Any:
-    import torch
-    from transformers import AutoModelForSequenceClassification
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            path, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
-        return model.to(device).eval()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"reward_model: {path} cannot be loaded on {device}: {error}") from error
-
-
-def _parts(texts: Sequence[Any]) -> list[list[Any]]:
-    """The rows of each forward pass, in order."""
-    most = max(1, _FORWARD_TOKENS // max(len(text) for text in texts))
-    return [list(texts[start : start + most]) for start in range(0, len(texts), most)]
-
-
-def _forward(model: Any, texts: Sequence[Any]) -> list[float]:
-    """Scores at the last tokens. Padding at the end changes nothing before it: the attention is causal."""
-    import torch
-
-    token_ids = torch.zeros(len(texts), max(len(text) for text in texts), dtype=torch.long)
-    for row, text in enumerate(texts):
-        token_ids[row, : len(text)] = torch.from_numpy(text.astype(np.int64))
-    ends = torch.tensor([len(text) - 1 for text in texts])
-    with torch.inference_mode():
-        hidden = model.base_model(input_ids=token_ids.to(model.device), use_cache=False).last_hidden_state
-        found = model.score(hidden[torch.arange(len(texts)), ends]).float()[:, 0]
-    scores: list[float] = found.tolist()
-    return scores
+def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    """See `services.reward.scorers.base.Build`."""
+    return RewardModel(context.options(RewardModelOptions, options), context)

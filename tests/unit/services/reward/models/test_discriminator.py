@@ -1,0 +1,153 @@
+"""The discriminator as a scorer: it follows the trainer's versions, each group by one of them, and never guesses."""
+
+import asyncio
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.reward.scorers import Context, Scorer, build_scorer
+from services.reward.scorers import discriminator as module
+from services.reward.scorers.base import ScorerDownError
+from tests.unit.services.reward.models.test_reward_model import alone, ids_of, samples, write_folder
+from wire.errors import ConfigError
+
+
+def build(run_dir: Path | None, **options: Any) -> Scorer:
+    return build_scorer("discriminator", options, Context(component="adversary", run_dir=run_dir, timeout_s=20.0))
+
+
+def publish(run_dir: Path, version: int, *, seed: int = 0, digest: str = "") -> Path:
+    """As the trainer does: the folder first, then its name."""
+    folder = run_dir / "discriminator"
+    path = write_folder(folder / f"version-{version:06d}", seed=seed or version + 1)
+    (folder / "current").write_text(f"{path.name} {digest or f'{version:064x}'}\n")
+    return path
+
+
+def values(verdicts: Any) -> list[float]:
+    return [verdict.value for verdict in verdicts]
+
+
+def probabilities(path: Path) -> list[float]:
+    return [1 / (1 + math.exp(-alone(path, ids_of(sample)))) for sample in samples()]
+
+
+async def test_until_there_is_a_version_it_is_down(tmp_path: Path) -> None:
+    scorer = build(tmp_path)
+    await scorer.load()
+    with pytest.raises(ScorerDownError, match="has published no version"):
+        await scorer.score(samples())
+    path = publish(tmp_path, 0)
+    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
+    await scorer.close()
+
+
+async def test_it_follows_the_versions_as_they_are_published(tmp_path: Path) -> None:
+    scorer = build(tmp_path)
+    seen = []
+    for version in (0, 4, 12):
+        path = publish(tmp_path, version)
+        assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
+        seen.append(scorer.version)
+    assert [text.split("-")[0] for text in seen] == ["0", "4", "12"]
+    # A life that was set back publishes the same version again, with other weights.
+    shutil.rmtree(path)
+    path = publish(tmp_path, 12, seed=40, digest="f" * 64)
+    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
+    assert scorer.version != seen[-1]
+    await scorer.close()
+
+
+async def test_of_many_groups_that_find_a_new_version_one_loads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path, 0)
+    loaded = []
+    real = module.Classifier
+    monkeypatch.setattr(module, "Classifier", lambda path, **how: loaded.append(path.name) or real(path, **how))
+    scorer = build(tmp_path)
+    await asyncio.gather(*(scorer.score(samples(index)) for index in range(8)))
+    path = publish(tmp_path, 1)
+    found = await asyncio.gather(*(scorer.score(samples()) for _ in range(8)))
+    assert loaded == ["version-000000", "version-000001"]
+    assert all(values(verdicts) == pytest.approx(probabilities(path), abs=1e-6) for verdicts in found)
+    await scorer.close()
+
+
+async def test_a_version_that_is_removed_while_it_is_loaded_gives_way_to_the_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = publish(tmp_path, 0)
+    real = module.Classifier
+
+    def load(path: Path, **how: Any) -> Any:
+        if path == old:
+            publish(tmp_path, 1)
+            (old / "model.safetensors").unlink()
+        return real(path, **how)
+
+    monkeypatch.setattr(module, "Classifier", load)
+    scorer = build(tmp_path)
+    found = values(await scorer.score(samples()))
+    assert found == pytest.approx(probabilities(tmp_path / "discriminator" / "version-000001"), abs=1e-6)
+    await scorer.close()
+
+
+async def test_a_load_that_fails_is_tried_anew_with_the_next_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = publish(tmp_path, 0)
+    real, failures = module.Classifier, [ConfigError("out of memory")]
+
+    def load(path: Path, **how: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(path, **how)
+
+    monkeypatch.setattr(module, "Classifier", load)
+    scorer = build(tmp_path)
+    with pytest.raises(ConfigError, match="out of memory"):
+        await scorer.score(samples())
+    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
+    await scorer.close()
+
+
+async def test_a_pointer_that_names_nothing_is_no_version(tmp_path: Path) -> None:
+    publish(tmp_path, 0)
+    for text in ("", "version-000000", f"../../secrets {'0' * 64}", f"version-000009 {'0' * 64}"):
+        (tmp_path / "discriminator" / "current").write_text(text)
+        scorer = build(tmp_path)
+        with pytest.raises(ScorerDownError):
+            await scorer.score(samples())
+        await scorer.close()
+
+
+async def test_the_forms_of_the_score_lie_within_their_range(tmp_path: Path) -> None:
+    path = publish(tmp_path, 0)
+    expected = probabilities(path)
+    for form, made in (
+        ("probability", expected),
+        ("log", [math.log(one) for one in expected]),
+        ("logit", [math.log(one / (1 - one)) for one in expected]),
+    ):
+        scorer = build(tmp_path, form=form)
+        found = values(await scorer.score(samples()))
+        await scorer.close()
+        assert found == pytest.approx(made, abs=1e-5)
+        assert all(scorer.low <= value <= scorer.high for value in found)
+    for logit in (-1e5, -800.0, 0.0, 800.0):
+        assert 0 <= module._formed(logit, "probability") <= 1
+        assert math.log(1e-6) <= module._formed(logit, "log") <= 0
+    assert math.isnan(module._formed(math.nan, "probability"))
+
+
+async def test_outside_of_a_run_it_needs_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"adversary: outside of a run it needs options\.path"):
+        build(None)
+    path = publish(tmp_path, 3)
+    scorer = build(None, path=str(tmp_path / "discriminator"))
+    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
+    await scorer.close()

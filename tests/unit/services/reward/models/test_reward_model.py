@@ -1,0 +1,196 @@
+"""The reward model as a scorer: the scores of transformers, whatever shares the pass; and folders that are none."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, Qwen3ForSequenceClassification
+
+from headrace.data.example_render import ExampleRenderer
+from headrace.data.examples import RankedPair
+from headrace.data.settings import DataTable
+from headrace.demo.models import character_tokenizer
+from services.reward.rubrics import Rubrics
+from services.reward.samples import samples_of
+from services.reward.scorers import Context, Sample, Verdict, build_scorer
+from services.reward.settings import RewardTable
+from tests.unit.services.trainer.builders import VOCAB, scored_group, tiny_config, tiny_folder
+from wire.errors import ConfigError
+
+CHARACTERS = "abcdefghijklmnopqrstuv"
+CONTEXT = Context(component="rm", timeout_s=20.0)
+TEMPLATE = (
+    "{% for m in messages %}{{ 'u' if m.role == 'user' else 'v' }}{{ m.content }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}v{% endif %}"
+)
+
+
+def write_folder(path: Path, *, seed: int = 3, template: str = "") -> Path:
+    torch.manual_seed(seed)
+    Qwen3ForSequenceClassification(tiny_config(num_labels=1)).save_pretrained(path)
+    character_tokenizer(CHARACTERS).save(str(path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>", "pad_token": "<pad>"}
+    config |= {"chat_template": template} if template else {}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("reward"))
+
+
+def alone(folder: Path, ids: Any) -> float:
+    """What transformers says of one sequence."""
+    model = Qwen3ForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        found: float = model(torch.as_tensor(np.asarray(ids)).long()[None]).logits.item()
+    return found
+
+
+def samples(index: int = 2, size: int = 5) -> list[Sample]:
+    return samples_of(scored_group(index, size=size).group, f"g{index}")
+
+
+def ids_of(sample: Sample) -> Any:
+    assert sample.prompt_ids is not None and sample.completion_ids is not None
+    return np.concatenate([sample.prompt_ids, sample.completion_ids])
+
+
+async def scored(folder: Path, given: list[Sample], **options: Any) -> list[Verdict]:
+    scorer = build_scorer("reward_model", {"path": str(folder), **options}, CONTEXT)
+    await scorer.load()
+    try:
+        return list(await scorer.score(given))
+    finally:
+        await scorer.close()
+
+
+def numbers(verdicts: list[Verdict]) -> list[float]:
+    assert all(verdict.value is not None for verdict in verdicts), [verdict.reason for verdict in verdicts]
+    return [verdict.value for verdict in verdicts if verdict.value is not None]
+
+
+async def test_each_sample_is_scored_as_transformers_scores_it_alone(folder: Path) -> None:
+    given = [*samples(2), *samples(7)]
+    expected = [alone(folder, ids_of(sample)) for sample in given]
+    assert numbers(await scored(folder, given)) == pytest.approx(expected, abs=1e-6)
+    assert numbers(await scored(folder, given, max_tokens=20)) == pytest.approx(expected, abs=1e-6)
+    assert len(set(expected)) == 10
+
+
+async def test_groups_of_the_same_time_share_passes_and_get_their_own_scores(folder: Path) -> None:
+    scorer = build_scorer("reward_model", {"path": str(folder)}, CONTEXT)
+    await scorer.load()
+    found = await asyncio.gather(*(scorer.score(samples(index)) for index in range(6)))
+    await scorer.close()
+    for index, verdicts in enumerate(found):
+        expected = [alone(folder, ids_of(sample)) for sample in samples(index)]
+        assert numbers(list(verdicts)) == pytest.approx(expected, abs=1e-6)
+
+
+async def test_apart_a_groups_scores_are_the_same_bits_whatever_else_is_scored(folder: Path) -> None:
+    scorer = build_scorer("reward_model", {"path": str(folder), "join": False}, CONTEXT)
+    await scorer.load()
+    by_itself = await scorer.score(samples(0))
+    among = (await asyncio.gather(*(scorer.score(samples(index)) for index in range(5))))[0]
+    await scorer.close()
+    assert by_itself == among
+
+
+async def test_scales_of_several_models_can_be_made_comparable(folder: Path) -> None:
+    plain = numbers(await scored(folder, samples()))
+    scaled = numbers(await scored(folder, samples(), normalize={"mean": 0.5, "std": 4.0}))
+    assert scaled == pytest.approx([(value - 0.5) / 4 for value in plain])
+
+
+async def test_samples_of_text_are_tokenized_as_the_stage_prepares_its_pairs(folder: Path, tmp_path: Path) -> None:
+    for name, template in (("plain", ""), ("chat", TEMPLATE)):
+        path = write_folder(tmp_path / name, template=template)
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        pair = ExampleRenderer(tokenizer, DataTable(path="x"), [1]).pair(
+            RankedPair(place="", prompt="abc", chosen="de", rejected="f", margin=0.0)
+        )
+        expected = [alone(path, [*pair.prompt_ids, *ids]) for ids in (pair.chosen_ids, pair.rejected_ids)]
+        given = [Sample(prompt="abc", completion=text) for text in ("de", "f")]
+        assert numbers(await scored(path, given)) == pytest.approx(expected, abs=1e-6)
+        # Beside samples that bring their ids.
+        mixed = await scored(path, [*samples(), *given])
+        assert numbers(mixed)[-2:] == pytest.approx(expected, abs=1e-6)
+    never = numbers(await scored(tmp_path / "chat", given, chat_template="never"))
+    assert never == pytest.approx(numbers(await scored(tmp_path / "plain", given)), abs=1e-6)
+
+
+async def test_tokens_that_it_does_not_know_fail_their_sample_only(folder: Path) -> None:
+    given = samples()
+    strange = Sample(
+        prompt="", completion="", prompt_ids=given[0].prompt_ids, completion_ids=np.array([VOCAB], np.int32)
+    )
+    long = Sample(prompt="", completion="", prompt_ids=given[0].prompt_ids, completion_ids=np.full(128, 2, np.int32))
+    found = await scored(folder, [given[0], strange, long, given[1]])
+    assert [verdict.failed for verdict in found] == [False, True, True, False]
+    assert found[1].value is None and f"token {VOCAB} is not among its {VOCAB}" in found[1].reason
+    assert "more than its context of 128" in found[2].reason
+    assert [found[0].value, found[3].value] == pytest.approx(
+        [alone(folder, ids_of(one)) for one in given[:2]], abs=1e-6
+    )
+
+
+async def test_its_version_is_that_of_the_weights(folder: Path, tmp_path: Path) -> None:
+    versions = []
+    for path in (folder, write_folder(tmp_path / "same"), write_folder(tmp_path / "other", seed=4)):
+        scorer = build_scorer("reward_model", {"path": str(path)}, CONTEXT)
+        await scorer.load()
+        await scorer.close()
+        versions.append(scorer.version)
+    assert versions[0] == versions[1] != versions[2]
+
+
+async def test_the_worst_case_of_several_models_is_an_ensemble(folder: Path, tmp_path: Path) -> None:
+    paths = [folder, write_folder(tmp_path / "second", seed=4)]
+    members = [
+        {"name": "reward_model", "label": f"rm{number}", "options": {"path": str(path)}}
+        for number, path in enumerate(paths)
+    ]
+    table = RewardTable.model_validate({"scorers": [{"name": "ensemble", "combination": "min", "members": members}]})
+    rubrics = Rubrics(table, CONTEXT)
+    await rubrics.load()
+    found = await rubrics.score(samples(), patient=False)
+    await rubrics.close()
+    for sample, result in zip(samples(), found, strict=True):
+        assert result.value == pytest.approx(min(alone(path, ids_of(sample)) for path in paths), abs=1e-6)
+
+
+async def test_a_folder_that_is_no_reward_model_is_refused_before_anything_is_loaded(
+    tmp_path: Path, folder: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"holds no model .*run\.stage"):
+        build_scorer("reward_model", {"path": str(tmp_path / "none")}, CONTEXT)
+    with pytest.raises(ConfigError, match="Qwen3ForCausalLM with 2 labels"):
+        build_scorer("reward_model", {"path": str(tiny_folder(tmp_path / "policy"))}, CONTEXT)
+    with pytest.raises(ConfigError, match=r"rm: options\.path"):
+        build_scorer("reward_model", {}, CONTEXT)
+    with pytest.raises(ConfigError, match=r"rm: options\.dtype"):
+        build_scorer("reward_model", {"path": str(folder), "dtype": "int8"}, CONTEXT)
+    with pytest.raises(ConfigError, match=r"rm: options\.normalize\.std"):
+        build_scorer("reward_model", {"path": str(folder), "normalize": {"std": 0}}, CONTEXT)
+
+
+async def test_a_folder_without_weights_is_refused_when_it_is_loaded(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(ConfigError, match="cannot be loaded on cpu"):
+        await build_scorer("reward_model", {"path": str(tmp_path)}, CONTEXT).load()
+
+
+def test_its_modules_import_no_torch() -> None:
+    code = (
+        "import sys, services.reward.scorers.reward_model, services.reward.scorers.discriminator; "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
