@@ -91,10 +91,11 @@ class Server:
         ).raise_for_status()
 
 
-def serve(folder: Path, model: Any = None) -> Iterator[Server]:
-    """Starts the recipe's own server with a tiny Qwen3 model; a generator for a fixture."""
+def serve(folder: Path, model: Any = None, *flags: str) -> Iterator[Server]:
+    """Starts the recipe's own server; a generator for a fixture. `model`: one or its folder; none = a tiny Qwen3."""
     venv = sglang_venv()
-    model_path = save_folder(model or make_model(max_position_embeddings=4096), folder / "model")
+    model = model or make_model(max_position_embeddings=4096)
+    model_path = model if isinstance(model, Path) else save_folder(model, folder / "model")
     port = free_port("127.0.0.1")
     keys = {name: folder / name for name in ("api-key", "admin-api-key")}
     for path in keys.values():
@@ -103,6 +104,7 @@ def serve(folder: Path, model: Any = None) -> Iterator[Server]:
     command = [str(ROOT / "deploy/sglang-cpu/serve.sh"), str(venv), str(model_path), str(port), "--dtype", "float32"]
     for name, path in keys.items():
         command += [f"--{name}", path.read_text()]
+    command += flags
     variables = {"HEADRACE_TEST_FAULT": str(fault_file), "PYTHONPATH": str(_FAULTS), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
