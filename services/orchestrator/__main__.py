@@ -1,6 +1,11 @@
-"""Starts the orchestrator: `python -P -m services.orchestrator --config RUN/config/orchestrator.json`."""
+"""Starts the orchestrator: `python -P -m services.orchestrator --config RUN/config/orchestrator.json`.
 
+With `--annotate` it only serves the annotators' page, of a run that has ended.
+"""
+
+import argparse
 import asyncio
+from pathlib import Path
 
 from services.orchestrator.settings import OrchestratorSettings
 from wire.entry import end_process, run_service
@@ -13,5 +18,23 @@ def main(settings: OrchestratorSettings) -> int:
     return asyncio.run(serve(settings))
 
 
+def annotate(settings: OrchestratorSettings) -> int:
+    """Serves the page; the run's own address and ports are not used."""
+    from services.orchestrator.annotation.serve import serve_annotation
+
+    options = _options()
+    # A run directory may have been moved since its settings were written.
+    run_dir = options.run_dir or settings.run_dir
+    return asyncio.run(serve_annotation(run_dir, host="127.0.0.1", port=options.port))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--annotate", action="store_true")
+    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    return parser.parse_known_args()[0]
+
+
 if __name__ == "__main__":
-    end_process(run_service("orchestrator", OrchestratorSettings, main))
+    end_process(run_service("orchestrator", OrchestratorSettings, annotate if _options().annotate else main))

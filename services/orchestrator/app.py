@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 
+from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.beginning import Beginning
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
@@ -53,9 +54,10 @@ async def serve(settings: OrchestratorSettings) -> int:
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events)
     status = Status(store, state, registry, issuer, publisher, evaluation)
+    desk = Desk(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
-    http = await serve_http(rest_app(run, status), settings.host, settings.http_port)
+    http = await serve_http(rest_app(run, status, desk, settings), settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [
         issuer.run(),
@@ -73,6 +75,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     await asyncio.gather(*tasks, return_exceptions=True)
     await rpc.stop()
     await http.stop()
+    await desk.close()
     await peers.close()
     await broker.close()
     store.close()

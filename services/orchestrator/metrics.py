@@ -16,3 +16,4 @@ STREAM_LENGTH = Gauge("headrace_orchestrator_stream_entries", "Entries on a stre
 STREAM_PENDING = Gauge("headrace_orchestrator_stream_pending_entries", "Entries taken and not acked.", ["stream"])
 STREAM_OLDEST = Gauge("headrace_orchestrator_stream_oldest_pending_seconds", "Idle time of the oldest.", ["stream"])
 EVENT_LOOP_LAG = Gauge("headrace_orchestrator_event_loop_lag_seconds", "How late a timer of the loop fired.")
+ANNOTATION_VOTES = Counter("headrace_orchestrator_annotation_votes", "Votes of annotators on pairs.", ["choice"])

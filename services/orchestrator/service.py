@@ -7,8 +7,11 @@ from typing import Any
 import grpc
 from fastapi import FastAPI
 
+from services.orchestrator.annotation.api import add_annotation
+from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.run import Run
 from services.orchestrator.run_state import RunPhase
+from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from wire.errors import ContractError
 from wire.http import admin_app
@@ -64,13 +67,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             raise ContractError("wrong_run", f"this is run {self._run_id!r}, the caller is of run {run_id!r}")
 
 
-def rest_app(run: Run, status: Status) -> FastAPI:
-    """Health, metrics and the REST face; OpenAPI at /docs."""
+def rest_app(run: Run, status: Status, desk: Desk, settings: OrchestratorSettings) -> FastAPI:
+    """Health, metrics, the REST face (OpenAPI at /docs) and the annotators' page."""
 
     def ready() -> str | None:
         return run.state.reason if run.state.phase is RunPhase.FAILED else None
 
     app = admin_app("orchestrator", ready)
+    add_annotation(app, desk, bound=settings.host, hosts=settings.orchestrator.annotation_hosts)
 
     @app.get("/api/status")
     async def get_status() -> dict[str, Any]:

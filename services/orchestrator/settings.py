@@ -33,6 +33,8 @@ class OrchestratorTable(Table):
     """After so long the run begins with those that are there."""
     trim_s: float = Field(5.0, gt=0)
     """Time between two trims of what is acked."""
+    annotation_hosts: tuple[str, ...] = ()
+    """Host names, beside loopback and `host`, under which the page /annotate may be asked for: a proxy's."""
     publication: PublicationTable = PublicationTable()
 
 

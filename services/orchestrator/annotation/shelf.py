@@ -1,0 +1,102 @@
+"""The pairs of a run, newest steps first, read from `RUN/rollouts` as they are asked for."""
+
+import contextlib
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from services.orchestrator.annotation.pairs import Message, Pair, pairs_of_step
+from wire.telemetry import get_logger
+
+log = get_logger("annotation")
+
+_COLUMNS = ["step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason"]
+_STEPS_KEPT = 4
+_FILES_A_LOOK = 32
+_LOOK_S = 2.0
+
+
+class Shelf:
+    """Knows the ids of all pairs it has looked at; texts are kept of the last few steps only. Not for two threads."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._rollouts, self._prompts = run_dir / "rollouts", run_dir / "prompts.parquet"
+        self._ids: dict[int, tuple[tuple[int, int], tuple[str, ...]]] = {}
+        """Step -> (time and size of its file, ids)."""
+        self._next_look = 0.0
+        self._texts: OrderedDict[int, dict[str, Pair]] = OrderedDict()
+
+    def look(self) -> None:
+        """Takes in new step files, newest first: a bounded number a call, and not in every call."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        room = _FILES_A_LOOK
+        for path in sorted(self._rollouts.glob("step-*.parquet"), reverse=True):
+            step = _step(path)
+            with contextlib.suppress(OSError):
+                found = path.stat()
+                mark = (found.st_mtime_ns, found.st_size)
+                if step is None or (step in self._ids and self._ids[step][0] == mark):
+                    continue
+                self._ids[step] = (mark, tuple(self._read(step)))
+                room -= 1
+                if not room:
+                    return
+        self._next_look = now + _LOOK_S
+
+    def newest(self) -> Iterator[str]:
+        """Ids of all pairs, newest steps first."""
+        for step in sorted(self._ids, reverse=True):
+            yield from self._ids[step][1]
+
+    def pair(self, pair_id: str) -> Pair | None:
+        """With its texts; None if no such pair is in the rollouts (any more)."""
+        found = re.fullmatch(r"(\d{1,9})-[0-9a-f]{16}", pair_id, re.ASCII)
+        if not found:
+            return None
+        step = int(found[1])
+        if pair_id not in self._texts.get(step, {}):
+            self._read(step)
+        return self._texts.get(step, {}).get(pair_id)
+
+    def _read(self, step: int) -> dict[str, Pair]:
+        """The pairs of a step, also kept for a while. A file that cannot be read has none: that is told, once."""
+        path = self._rollouts / f"step-{step:06d}.parquet"
+        try:
+            rows = pq.read_table(path, columns=_COLUMNS, use_threads=False).to_pylist()
+            messages = self._messages({row["sample_id"] for row in rows})
+            pairs = {pair.pair_id: pair for pair in pairs_of_step(rows, messages)}
+        except FileNotFoundError:
+            return {}
+        except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+            log.warning("rollouts_unreadable", path=str(path), error=str(error))
+            return {}
+        self._texts[step] = pairs
+        self._texts.move_to_end(step)
+        while len(self._texts) > _STEPS_KEPT:
+            self._texts.popitem(last=False)
+        return pairs
+
+    def _messages(self, sample_ids: set[str]) -> dict[str, list[Message]]:
+        """Of the prompts that went through a chat template; an older run's prompts tell none."""
+        if not self._prompts.exists() or "messages" not in pq.read_schema(self._prompts).names:
+            return {}
+        table = pq.read_table(
+            self._prompts,
+            columns=["sample_id", "messages"],
+            filters=[("sample_id", "in", sample_ids)],
+            use_threads=False,
+        )
+        return {row["sample_id"]: json.loads(row["messages"]) for row in table.to_pylist() if row["messages"]}
+
+
+def _step(path: Path) -> int | None:
+    found = re.fullmatch(r"step-(\d+)\.parquet", path.name)
+    return int(found[1]) if found else None

@@ -1,0 +1,78 @@
+"""`RUN/annotations/votes.jsonl`: all that annotators did, one line an act, on disk before it is answered."""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wire.errors import ConfigError, DataError
+
+Record = Mapping[str, Any]
+
+
+class VoteLog:
+    """Appended to by one process at a time, which a kernel lock holds it to."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ConfigError if another process has it, DataError naming the line if it is no log of ours."""
+        self.path = folder / "votes.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"cannot write to {folder}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.records: list[dict[str, Any]] = self._load()
+        except BlockingIOError:
+            os.close(self._file)
+            raise ConfigError(f"{self.path} is in use: the page is already served for this run") from None
+        except BaseException:
+            os.close(self._file)
+            raise
+        _sync_folder(folder)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Returns when they are on the disk; raises OSError, and has written none of them, if they cannot be."""
+        data = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+        size = os.fstat(self._file).st_size
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, size)
+            raise
+
+    def close(self) -> None:
+        """Lets another process have it."""
+        os.close(self._file)
+
+    def _load(self) -> list[dict[str, Any]]:
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):  # A crash has torn the last line: it was never answered.
+            os.ftruncate(self._file, whole)
+            os.fsync(self._file)
+        return [self._record(number, line) for number, line in enumerate(data[:whole].splitlines(), start=1)]
+
+    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            record: dict[str, Any] = json.loads(line)
+            if record["kind"] in ("pair", "vote", "undo"):
+                return record
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise DataError(f"{self.path}:{number}: not a line of the votes; move the file away to begin anew")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Else the file's name could be lost with the machine."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

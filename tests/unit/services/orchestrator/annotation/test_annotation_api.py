@@ -1,0 +1,169 @@
+"""Who may ask the annotators' API, for what, and what it says to those who may not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from services.orchestrator.annotation.api import add_annotation, check_name
+from services.orchestrator.annotation.desk import Desk
+from services.orchestrator.annotation.guard import Guard
+from tests.annotation import write_run
+from wire.http import admin_app
+
+BASE = "http://127.0.0.1:7001"
+SAME = {"Origin": BASE}
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    desk = Desk(write_run(tmp_path))
+    app = admin_app("annotation", lambda: None)
+    add_annotation(app, desk, bound="127.0.0.1", hosts=["judge.example"])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
+        yield client
+    await desk.close()
+
+
+async def vote(client: httpx.AsyncClient, name: str, choice: str, pair: str = "") -> httpx.Response:
+    pair = pair or (await client.get("/api/annotation/next", params={"annotator": name})).json()["pair"]["id"]
+    body = {"annotator": name, "pair": pair, "choice": choice}
+    return await client.post("/api/annotation/votes", json=body, headers=SAME)
+
+
+async def test_vote_undo_summary_and_the_ranked_pairs(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    first = (await vote(client, "ann", "left")).json()
+    assert first["recorded"] and first["next"]["judged"] == 1
+    undone = (await client.post(
+        "/api/annotation/undo", json={"annotator": "ann", "pair": first["next"]["undo"]}, headers=SAME
+    )).json()  # fmt: skip
+    assert undone["undone"] and undone["next"]["pair"]["id"] == first["next"]["undo"]
+    assert (await vote(client, "ann", "right")).status_code == 200
+    assert (await client.get("/api/annotation/summary")).json()["choices"]["right"] == 1
+    for _ in range(60):
+        if (tmp_path / "annotations" / "pairs.jsonl").exists():
+            break
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1.2)
+    assert len((tmp_path / "annotations" / "pairs.jsonl").read_text().splitlines()) == 1
+
+
+async def test_a_vote_is_idempotent_and_a_different_one_a_conflict(client: httpx.AsyncClient) -> None:
+    pair = (await vote(client, "ann", "left")).json()["next"]["undo"]
+    assert (await vote(client, "ann", "left", pair)).json()["recorded"] is False
+    refused = await vote(client, "ann", "tie", pair)
+    assert refused.status_code == 409 and "undo that first" in refused.json()["error"]
+    assert (await vote(client, "ann", "left", "1-0000000000000000")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({}, "must tell its Origin"),
+        ({"Origin": "http://evil.example"}, "own page"),
+        ({"Origin": "null"}, "own page"),
+        ({"Origin": "http://127.0.0.1:7002"}, "own page"),
+        ({**SAME, "Sec-Fetch-Site": "cross-site"}, "own page"),
+        ({**SAME, "Sec-Fetch-Site": "same-site"}, "own page"),
+        ({**SAME, "Content-Type": "text/plain"}, "application/json"),
+        ({**SAME, "Content-Type": "application/x-www-form-urlencoded"}, "application/json"),
+        ({**SAME, "Host": "rebound.example:7001"}, "annotation_hosts"),
+        ({**SAME, "Host": "127.0.0.1.evil.example"}, "annotation_hosts"),
+        ({**SAME, "Host": "10.0.0.1"}, "annotation_hosts"),
+        ({**SAME, "Host": ""}, "annotation_hosts"),
+    ],
+)
+async def test_an_act_must_come_from_the_page_itself(
+    client: httpx.AsyncClient, headers: dict[str, str], words: str
+) -> None:
+    pair = (await client.get("/api/annotation/next", params={"annotator": "ann"})).json()["pair"]["id"]
+    body = f'{{"annotator": "ann", "pair": "{pair}", "choice": "left"}}'
+    answer = await client.post(
+        "/api/annotation/votes", content=body, headers={"Content-Type": "application/json", **headers}
+    )
+    assert answer.status_code == 403 and words in answer.json()["error"]
+    assert (await client.get("/api/annotation/summary")).json()["votes"] == 0
+
+
+@pytest.mark.parametrize("path", ["/annotate", "/api/annotation/next?annotator=ann", "/api/annotation/summary"])
+async def test_a_rebound_name_reads_nothing(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path, headers={"Host": "rebound.example"})).status_code == 403
+    for host in ("localhost:7001", "[::1]:7001", "JUDGE.example"):
+        assert (await client.get(path, headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(("bound", "is_ours"), [("127.0.0.1", False), ("0.0.0.0", True), ("10.0.0.7", True)])
+async def test_an_address_is_ours_if_it_is_bound(bound: str, is_ours: bool) -> None:
+    guard = Guard(lambda *_: None, bound)  # type: ignore[arg-type, return-value]
+    headers = httpx.Headers({"host": "10.0.0.7:80"})
+    assert (guard.problem("GET", headers) is None) is is_ours  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"{", 400, "not valid JSON"),
+        (b"\xff", 400, "not valid JSON"),
+        (b"[]", 422, ""),
+        (b'{"annotator": "ann", "pair": "1", "choice": "both"}', 422, "choice"),
+        (b'{"annotator": "ann", "pair": 1, "choice": "left"}', 422, "pair"),
+        (b'{"annotator": "<b>", "pair": "1", "choice": "left"}', 422, "annotator"),
+        (b'{"annotator": "ann", "pair": "1", "choice": "left", "more": 1}', 422, "more"),
+        (b" " * 5000, 413, "4096 bytes"),
+    ],
+)
+async def test_bad_bodies_are_told(client: httpx.AsyncClient, body: bytes, status: int, words: str) -> None:
+    headers = {**SAME, "Content-Type": "application/json"}
+    answer = await client.post("/api/annotation/votes", content=body, headers=headers)
+    assert answer.status_code == status and words in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "<script>", "a" * 41, "a\x00b", "-x", "a/b"])
+async def test_names_are_checked(client: httpx.AsyncClient, name: str) -> None:
+    assert (await client.get("/api/annotation/next", params={"annotator": name})).status_code == 422
+
+
+def test_names_are_kept_in_one_form() -> None:
+    assert check_name("  Ann \t Lee ") == "Ann Lee"
+    assert check_name("Zoe\u0308") == "Zo\u00eb"
+
+
+async def test_every_answer_of_the_page_has_the_policy(client: httpx.AsyncClient) -> None:
+    for path in ("/annotate", "/annotate/annotate.js", "/annotate/absent.js", "/api/annotation/summary"):
+        headers = (await client.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "*" not in policy
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+    assert "content-security-policy" not in (await client.get("/healthz")).headers
+
+
+async def test_the_page_asks_for_nothing_from_elsewhere_and_has_no_inline_code(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/annotate")).text
+    assert "http://" not in page and "https://" not in page
+    assert "<script>" not in page and " style=" not in page and " onclick" not in page
+    files = Path(__file__).parents[5] / "services/orchestrator/annotation/static"
+    for file in files.glob("*.js"):
+        assert "innerHTML" not in file.read_text() and "http" not in file.read_text().replace("http://www.w3", "")
+    assert (await client.get("/annotate/annotate.css")).headers["content-type"].startswith("text/css")
+    assert (await client.get("/annotate/..%2fapi.py")).status_code == 404
+
+
+async def test_a_book_that_another_process_has_is_told_and_kills_nobody(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    other = Desk(tmp_path)
+    await other.ask(lambda book: book.summary())
+    answer = await client.get("/api/annotation/summary")
+    assert answer.status_code == 503 and "already served" in answer.json()["error"]
+    await other.close()
+    assert (await client.get("/api/annotation/summary")).status_code == 200
+
+
+async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    body: dict[str, Any] = paths["/api/annotation/votes"]["post"]["requestBody"]
+    schema = body["content"]["application/json"]["schema"]
+    assert schema["properties"]["choice"]["enum"] == ["left", "right", "tie", "skip"]

@@ -1,0 +1,200 @@
+"""Votes are kept once, survive crashes, can be taken back, and become ranked pairs by their majority."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.orchestrator.annotation.book import Book, OtherVoteError, UnknownPairError
+from services.orchestrator.annotation.vote_log import VoteLog
+from tests.annotation import write_run, write_step
+from wire.errors import ConfigError, DataError
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return write_run(tmp_path)
+
+
+def judge(book: Book, name: str, *choices: str) -> list[str]:
+    """Pair ids in the order in which they were asked."""
+    asked = []
+    for choice in choices:
+        pair = book.turn(name)["pair"]["id"]
+        book.vote(name, pair, choice)
+        asked.append(pair)
+    return asked
+
+
+def ranked(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "annotations" / "pairs.jsonl").read_text().splitlines()]
+
+
+def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> None:
+    book = Book(run_dir)
+    asked = judge(book, "ann", "left", "skip", "tie", "right", "left", "left")
+    assert len(set(asked)) == 6 and [one[0] for one in asked] == ["2"] * 3 + ["1"] * 3
+    turn = book.turn("ann")
+    assert turn["pair"] is None and (turn["judged"], turn["waiting"]) == (6, 0)
+    write_step(run_dir, 3, [["new", "newer"]])
+    book._shelf._next_look = 0.0
+    assert book.turn("ann")["pair"]["step"] == 3
+    book.close()
+
+
+def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -> None:
+    book = Book(run_dir)
+    first = judge(book, "ann", "left", "left", "left")
+    asked = judge(book, "bob", "left", "left", "left", "left")
+    assert [one in first for one in asked] == [True, False, True, False]
+    book.close()
+
+
+def test_what_is_shown_tells_nothing_of_scores(run_dir: Path) -> None:
+    book = Book(run_dir)
+    assert book.turn("ann")["pair"].keys() == {"id", "step", "prompt", "left", "right"}
+    assert book.turn("ann")["pair"]["left"].keys() == {"text", "truncated"}
+    book.close()
+
+
+def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Path) -> None:
+    book = Book(run_dir)
+    (pair,) = judge(book, "ann", "left")
+    assert book.vote("ann", pair, "left")["recorded"] is False
+    with pytest.raises(OtherVoteError, match="has said 'left'"):
+        book.vote("ann", pair, "right")
+    with pytest.raises(UnknownPairError):
+        book.vote("ann", "9-0123456789abcdef", "left")
+    book.close()
+    kinds = [json.loads(line)["kind"] for line in (run_dir / "annotations" / "votes.jsonl").read_text().splitlines()]
+    assert kinds == ["pair", "vote"]
+
+
+def test_undo_asks_the_same_pair_again_and_is_idempotent(run_dir: Path) -> None:
+    book = Book(run_dir)
+    first, second = judge(book, "ann", "left", "right")
+    assert book.turn("ann")["undo"] == second
+    undone = book.undo("ann", second)
+    assert undone["undone"] and undone["next"]["pair"]["id"] == second and undone["next"]["undo"] == first
+    assert book.undo("ann", second)["undone"] is False
+    book.vote("ann", second, "tie")
+    assert book.summary()["choices"] == {"left": 1, "right": 0, "tie": 1, "skip": 0}
+    book.close()
+
+
+def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
+    book = Book(run_dir)
+    asked = judge(book, "ann", "left", "right", "skip")
+    before = book.summary()
+    book._log.close()  # As a kill does it: nothing is written at the end.
+    for path in (run_dir / "rollouts").iterdir():
+        path.unlink()
+    again = Book(run_dir)
+    assert again.summary() == before and before["votes"] == 3
+    assert again.undo("ann", asked[0])["undone"]
+    again.close()
+    assert len(ranked(run_dir)) == 1
+
+
+def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
+    book = Book(run_dir)
+    judge(book, "ann", "left", "right")
+    book.close()
+    votes = run_dir / "annotations" / "votes.jsonl"
+    whole = votes.read_bytes()
+    votes.write_bytes(whole[:-5])
+    again = Book(run_dir)
+    assert again.summary()["votes"] == 1
+    judge(again, "ann", "right")
+    again.close()
+    kinds = [json.loads(line)["kind"] for line in votes.read_text().splitlines()]
+    assert kinds == ["pair", "vote", "pair", "vote"]
+
+
+def test_a_foreign_line_is_named_and_a_second_process_refused(run_dir: Path) -> None:
+    book = Book(run_dir)
+    judge(book, "ann", "left")
+    with pytest.raises(ConfigError, match="already served"):
+        Book(run_dir)
+    book.close()
+    votes = run_dir / "annotations" / "votes.jsonl"
+    votes.write_text("{}\n" + votes.read_text())
+    with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
+        Book(run_dir)
+
+
+def test_a_full_disk_loses_the_vote_aloud_and_leaves_no_half_of_it(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book(run_dir)
+    pair = book.turn("ann")["pair"]["id"]
+    with monkeypatch.context() as patch:
+        written = os.write
+        patch.setattr(os, "write", lambda file, data: written(file, data[:10]) if len(data) > 10 else _full())
+        patch.setattr(os, "fsync", lambda file: _full())
+        with pytest.raises(OSError, match="full"):
+            book.vote("ann", pair, "left")
+    assert book.summary()["votes"] == 0 and (run_dir / "annotations" / "votes.jsonl").read_bytes() == b""
+    book.vote("ann", pair, "left")
+    book.close()
+    assert len(ranked(run_dir)) == 1
+
+
+def _full() -> int:
+    raise OSError(28, "the disk is full")
+
+
+def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
+    book = Book(run_dir)
+    pairs = judge(book, "ann", "left", "left", "tie", "left", "skip")
+    for name, choices in {"bob": ("left", "right", "left", "tie"), "cat": ("right", "right", "tie", "left")}.items():
+        for pair, choice in zip(pairs, choices, strict=False):
+            book.vote(name, pair, choice)
+    shown = {pair: book._pair(pair) for pair in pairs}
+    book.close()
+    rows = {found["pair"]: found for found in ranked(run_dir)}
+    assert rows.keys() == {pairs[0], pairs[1], pairs[3]}
+    assert rows[pairs[0]]["chosen"] == shown[pairs[0]].left.text
+    assert rows[pairs[1]]["chosen"] == shown[pairs[1]].right.text
+    assert rows[pairs[3]]["votes"] == {"chosen": 2, "rejected": 0, "tie": 1}
+
+
+def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
+    book = Book(run_dir)
+    pairs = judge(book, "ann", "left", "right", "skip")
+    for pair, choice in zip(pairs, ("left", "left", "left"), strict=True):
+        book.vote("bob", pair, choice)
+    found = book.summary()
+    assert found["annotators"] == [
+        {"name": "ann", "judged": 2, "skipped": 1}, {"name": "bob", "judged": 3, "skipped": 0}
+    ]  # fmt: skip
+    assert found["pairs"] == {"judged": 3, "ranked": 2}
+    assert found["agreement"]["pairs"] == 2 and found["agreement"]["percent"] == 0.5
+    assert found["agreement"]["alpha"] == pytest.approx(0.0)
+    book.close()
+
+
+def test_the_ranked_pairs_are_written_only_when_votes_have_changed(run_dir: Path) -> None:
+    book = Book(run_dir)
+    judge(book, "ann", "left")
+    book.export()
+    path = run_dir / "annotations" / "pairs.jsonl"
+    path.unlink()
+    book.export()
+    assert not path.exists()
+    judge(book, "ann", "left")
+    book.export()
+    assert len(ranked(run_dir)) == 2
+    book.close()
+
+
+def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = VoteLog(tmp_path)
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file))[1])
+    log.append([{"kind": "vote"}])
+    assert len(synced) == 1
+    log.close()

@@ -1,0 +1,98 @@
+"""Which completions become pairs, and what their ids and sides depend on."""
+
+from pathlib import Path
+from typing import Any
+
+from services.orchestrator.annotation.pairs import Pair, pairs_of_step
+from services.orchestrator.annotation.shelf import _COLUMNS, Shelf
+from services.trainer.rollout_log import _SCHEMA
+from tests.annotation import row, write_prompts, write_step
+
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+def rows(*groups: list[str], step: int = 1) -> list[dict[str, Any]]:
+    return [row(step, number, index, text) for number, texts in enumerate(groups) for index, text in enumerate(texts)]
+
+
+def texts(pair: Pair) -> set[str]:
+    return {pair.left.text, pair.right.text}
+
+
+def test_pairs_are_of_one_group_and_different_completions() -> None:
+    pairs = pairs_of_step(rows(["a", "b", "a", " a\n", ""], ["c", "c"], ["d", "e"]), {})
+    assert [texts(pair) for pair in pairs] == [{"a", "b"}, {"d", "e"}]
+    assert all(pair.left.rollout_index != pair.right.rollout_index for pair in pairs)
+
+
+def test_groups_come_in_turn_and_no_completion_twice() -> None:
+    pairs = pairs_of_step(rows(["a", "b", "c", "d", "e"], ["f", "g"]), {})
+    assert [pair.group_id for pair in pairs] == ["g1-0", "g1-1", "g1-0"]
+    assert len(texts(pairs[0]) | texts(pairs[2])) == 4
+
+
+def test_ids_are_those_of_the_content_and_sides_are_thrown_by_them() -> None:
+    many = [[f"{number} one", f"{number} two"] for number in range(200)]
+    pairs = pairs_of_step(rows(*many), {})
+    assert [pair.pair_id for pair in pairs] == [pair.pair_id for pair in pairs_of_step(rows(*many), {})]
+    assert len({pair.pair_id for pair in pairs}) == 200
+    assert pairs == pairs_of_step(reversed(rows(*many)), {})[::-1]
+    first_left = sum(pair.left.rollout_index == 0 for pair in pairs)
+    assert 60 < first_left < 140
+    (other,) = pairs_of_step(rows(["0 one", "0 three"]), {})
+    assert other.pair_id != pairs[0].pair_id
+
+
+def test_a_pair_survives_its_record_and_knows_the_messages() -> None:
+    (pair,) = pairs_of_step(rows(["a", "b"]), {"s0": CHAT})
+    assert pair.prompt == tuple(CHAT) and Pair.from_record(pair.as_record()) == pair
+    (plain,) = pairs_of_step(rows(["a", "b"]), {})
+    assert plain.prompt == "prompt 0" and Pair.from_record(plain.as_record()) == plain
+
+
+def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Path) -> None:
+    for step in range(1, 8):
+        write_step(tmp_path, step, [["a", "b"]])
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    ids = list(shelf.newest())
+    assert [int(one.split("-")[0]) for one in ids] == [7, 6, 5, 4, 3, 2, 1]
+    found = [shelf.pair(one) for one in ids]
+    assert [pair and pair.pair_id for pair in found] == ids
+    assert (
+        shelf.pair("7-0000000000000000") is None
+        and shelf.pair("../../x") is None
+        and shelf.pair("99-" + "0" * 16) is None
+    )
+
+
+def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
+    write_step(tmp_path, 1, [["a", "b"]])
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    (old,) = shelf.newest()
+    write_step(tmp_path, 1, [["a", "other"]])
+    shelf._next_look = 0.0
+    shelf.look()
+    (new,) = shelf.newest()
+    assert new != old and shelf.pair(new) is not None and shelf.pair(old) is None
+
+
+def test_a_broken_step_file_is_passed_over(tmp_path: Path) -> None:
+    write_step(tmp_path, 1, [["a", "b"]])
+    (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 no")
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    assert len(list(shelf.newest())) == 1
+
+
+def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> None:
+    write_step(tmp_path, 1, [["a", "b"], ["c", "d"]])
+    write_prompts(tmp_path, {"s0": CHAT, "s1": None})
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    assert [pair.prompt for one in shelf.newest() if (pair := shelf.pair(one))] == [tuple(CHAT), "prompt 1"]
+
+
+def test_the_trainer_writes_the_columns_that_are_read() -> None:
+    assert set(_COLUMNS) <= set(_SCHEMA.names)
