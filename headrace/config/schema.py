@@ -5,12 +5,14 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from headrace.config.reward_checks import reward_problem
 from headrace.data.settings import DataTable
 from services.orchestrator.settings import EvalTable, OrchestratorTable
 from services.reward.settings import RewardTable
 from services.rollout.settings import RolloutTable
 from services.trainer.algorithm_checks import critic_problem
 from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
+from services.trainer.discriminator_settings import DiscriminatorTable
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import DpoTable, RewardModelTable, SftTable, StageTable
 from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table
@@ -105,6 +107,7 @@ class RunFile(Table):
     batch: BatchTable = BatchTable()
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
+    discriminator: DiscriminatorTable = DiscriminatorTable()
     rollout: RolloutSection = RolloutSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
@@ -118,7 +121,12 @@ class RunFile(Table):
 
     @model_validator(mode="after")
     def _work_together(self) -> "RunFile":
-        reason = critic_problem(self.algorithm, self.critic) or _adapter_problem(self) or _sampling_problem(self)
+        reason = (
+            critic_problem(self.algorithm, self.critic)
+            or _adapter_problem(self)
+            or _sampling_problem(self)
+            or reward_problem(self)
+        )
         if reason is not None:
             raise ValueError(reason)
         return self
