@@ -1,0 +1,161 @@
+"""One test of one program, in a forked child that has given up everything: it never returns.
+
+This is the one place where text becomes code, and what the sandbox is for. From here on nothing this process says is
+believed: what it writes is data, and its verdict is made outside.
+
+File descriptors: 0 standard input, 1 standard output, 2 standard error, 3 the returned value, 4 the program.
+"""
+
+import atexit
+import os
+import sys
+import types
+from typing import Any, NoReturn
+
+from services.reward.sandbox.inside.plain import decode, encode
+
+_INPUT, _PRINTS, _NOTES, _VALUE, _PROGRAM = 0, 1, 2, 3, 4
+_CHUNK = 1 << 20
+_REHEARSALS = 3
+_REHEARSAL = """
+import sys
+from collections import defaultdict, deque, Counter
+from functools import lru_cache
+from heapq import heappush, heappop
+
+class Node:
+    def __init__(self, value, next=None):
+        self.value = value
+        self.next = next
+
+@lru_cache(maxsize=None)
+def count(n):
+    return n if n < 2 else count(n - 1) + count(n - 2)
+
+def solve(numbers, k=2):
+    seen = defaultdict(list)
+    heap, queue = [], deque()
+    for index, number in enumerate(numbers):
+        seen[number % k].append(index)
+        heappush(heap, (-number, index))
+        queue.append(number)
+    while heap and queue:
+        heappop(heap)
+        queue.popleft()
+    grid = [[0] * 3 for _ in range(3)]
+    grid[1][2] = max(grid[0][0], *numbers) // 2
+    words = {word: len(word) for word in "a few words".split()}
+    return sorted(seen.items()), sum(map(int, ["1", "2"])), " ".join(str(x) for x in grid[1]), words, Counter("aab")
+
+data = sys.stdin.read().split()
+try:
+    int("x")
+except ValueError as error:
+    text = f"{error} {3.14159:.2f} {len(data):>3}"
+print(solve([3, 1, 2]), Node(1).value, count(9), text)
+sys.stdout.write("")
+if __name__ == "__main__":
+    print("-")
+"""
+"""What programs do most: run ahead, the interpreter has specialized its code and warmed its caches."""
+
+
+def prepare() -> None:
+    """In the fork server, before the first fork: what every child would have to do, or to fault in, for itself."""
+    _open_streams()
+    for _ in range(_REHEARSALS):
+        _execute(_REHEARSAL, "rehearsal")
+        decode(encode([1, 2.5, "x", (1, {"a": None})]))
+    del sys.modules["rehearsal"]
+    sys.stdout.flush()
+    _open_streams()
+
+
+def run() -> NoReturn:
+    """Reads the program and its test, runs it, and leaves."""
+    function, _, source = _read(_PROGRAM).partition("\n")
+    os.close(_PROGRAM)
+    os.chdir("/tmp")
+    status = 1
+    try:
+        status = _call(source, function) if function else _script(source)
+    except SystemExit as leaving:
+        status = _status(leaving.code)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())
+    _leave(status)
+
+
+def _script(source: str) -> int:
+    _execute(source, "__main__")
+    return 0
+
+
+def _call(source: str, function: str) -> int:
+    """The arguments come on standard input, the value goes out on a descriptor of its own; prints are mere notes."""
+    arguments = decode(_read(_INPUT))
+    os.dup2(_NOTES, _PRINTS)
+    found = _find(_execute(source, "solution"), function)
+    value = encode(found(*arguments)).encode()
+    while value:
+        value = value[os.write(_VALUE, value) :]
+    return 0
+
+
+def _execute(source: str, name: str) -> dict[str, Any]:
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    code = compile(source, "<program>", "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+    return module.__dict__
+
+
+def _find(names: dict[str, Any], function: str) -> Any:
+    """A function of the program, or a method of its class Solution, as LeetCode has them."""
+    if function in names:
+        return names[function]
+    if "Solution" in names:
+        return getattr(names["Solution"](), function)
+    raise NameError(f"the program defines no {function}")
+
+
+def _read(fd: int) -> str:
+    """The whole file, by position: other children read the same one."""
+    chunks: list[bytes] = []
+    at = 0
+    while chunk := os.pread(fd, _CHUNK, at):
+        chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks).decode()
+
+
+def _open_streams() -> None:
+    """On descriptors 0 to 2, whatever lies behind them later: a child puts its test's files there."""
+    options = {"encoding": "utf-8", "errors": "replace", "closefd": False}
+    for name, fd in (("stdin", _INPUT), ("stdout", _PRINTS), ("stderr", _NOTES)):
+        stream = open(fd, "w" if fd else "r", 1 if fd == _NOTES else -1, **options)  # type: ignore[call-overload]  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _status(code: object) -> int:
+    """As the interpreter reads the argument of sys.exit."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _leave(status: int) -> NoReturn:
+    """As the interpreter leaves, but for its own tidying up: threads end, atexit runs, output is flushed."""
+    streams = [sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr]
+    try:
+        threads = sys.modules.get("threading")
+        if threads is not None and (len(threads._active) > 1 or threads._threading_atexits):
+            threads._shutdown()
+        atexit._run_exitfuncs()
+        for stream in streams:
+            if stream is not None:
+                stream.flush()
+    except BaseException:
+        status = status or 1
+    os._exit(status)

@@ -1,0 +1,151 @@
+"""One sandbox, driven from the outside: tests go in as files, outcomes come out."""
+
+import fcntl
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from services.reward.sandbox.bubblewrap import INSIDE, command
+from services.reward.sandbox.errors import SandboxError, SandboxStartError
+from services.reward.sandbox.inside import server
+from services.reward.sandbox.inside.confine import Limits
+from services.reward.sandbox.outcome import Ending, Outcome, Program
+
+_START_S = 20.0
+_GRACE_S = 5.0
+"""Beyond a test's own time: the fork server has that to clean up and to answer."""
+_END_S = 5.0
+_NOTES_BYTES = 2000
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+_ENDINGS: dict[bytes, Ending] = {server.EXITED: "exit", server.SIGNALLED: "signal", server.TIMED_OUT: "time"}
+
+
+class Slot:
+    """A sandbox that runs one program at a time. Not thread-safe; `end` alone may come from another thread."""
+
+    def __init__(self, number: int, limits: Limits, packages: Path | None) -> None:
+        self._number, self._limits, self._packages = number, limits, packages
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of bubblewrap; None = it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Raises SandboxStartError with what bubblewrap said, ConfigError if there is none."""
+        self.kill()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ExitStack() as stack, theirs, open(os.memfd_create("log"), "w+b") as log:
+            sources = {path.name: stack.enter_context(sealed(path.read_bytes())) for path in INSIDE.glob("*.py")}
+            asked = command(self._limits, self._packages, slot=self._number, control=theirs.fileno(), sources=sources)
+            self._control = ours
+            self._process = subprocess.Popen(
+                asked,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno(), *sources.values()],
+                env={},
+            )
+            theirs.close()
+            if self._receive(_START_S) != server.READY:
+                self.kill()
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "nothing was said"
+                raise SandboxStartError(f"the sandbox does not start: {said}")
+
+    def run(self, program: int, given: bytes) -> Outcome:
+        """Runs one test; `program` is a descriptor (`written`). Raises SandboxError, after which the slot is dead."""
+        if self._control is None:
+            raise SandboxError("the sandbox is not running")
+        with sealed(given) as stdin, _empty("stdout") as stdout, _empty("stderr") as stderr:
+            try:
+                socket.send_fds(self._control, [b"test"], [stdin, stdout, stderr, program])
+            except OSError as error:
+                self.kill()
+                raise SandboxError(f"the sandbox has gone: {error}") from error
+            answer = self._receive(self._limits.timeout_s + _GRACE_S)
+            if len(answer) != server.REPLY.size:
+                self.kill()
+                raise SandboxError("the sandbox died, or hung, under a test")
+            ending, code, wall_s, cpu_s = server.REPLY.unpack(answer)
+            return Outcome(
+                ending=_ENDINGS[ending],
+                code=code,
+                output=_read(stdout, self._limits.output_bytes),
+                notes=_end(stderr),
+                wall_s=wall_s,
+                cpu_s=cpu_s,
+            )
+
+    def end(self) -> None:
+        """Kills the sandbox under whoever waits for it: that one gets a SandboxError and cleans up."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def kill(self) -> None:
+        """Ends the sandbox and all in it, and waits for that; may be called twice."""
+        process, control, self._process, self._control = self._process, self._control, None, None
+        if process is not None:
+            process.kill()
+            process.wait(_END_S)
+        if control is not None:
+            control.close()
+
+    def _receive(self, seconds: float) -> bytes:
+        """One message; empty when the fork server has gone or does not answer."""
+        assert self._control is not None
+        self._control.settimeout(seconds)
+        try:
+            return self._control.recv(64)
+        except OSError:
+            return b""
+
+
+def text_of(program: Program) -> bytes:
+    """A program as the fork server's children read it: the function's name, or nothing, in a line of its own."""
+    return f"{program.function or ''}\n{program.source}".encode(errors="replace")
+
+
+@contextmanager
+def sealed(content: bytes) -> Iterator[int]:
+    """The descriptor of a file in memory that nobody can change."""
+    fd = os.memfd_create("given", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _empty(name: str) -> Iterator[int]:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    at = 0
+    while at < limit and (chunk := os.pread(fd, limit - at, at)):
+        chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks)
+
+
+def _end(fd: int) -> str:
+    size = os.fstat(fd).st_size
+    return os.pread(fd, _NOTES_BYTES, max(size - _NOTES_BYTES, 0)).decode(errors="replace").strip()
