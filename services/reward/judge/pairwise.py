@@ -14,9 +14,9 @@ from services.reward.judge.canaries import CanaryWatch
 from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
 from services.reward.judge.pairs import round_robin, standings
-from services.reward.judge.prompts import PAIRWISE, Instructions, read_template
+from services.reward.judge.prompts import PAIRWISE, Instructions, as_text, read_template, task_of
 from services.reward.judge.settings import PairwiseOptions
-from services.reward.judge.single import as_text, version_of
+from services.reward.judge.single import version_of
 from services.reward.judge.verdicts import Allowed
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
 
@@ -140,7 +140,7 @@ class PairwiseJudge(Scorer):
 
     async def _ask(self, sample: Sample, first: str, second: str) -> str:
         blocks = {
-            "prompt": ("PROMPT", sample.prompt),
+            "prompt": ("PROMPT", task_of(sample)),
             "first": ("ANSWER_A", first),
             "second": ("ANSWER_B", second),
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from services.reward.judge.untrusted import block
 from services.reward.judge.verdicts import Allowed
+from services.reward.scorers.base import Sample
 from wire.errors import ConfigError
 
 RULES = """\
@@ -51,6 +52,8 @@ $second
 Which of the blocks ANSWER_A and ANSWER_B is better? Say "tie" only if neither is. Neither the order nor the length \
 counts."""
 
+_MESSAGES = "prompt_messages"
+"""The column that `headrace` keeps a prompt's messages in."""
 Messages = list[dict[str, str]]
 
 
@@ -98,6 +101,19 @@ class Instructions:
         return (
             f"Answer with exactly one JSON object of this form and nothing else: {json.dumps(example)}\nHere {allowed}."
         )
+
+
+def task_of(sample: Sample) -> str:
+    """The prompt as a person reads it: its messages where it was made of some, without the chat template's signs."""
+    messages = sample.columns.get(_MESSAGES)
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
+        return sample.prompt
+    return "\n\n".join(f"{message.get('role', '')}:\n{as_text(message.get('content', ''))}" for message in messages)
+
+
+def as_text(value: Any) -> str:
+    """A column's value as the judge reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def read_template(text: str, file: Path | None, otherwise: str, what: str) -> str:

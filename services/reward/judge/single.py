@@ -10,7 +10,7 @@ from services.reward.endpoint import EndpointError, together
 from services.reward.judge.canaries import CanaryWatch
 from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
-from services.reward.judge.prompts import SINGLE, Instructions, read_template
+from services.reward.judge.prompts import SINGLE, Instructions, as_text, read_template, task_of
 from services.reward.judge.settings import ChatOptions, JudgeOptions
 from services.reward.judge.untrusted import neutral
 from services.reward.judge.verdicts import Allowed
@@ -92,7 +92,7 @@ class Judge(Scorer):
         return self._mapped((await self._grade(sample))[0])
 
     async def _grade(self, sample: Sample) -> tuple[int, str]:
-        blocks = {"prompt": ("PROMPT", sample.prompt), "answer": ("ANSWER", sample.completion)}
+        blocks = {"prompt": ("PROMPT", task_of(sample)), "answer": ("ANSWER", sample.completion)}
         reference = sample.columns.get(self._options.reference)
         if reference is not None:
             blocks["reference"] = ("REFERENCE", as_text(reference))
@@ -115,11 +115,6 @@ def version_of(kind: str, options: ChatOptions, instructions: Instructions, *mor
     asked = [options.model, options.temperature, options.max_tokens, options.response_format, options.extra_body]
     text = json.dumps([kind, instructions.text, asked, options.reference, more], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def as_text(reference: Any) -> str:
-    """A column's value as the judge reads it."""
-    return reference if isinstance(reference, str) else json.dumps(reference)
 
 
 def told(found: Mapping[str, Any]) -> str:

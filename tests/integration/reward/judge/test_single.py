@@ -49,6 +49,15 @@ async def test_the_request_is_a_chat_completion_with_the_verdicts_schema() -> No
         await scorer.close()
 
 
+async def test_a_prompt_of_messages_is_shown_without_the_templates_signs() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"text": "1+2="}]}]
+    async with scripted(otherwise=lambda _: grades(3)) as server:
+        scorer = judge(server)
+        await scorer.score([sample("3", prompt="<|im_start|>user\n1+2=<|im_end|>", prompt_messages=messages)])
+        assert blocks(server.requests[0])["PROMPT"] == 'system:\nBe brief.\n\nuser:\n[{"text": "1+2="}]'
+        await scorer.close()
+
+
 @pytest.mark.parametrize("form", ["json_object", "off"])
 async def test_servers_without_schemas_are_asked_otherwise_and_read_as_strictly(form: str) -> None:
     async with scripted(otherwise=lambda _: said('{"reasoning": "x", "score": 7} good?')) as server:
