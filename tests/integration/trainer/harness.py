@@ -15,6 +15,7 @@ import numpy as np
 from services.trainer.ledger import common_score
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
+from tests.unit.services.trainer.discriminator.test_discriminator import with_reference, write_tokenizer
 from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
 from wire.rpc import serve
 from wire.streams import StreamName
@@ -132,6 +133,7 @@ def message(index, request, *, mute=False, abstain=False):
         digest=request.plan.weights_digest,
         rewards=[1, 1, 1, 1] if mute else None,
     )
+    scored = with_reference(scored, "abca")
     if abstain:
         scores = list(scored.scores)
         lost, told = index % 4, (index + 1) % 4
@@ -142,16 +144,19 @@ def message(index, request, *, mute=False, abstain=False):
     return encode(Message(header=header, body=scored))
 
 
-def settings_for(tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", algorithm=None, **trainer):
+def settings_for(
+    tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", algorithm=None, discriminator=None, **trainer
+):
     model = tmp_path / "model"
     if not model.exists():
-        tiny_folder(model)
+        write_tokenizer(tiny_folder(model))
     return TrainerSettings.model_validate(
         {
             "run": {"id": "run", "max_steps": steps, "max_staleness": staleness},
             "model": {"path": str(model)},
             "batch": {"groups": GROUPS, "group_size": 4},
             "algorithm": algorithm or {},
+            "discriminator": discriminator or {},
             "trainer": {
                 "learning_rate": 1e-3,
                 "warmup_steps": 2,

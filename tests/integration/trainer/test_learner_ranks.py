@@ -9,11 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from headrace.demo.models import character_tokenizer
 from services.trainer.ranks import Ranks
 from tests.integration.trainer.learner_rank import two_steps
 from tests.unit.services.trainer.builders import tiny_folder
-from tests.unit.services.trainer.discriminator.test_discriminator import CHARACTERS
+from tests.unit.services.trainer.discriminator.test_discriminator import write_tokenizer
 
 pytestmark = pytest.mark.timeout(400)
 SHARED = (
@@ -26,11 +25,7 @@ SHARED = (
 def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path, backend, size):
     if backend == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
-    tiny_folder(tmp_path / "model", layers=2)
-    character_tokenizer(CHARACTERS).save(str(tmp_path / "model" / "tokenizer.json"))
-    (tmp_path / "model" / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"})
-    )
+    write_tokenizer(tiny_folder(tmp_path / "model", layers=2))
     expected_metrics, expected = two_steps(tmp_path, Ranks.alone(), backend="single", algorithm="ppo")
     command = [sys.executable, "-m", "tests.integration.trainer.learner_rank", str(tmp_path), str(size), backend, "ppo"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

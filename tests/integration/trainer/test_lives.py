@@ -8,15 +8,17 @@ import time
 import pytest
 from pyarrow import parquet
 
+from services.trainer.checkpoint import load_checkpoint
 from services.trainer.reporter import FENCED_EXIT
 from services.trainer.settings import FAIL_POINTS
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing
 from wire.events import read_events
 from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
 from wire.settings import ModelTable
-from wire.weights import read_metadata
+from wire.weights import read_metadata, weights_sha256
 
 STEPS = 6
+ADVERSARY = {"every": 2, "learning_rate": 1e-3}
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,38 @@ def test_killed_before_a_step_with_abstentions_the_next_life_makes_the_same_one(
     lost = [row for row in rows if row["reward"] is None]
     assert len(rows) == 12 and [row["reason"] for row in lost] == ["the judge hung"] * 3
     assert {row["advantage"] for row in lost} == {None} and {row["trained_tokens"] for row in lost} == {0}
+
+
+@pytest.fixture(scope="module")
+def adversarial(tmp_path_factory):
+    settings = settings_for(tmp_path_factory.mktemp("adversarial"), steps=STEPS, discriminator=ADVERSARY)
+    assert live(settings) == 0
+    return settings
+
+
+@pytest.mark.parametrize("fail_at", ["after_journal:3", "after_step:4", "mid_checkpoint:4", "before_publish:6"])
+def test_killed_anywhere_the_discriminator_ends_with_the_same_weights(adversarial, tmp_path, fail_at):
+    killed = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY, fail_at=fail_at)
+    assert live(killed) == -signal.SIGKILL
+    settings = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY)
+    assert live(settings) == 0
+    assert exported_sha256(settings) == exported_sha256(adversarial)
+    assert shelf(settings) == shelf(adversarial)
+    name, digest = shelf(settings)["current"].split()
+    assert name == "version-000006"
+    for side in (settings, adversarial):
+        checkpoint = load_checkpoint(side.run_dir / "checkpoints" / "step-000006")
+        assert weights_sha256(checkpoint.others["discriminator"].items()) == digest
+        assert checkpoint.others["discriminator-optimizer"]
+    told = [("discriminator_loss" in line, line["step"]) for line in metrics_lines(settings)]
+    assert told == [(step % 2 == 0, step) for step in range(1, STEPS + 1)]
+
+
+def shelf(settings):
+    """Versions on disk with their bytes, and the current one."""
+    folder = settings.run_dir / "discriminator"
+    weights = {path.parent.name: path.read_bytes() for path in folder.glob("version-*/model.safetensors")}
+    return weights | {"current": (folder / "current").read_text()}
 
 
 def test_when_no_group_tells_anything_the_run_ends_with_a_reason_and_is_not_started_again(tmp_path):

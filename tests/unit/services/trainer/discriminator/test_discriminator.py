@@ -1,6 +1,7 @@
 """The discriminator: what it learns from, that it separates, and that checkpoint, ranks and replay change nothing."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -30,6 +31,14 @@ def with_reference(group, *texts, column="answer"):
 
 
 GROUPS = [with_reference(scored_group(index, rewards=[1, 0, 0.5, 0]), "abca") for index in range(4)]
+
+
+def write_tokenizer(folder):
+    """One token a letter, for a model of `builders.VOCAB` tokens."""
+    character_tokenizer(CHARACTERS).save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
 
 
 @pytest.fixture
