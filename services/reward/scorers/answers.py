@@ -17,6 +17,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>[^\s{}$.,]+))")
 _LONGEST = 4000
 """Characters of an answer: what is longer is none."""
 _TRIES = 8
+_LINE = 3000
+"""Characters of a line or sentence that are read."""
 _PHRASE = re.compile(
     r"""
     (?: \banswers?\b (?P<aside>[^\n.:=]{0,60}?)
@@ -53,16 +55,16 @@ def find_answer(text: str) -> Answer | None:
     """
     marks = [mark for mark in map(str.strip, _MARK.findall(text)) if mark and not _HEADING.fullmatch(mark)]
     if marks:
-        return Answer(_without_bold(marks[-1]), Place.MARK)
+        return Answer(_without_bold(marks[-1][:_LINE]), Place.MARK)
     boxed = last_boxed(text)
     if boxed is not None:
         return Answer(boxed.strip(), Place.BOX)
     end = _without_bold(text[-_SEEN:])
     phrases = list(_PHRASE.finditer(end))
     if phrases:
-        return Answer(_first_sentence(phrases[-1]["rest"]), Place.PHRASE)
+        return Answer(_first_sentence(phrases[-1]["rest"][:_LINE]), Place.PHRASE)
     lines = [line.strip() for line in end.splitlines() if line.strip()]
-    return Answer(lines[-1], Place.LINE) if lines else None
+    return Answer(lines[-1][-_LINE:], Place.LINE) if lines else None
 
 
 def last_boxed(text: str) -> str | None:

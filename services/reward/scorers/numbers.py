@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from services.reward.scorers.answers import Answer, Place, find_answer
 from services.reward.scorers.notation import plain_notation
-from services.reward.scorers.units import SCALES, is_unit
+from services.reward.scorers.units import SCALES, WORDS, is_unit
 
 _DIGITS = 400
 """More digits, or a larger power of ten, are no number that a person writes."""
@@ -40,11 +40,14 @@ class Number:
 
 def read_number(piece: str) -> Number | None:
     """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none."""
-    text = plain_notation(piece).strip().rstrip("!.:;, ")
+    text = plain_notation(piece).strip().rstrip(".:;, ")
     chain = _CHAIN.match(text)  # "x = 3 * 6 = 18": what it comes to.
     while chain is not None:
         text = text[chain.end() :]
         chain = _CHAIN.match(text)
+    word, _, unit = text.partition(" ")
+    if word.lower() in WORDS:
+        return Number(Fraction(WORDS[word.lower()])) if is_unit(unit) else None
     match = _WHOLE.fullmatch(text)
     return _number(match) if match is not None and is_unit(match["unit"]) else None
 
@@ -64,12 +67,13 @@ def last_number(text: str) -> Number | None:
 
 def number_of(answer: Answer) -> Number | None:
     """The number at an answer's place: the whole of it, else the one in it that a person would take."""
-    whole = read_number(answer.text)
+    text = answer.text if answer.place is Place.BOX else answer.text.rstrip("! ")
+    whole = read_number(text)
     if whole is not None or answer.place is Place.BOX:
         return whole
     if answer.place is not Place.PHRASE:
-        return last_number(answer.text)
-    text = plain_notation(answer.text)
+        return last_number(text)
+    text = plain_notation(text)
     while (chain := _CHAIN.match(text)) is not None:
         text = text[chain.end() :]
     found = _all(text)
@@ -91,12 +95,17 @@ def same_number(wanted: Number, said: Number) -> bool:
     """Whether a person would call them one answer.
 
     A percent sign (or a `million`) on one side only is a unit that was left away (50% and 50), or a way to write it
-    (50% and 0.5). A decimal of six places may be the other's rounding (0.333333 and 1/3).
+    (50% and 0.5, but nobody writes 800% for 8 apples). A decimal of six places may be the other's rounding (0.333333
+    and 1/3).
     """
     if wanted.scale == said.scale:
         return _same(wanted.value, said.value)
-    as_written = _same(wanted.value, said.value) and abs(wanted.value) >= 1
-    return as_written or _same(wanted.value * wanted.scale, said.value * said.scale)
+    if _same(wanted.value, said.value) and abs(wanted.value) >= 1:
+        return True
+    plain = said if wanted.scale < 1 else wanted
+    is_share = abs(plain.value) <= 1 or plain.value.denominator > 1
+    may_be_written = is_share or min(wanted.scale, said.scale) >= 1
+    return may_be_written and _same(wanted.value * wanted.scale, said.value * said.scale)
 
 
 def _same(one: Fraction, other: Fraction) -> bool:

@@ -14,6 +14,12 @@ SCALES = {
     "trillion": Fraction(10**12),
 }
 """Words that multiply the number before them."""
+_SPELLED = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
+WORDS = {word: value for value, word in enumerate(_SPELLED.split())}
+"""Numbers that people spell out."""
 _LETTERS = frozenset("mgshlLVWAKJNCFTtaA")
 """Units of one letter, and the article."""
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf", "infty"}
