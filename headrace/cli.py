@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace.algorithms import as_markdown, as_text, describe
+from headrace.annotate import annotate
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
@@ -251,6 +252,7 @@ def demo(
 
 
 app.command()(score)
+app.command()(annotate)
 
 
 @app.command("make-model")

@@ -19,6 +19,7 @@ TRACES = (
     "weights",
     "export",
     "rollouts",
+    "annotations",
     "metrics.jsonl",
     "evals.jsonl",
     "reference_logprobs.safetensors",

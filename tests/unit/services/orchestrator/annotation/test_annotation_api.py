@@ -11,6 +11,8 @@ import pytest
 from services.orchestrator.annotation.api import add_annotation, check_name
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.annotation.guard import Guard
+from services.orchestrator.service import rest_app
+from services.orchestrator.settings import OrchestratorSettings
 from tests.annotation import write_run
 from wire.http import admin_app
 
@@ -167,3 +169,14 @@ async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
     body: dict[str, Any] = paths["/api/annotation/votes"]["post"]["requestBody"]
     schema = body["content"]["application/json"]["schema"]
     assert schema["properties"]["choice"]["enum"] == ["left", "right", "tie", "skip"]
+
+
+async def test_the_orchestrator_of_a_run_serves_the_page(tmp_path: Path) -> None:
+    nothing: Any = None  # The page asks neither the run nor its status.
+    desk = Desk(write_run(tmp_path))
+    app = rest_app(nothing, nothing, desk, OrchestratorSettings(run_dir=tmp_path))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
+        assert (await client.get("/annotate")).status_code == 200
+        assert (await client.get("/api/annotation/summary")).json()["votes"] == 0
+        assert not (tmp_path / "annotations" / "pairs.jsonl").exists()
+    await desk.close()

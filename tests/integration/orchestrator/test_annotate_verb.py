@@ -1,0 +1,88 @@
+"""`headrace annotate RUN_DIR`: the page of a run that has ended, as a process of its own."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.annotate import live_page
+from headrace.launch import inherited_environment
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import child_environment
+from tests.annotation import write_run
+from tests.integration.orchestrator.served import Served
+from wire.errors import ConfigError
+
+
+@contextmanager
+def annotating(run_dir: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "headrace", "annotate", str(run_dir), *arguments],
+        env=child_environment(inherited_environment(), threads=1),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, served: Served) -> None:
+    write_run(tmp_path)
+    with annotating(tmp_path) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found, line + (process.stderr.read() if process.stderr else "")
+        with httpx.Client(base_url=found[0], trust_env=False) as http:
+            pair = http.get("/api/annotation/next", params={"annotator": "ann"}).json()["pair"]["id"]
+            body = {"annotator": "ann", "pair": pair, "choice": "left"}
+            vote = http.post("/api/annotation/votes", json=body, headers={"Origin": found[0]})
+            assert vote.json()["recorded"]
+        with annotating(tmp_path) as second:
+            _, said = second.communicate(timeout=60)
+            assert second.returncode == 2 and "already served" in said
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0 and "1 ranked pairs in" in out
+    with (tmp_path / "annotations" / "pairs.jsonl").open() as file:
+        assert json.loads(file.readline())["pair"] == pair
+    assert _status(found[0]) != httpx.codes.OK
+
+
+def _status(url: str) -> int:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def test_what_cannot_be_judged_is_told(tmp_path: Path) -> None:
+    with annotating(tmp_path / "nowhere") as process:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2 and "is not a run directory" in said
+    Served(tmp_path)
+    with annotating(tmp_path) as process:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2 and "no rollouts to judge" in said
+
+
+def test_a_live_run_has_its_own_page(tmp_path: Path) -> None:
+    Served(tmp_path)
+    assert live_page(tmp_path) is None
+    lock = RunLock(tmp_path)
+    with pytest.raises(ConfigError, match="just starting"):
+        live_page(tmp_path)
+    (tmp_path / "run" / "orchestrator.json").write_text('{"pid": 1, "http_port": 9}')
+    assert live_page(tmp_path) == "http://127.0.0.1:9/annotate"
+    lock.release()
