@@ -83,13 +83,13 @@ class Endpoint:
         except AddressForbiddenError as error:
             raise ConfigError(self._tell_forbidden(error)) from None
         except (httpx.ConnectError, TimeoutError) as error:
-            log.warning("endpoint is not known yet", endpoint=self._label, url=self.url, error=str(error))
+            log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
         """Waits for one of the `concurrency` places; gives the time (of the loop's clock) by which its holder ends."""
         # Whoever is before us ends by its deadline, so the wait has one too.
-        longest_s = (self._waiting // self._concurrency + 1) * self._deadline_s + 1
+        longest_s = (self._waiting // self._concurrency + 1) * self._deadline_s * 1.1 + 1
         self._waiting += 1
         try:
             await wait_for(self._slots.acquire(), longest_s, f"a turn at {self.what}")
@@ -173,7 +173,7 @@ class Endpoint:
     def _tell_forbidden(self, error: AddressForbiddenError) -> str:
         """Logs and counts it; returns what to tell."""
         metrics.ENDPOINT_REQUESTS.labels(self._label, "forbidden").inc()
-        log.warning("address refused, nothing was sent", endpoint=self._label, url=self.url, error=str(error))
+        log.warning("address_refused", endpoint=self._label, url=self.url, error=str(error))
         entry = f"{self._target.host}:{self._target.port}"
         return f"{self.what} at {self.url}: {error}: if you trust it, set reward.allow_hosts = [{entry!r}]"
 

@@ -91,11 +91,11 @@ class CanaryWatch:
             found = await score(canary)
         except (EndpointError, ScorerDownError, WaitTimeoutError) as error:
             metrics.CANARIES.labels(self._judge, "failed").inc()
-            log.info("canary was not judged", judge=self._judge, error=str(error))
+            log.info("canary_not_judged", judge=self._judge, error=str(error))
             return
         seen = _Seen(key, found, found > self._above)
         self._last.append(seen)
         metrics.CANARIES.labels(self._judge, "fooled" if seen.is_fooled else "held").inc()
         if seen.is_fooled:
             metrics.CANARY_ALARMS.labels(self._judge).inc()
-            log.warning("a canary earned reward", judge=self._judge, canary=key, score=found, prompt=sample.name)
+            log.warning("canary_earned_reward", judge=self._judge, canary=key, score=found, prompt=sample.name)
