@@ -52,7 +52,7 @@ def test_only_the_stream_package_knows_redis_and_only_weight_movers_know_torch(p
         "wire/weights/",
         "services/trainer/",
         "services/rollout/",
-        "services/reward/scorers/reward_model.py",
+        "services/reward/scorers/classifier.py",
         "headrace/demo/",
         "headrace/",
     )
