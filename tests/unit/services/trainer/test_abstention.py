@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from services.trainer.actors import Actors, Rates
+from services.trainer.algorithms.algorithm import Signals
 from services.trainer.algorithms.recipes import recipes
 from services.trainer.assembly import assemble, batch_metrics
 from services.trainer.ledger import Arrival, Ledger, common_score
@@ -67,6 +68,25 @@ def test_a_step_with_rollouts_that_abstained_is_the_step_in_which_they_never_exi
             assert all(torch.equal(left[key], right[key]) for key in left)
     *_, whole = step_of(full, name)
     assert whole.advantages != outcome.advantages
+
+
+def test_online_pairs_weigh_the_same_in_groups_of_different_size():
+    sizes, lengths = (4, 2), torch.tensor([2, 1, 3, 1, 2, 2])
+    nothing = torch.zeros(int(lengths.sum()), dtype=torch.float64)
+    signals = Signals(
+        rewards=torch.tensor([1.0, 0.5, 0.0, 0.5, 1.0, 0.0], dtype=torch.float64),
+        group_sizes=sizes,
+        baselines=None,
+        lengths=lengths,
+        truncated=torch.zeros(6, dtype=torch.bool),
+        old=nothing,
+        reference=nothing,
+    )
+    found = how(name="online_dpo", beta=0.4).algorithm.estimate(signals).advantages
+    # beta sigmoid(0), times rollouts a group: divided by all 6 rollouts it is the mean over 2 groups.
+    pull = 0.4 * 0.5 * 3
+    firsts = [float(part[0]) for part in torch.split(found, lengths.tolist())]
+    assert firsts == pytest.approx([pull, 0, -pull, 0, pull, -pull])
 
 
 def test_what_the_journal_kept_of_an_abstention_gives_the_same_batch():

@@ -183,6 +183,9 @@ def test_from_a_checkpoint_it_goes_on_as_if_nothing_had_been(model, tmp_path, be
     store.save(state, weights=saved.weights, optimizer=saved.optimizer, others=saved.others)
     again = learner(model, every=2)
     again.load(store.newest())
+    again.publish_discriminator()
+    named = (model.parent / "run" / "discriminator" / "current").read_text()
+    assert named.startswith(f"version-{begun - begun % 2:06d} ")
     for step in range(begun + 1, 5):
         left, right = used.train(step, GROUPS), again.train(step, GROUPS)
     assert left.metrics == right.metrics
