@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-_SEEN = 20_000
+SEEN = 20_000
 """Characters at the end of a text in which phrases and lines are looked for."""
 _MARK = re.compile(r"####\s*([^\n]*)")
 _HEADING = re.compile(
@@ -24,7 +24,7 @@ _PHRASE = re.compile(
     (?: \banswers?\b (?P<aside>[^\n.:=]{0,60}?)
         (?: \b(?:is|are|was|be|equals)\b (?! \s+(?:not|wrong|incorrect)\b ) | [:=] )
       | (?: ^ | \n ) [ \t]* A [ \t]* : )
-    \s* [:=]? \s* (?P<rest>[^\n]+)
+    \s*+ [:=]?+ \s*+ (?P<rest>[^\n]+)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -59,7 +59,7 @@ def find_answer(text: str) -> Answer | None:
     boxed = last_boxed(text)
     if boxed is not None:
         return Answer(boxed.strip(), Place.BOX)
-    end = _without_bold(text[-_SEEN:])
+    end = _without_bold(text[-SEEN:])
     phrases = list(_PHRASE.finditer(end))
     if phrases:
         return Answer(_first_sentence(phrases[-1]["rest"][:_LINE]), Place.PHRASE)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from services.reward.scorers.answers import Answer, Place, find_answer
+from services.reward.scorers.answers import SEEN, Answer, Place, find_answer
 from services.reward.scorers.notation import plain_notation
 from services.reward.scorers.units import SCALES, WORDS, is_unit
 
@@ -54,7 +54,7 @@ def read_number(piece: str) -> Number | None:
 
 def last_number(text: str) -> Number | None:
     """The last one in a text; behind the last `=` of the text's last line with a number, the first."""
-    for line in reversed(plain_notation(text).splitlines()):
+    for line in reversed(plain_notation(text[-SEEN:]).splitlines()):
         _, equals, after = line.rpartition("=")
         found = _all(after) if equals else []
         if found:

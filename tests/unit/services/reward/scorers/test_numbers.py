@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.scorers.answers import find_answer, last_boxed
+from services.reward.scorers.answers import last_boxed
+from services.reward.scorers.math_reading import read_key, read_said
 from services.reward.scorers.numbers import Number, final_number, read_number, same_number
 
 TEXTS = {
@@ -51,6 +52,9 @@ TEXTS = {
     "answer is: \\(18\\)": 18,
     "The final answer is **$18.00 per hour**.": 18,
     "18.": 18,
+    "The answer is 18!": 18,
+    "eighteen dollars": 18,
+    "The answer is eighteen.": 18,
     ".5": Fraction(1, 2),
     "1.8e3": 1800,
     r"1.8 \times 10^3": 1800,
@@ -113,6 +117,9 @@ def test_what_is_more_than_a_number_is_none(piece: str) -> None:
         ("50%", "51%", False),
         ("2000000", "2 million", True),
         ("2", "2 million", True),
+        ("8", "800%", False),
+        ("1", "100%", True),
+        ("1.5", "150%", True),
         ("3", "2 million", False),
         ("1/3", "0.333333", True),
         ("1/3", "0.33", False),
@@ -177,11 +184,20 @@ def test_a_box_is_read_to_its_own_brace() -> None:
         r"\boxed{" + "x(" * 1900 + "= 3}",
         r"\boxed{" + "3*" * 1900 + "}",
         "a.\n" * 100_000,
+        "answer:" + "\n" * 100_000,
+        "answer:" + " " * 100_000,
+        "answer is 3" + " " * 100_000 + "x",
+        "$$" * 100_000,
+        "\\(" * 100_000,
+        "so " * 100_000,
+        "1 + " * 100_000,
     ],
     ids=lambda text: repr(text[:12]),
 )
 def test_hostile_texts_cost_no_time(text: str) -> None:
     begin = time.process_time()
     final_number(text)
-    find_answer(text)
+    read_said(text, read_key("18"))
+    read_said(text, read_key("x^2"))
+    read_said(text, read_key("Paris"))
     assert time.process_time() - begin < 0.5

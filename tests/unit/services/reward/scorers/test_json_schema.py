@@ -1,0 +1,110 @@
+"""JSON of the wanted shape scores 1; nothing is fetched, no pattern hangs, no broken schema becomes a zero."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.reward.scorers import Context, Sample, Verdict, build_scorer
+from wire.errors import ConfigError
+
+PERSON = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+async def verdict(text: str, options: dict[str, Any] | None = None, **columns: Any) -> Verdict:
+    scorer = build_scorer("json_schema", options or {"schema": PERSON}, Context(component="shape"))
+    return (await scorer.score([Sample(prompt="", completion=text, columns=columns)]))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "parses", "validates"),
+    [
+        ('{"name": "Ada"}', 1, 1),
+        ('  {"name": "Ada"}\n', 1, 1),
+        ('{"name": 3}', 1, 0),
+        ("[]", 1, 0),
+        ("Ada", 0, 0),
+        ("", 0, 0),
+        ('{"name": "Ada"', 0, 0),
+        ('Here it is:\n```json\n{"name": "Ada"}\n```\nDone.', 1, 1),
+        ('```json\n{"name": 3}\n```\nor\n```json\n{"name": "Ada"}\n```', 1, 1),
+        ('```json\n{"name": "Ada"}\n```\nor\n```json\n{"name": 3}\n```', 1, 0),
+        ('```\n{"name": "Ada"}\n```', 1, 1),
+        ('```json\n{"name": "Ada"}', 0, 0),
+        ('{"name": "Ada", "age": NaN}', 0, 0),
+        ("[" * 100_000, 0, 0),
+        ('{"a":' * 50_000 + "1" + "}" * 50_000, 0, 0),
+        ("9" * 5000, 0, 0),
+        ("```json\n" + " " * 500_000, 0, 0),
+        ('"' + "x" * 2_000_000 + '"', 0, 0),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+async def test_the_completion_or_its_last_block_is_held_against_the_schema(
+    text: str, parses: float, validates: float
+) -> None:
+    found = await verdict(text)
+    assert found.value == validates
+    assert found.parts == {"parses": parses, "validates": validates}
+
+
+async def test_a_schema_comes_from_a_file_or_from_the_row(tmp_path: Path) -> None:
+    file = tmp_path / "person.json"
+    file.write_text(json.dumps(PERSON))
+    assert (await verdict('{"name": "Ada"}', {"file": str(file)})).value == 1.0
+    for of_row in (PERSON, json.dumps(PERSON)):
+        assert (await verdict('{"name": "Ada"}', {"column": "shape"}, shape=of_row)).value == 1.0
+        assert (await verdict("{}", {"column": "shape"}, shape=of_row)).value == 0.0
+
+
+@pytest.mark.parametrize("of_row", [{"type": "strin"}, "{", 3, None])
+async def test_a_row_with_a_broken_schema_is_a_failure_and_found_before(of_row: Any) -> None:
+    assert (await verdict("{}", {"column": "shape"}, shape=of_row)).failed
+    scorer = build_scorer("json_schema", {"column": "shape"}, Context(component="shape"))
+    assert scorer.problem({"shape": of_row})
+    assert "no column 'shape'" in str(scorer.problem({}))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "one of schema, file and column"),
+        ({"schema": PERSON, "column": "shape"}, "one of schema, file and column"),
+        ({"schema": {"type": "strin"}}, "no JSON Schema, at /type"),
+        ({"file": "/no/such/file.json"}, "no/such/file"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        build_scorer("json_schema", options, Context(component="shape"))
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:9/schema.json", "file:///etc/passwd", "other.json"])
+async def test_a_reference_out_of_the_schema_is_never_followed(target: str) -> None:
+    found = await verdict("{}", {"schema": {"$ref": target}})
+    assert found.failed
+    assert "nothing is fetched" in found.reason
+
+
+async def test_references_into_the_schema_work_from_every_draft() -> None:
+    tree = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"next": {"$ref": "#"}, "value": {"type": "integer"}},
+    }
+    assert (await verdict('{"next": {"next": {"value": 1}}}', {"schema": tree})).value == 1.0
+    assert (await verdict('{"next": {"next": {"value": "1"}}}', {"schema": tree})).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string", "pattern": "^(a|aa)+$"}, {"type": "object", "patternProperties": {"^(a|aa)+$": True}}]
+)
+async def test_a_pattern_without_end_fails_the_sample_in_time(schema: dict[str, Any]) -> None:
+    word = "a" * 45 + "!"
+    begin = time.monotonic()
+    found = await verdict(json.dumps(word if schema["type"] == "string" else {word: 1}), {"schema": schema})
+    assert found.failed
+    assert "did not end" in found.reason
+    assert time.monotonic() - begin < 5.0
