@@ -8,13 +8,18 @@ File descriptors: 0 standard input, 1 standard output, 2 standard error, 3 the r
 
 import atexit
 import os
+import signal
 import sys
+import time
 import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from services.reward.sandbox.inside.plain import decode, encode
 
 _INPUT, _PRINTS, _NOTES, _VALUE, _PROGRAM = 0, 1, 2, 3, 4
+SLEEPS = 124
+"""Exit status, as of `timeout`: it went to sleep for longer than it had."""
 _CHUNK = 1 << 20
 _REHEARSALS = 3
 _REHEARSAL = """
@@ -71,8 +76,9 @@ def prepare() -> None:
     _open_streams()
 
 
-def run() -> NoReturn:
-    """Reads the program and its test, runs it, and leaves."""
+def run(until: float) -> NoReturn:
+    """Reads the program and its test, runs it, and leaves. `until`, by the monotonic clock, it will be killed."""
+    vars(time)["sleep"] = _sleeper(time.sleep, until)
     function, _, source = _read(_PROGRAM).partition("\n")
     os.close(_PROGRAM)
     os.chdir("/tmp")
@@ -84,6 +90,27 @@ def run() -> NoReturn:
     except BaseException:
         sys.__excepthook__(*sys.exc_info())
     _leave(status)
+
+
+def _sleeper(sleep: Callable[[float], None], until: float) -> Callable[[float], None]:
+    """A sleep that would last beyond the test's time ends it at once; not so where something else could still happen
+    meanwhile, in another thread or by a signal. It is the test that would wait, not one in the queue behind it.
+    """
+
+    def sleep_or_leave(seconds: float, /) -> None:
+        if time.monotonic() + seconds > until and _is_alone():
+            timers = (signal.ITIMER_REAL, signal.ITIMER_PROF, signal.ITIMER_VIRTUAL)
+            if not any(any(signal.getitimer(which)) for which in timers):
+                os._exit(SLEEPS)
+        sleep(seconds)
+
+    return sleep_or_leave
+
+
+def _is_alone() -> bool:
+    """No thread but the first. The fork server imported the module in a way of its own: hence not at the top."""
+    threading: Any = sys.modules["threading"]
+    return len(threading._active) == 1
 
 
 def _script(source: str) -> int:
@@ -149,9 +176,9 @@ def _leave(status: int) -> NoReturn:
     """As the interpreter leaves, but for its own tidying up: threads end, atexit runs, output is flushed."""
     streams = [sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr]
     try:
-        threads = sys.modules.get("threading")
-        if threads is not None and (len(threads._active) > 1 or threads._threading_atexits):
-            threads._shutdown()
+        threading: Any = sys.modules["threading"]
+        if not _is_alone() or threading._threading_atexits:
+            threading._shutdown()
         atexit._run_exitfuncs()
         for stream in streams:
             if stream is not None:

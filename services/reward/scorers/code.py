@@ -1,0 +1,172 @@
+"""Programs as answers: the last code block of a completion is run against its row's tests, in a sandbox.
+
+The sandbox sees the program and what a test gives it; what is expected stays here, and here the verdict is made. A
+program that fails, crashes, hangs or is killed earns 0; a sandbox that fails is a failure of ours, never a 0.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from services.reward.sandbox import Backend, Limits, Program, SandboxError, Sandboxes, SandboxStartError
+from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError, Verdict
+from services.reward.scorers.code_blocks import find_program
+from services.reward.scorers.code_fusion import SandboxFusion
+from services.reward.scorers.code_tests import Suite, read_suite
+from services.reward.scorers.code_trial import Trial
+from wire.errors import ConfigError
+from wire.settings import Table
+
+_COLUMNS = ("tests", "test_cases", "ground_truth", "reward_model", "input_output", "test_list", "test", "answer")
+_LARGEST_PROGRAM = 1 << 20
+_MIB = 1024 * 1024
+
+
+class CodeOptions(Table):
+    """Options of `code`."""
+
+    tests: str = ""
+    """The column with the tests; empty = the first that the row has of `tests`, `test_cases`, `ground_truth`,
+    `reward_model` (its `ground_truth`), `input_output`, `test_list`, `test` and `answer`."""
+    partial: bool = False
+    """The score is the share of tests passed; false: 1 if all have passed, else 0."""
+    timeout_s: float = Field(1.0, gt=0, le=60)
+    """Wall-clock time of one test. A test that is over it is the last that is run; the rest counts as failed."""
+    total_s: float = Field(10.0, gt=0)
+    """Of all tests of one program together; the tests that are left then count as failed."""
+    memory_mb: int = Field(512, ge=64)
+    """Of one test."""
+    output_mb: int = Field(4, ge=1, le=64)
+    """Longest output of one test; what goes beyond is an error of the program."""
+    float_tolerance: float = Field(1e-6, ge=0)
+    """Reals are equal within it, relative or absolute."""
+    packages: Path | None = None
+    """A folder of further packages that programs may import, e.g. of `pip install --target FOLDER numpy`."""
+    url: str = ""
+    """A SandboxFusion service; empty = bubblewrap on this machine."""
+    api_key_file: Path | None = None
+    """Of that service, if it wants one."""
+    retries: int = Field(2, ge=0)
+    """Of a request to that service."""
+
+
+class CodeScorer(Scorer):
+    """Runs programs, several at a time, as many as the backend has sandboxes."""
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, options: CodeOptions, context: Context, backend: Backend) -> None:
+        self._options, self._context, self._backend = options, context, backend
+
+    async def load(self) -> None:
+        """Starts the sandboxes; raises ConfigError saying what to install if they cannot isolate."""
+        await self._backend.start()
+
+    async def close(self) -> None:
+        """Ends the sandboxes, and the programs in them."""
+        await self._backend.close()
+
+    def problem(self, columns: Mapping[str, Any]) -> str | None:
+        """Why the row's tests cannot be run."""
+        try:
+            self._suite(columns)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """One verdict a sample; raises ScorerDownError if no sandbox can be started.
+
+        The deadline counts from when the first of them is run; until then, at most `concurrency` other calls are ahead.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = asyncio.timeout(self._context.timeout_s * (self._context.concurrency + 1))
+        has_begun = is_over = False
+
+        def start_clock() -> None:
+            nonlocal has_begun
+            if not (has_begun or is_over or deadline.expired()):
+                has_begun = True
+                deadline.reschedule(loop.time() + self._context.timeout_s)
+
+        def begin() -> None:  # On a thread of the backend.
+            loop.call_soon_threadsafe(start_clock)
+
+        trials = [self._prepare(sample) for sample in samples]
+        tasks = [asyncio.create_task(self._judge(trial, begin)) for trial in trials if isinstance(trial, Trial)]
+        try:
+            async with deadline:
+                await asyncio.gather(*tasks)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        finally:
+            is_over = True
+            await _abandon(trials, tasks)
+        return [trial.verdict if isinstance(trial, Trial) else trial for trial in trials]
+
+    def _prepare(self, sample: Sample) -> Trial | Verdict:
+        try:
+            suite = self._suite(sample.columns)
+        except ValueError as error:
+            return Verdict.failure(str(error))
+        source = find_program(sample.completion)
+        total = len(suite.tests)
+        if not source.strip() or len(source) > _LARGEST_PROGRAM:
+            words = "there is no program" if not source.strip() else "the program is longer than 1 MiB"
+            return Verdict(value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total)})
+        return Trial(Program(source, suite.function), suite, self._options)
+
+    async def _judge(self, trial: Trial, begin: Callable[[], None]) -> None:
+        inputs = [test.given for test in trial.suite.tests]
+        try:
+            await self._backend.run(trial.program, inputs, trial.see, begin)
+        except SandboxStartError as error:
+            raise ScorerDownError(f"{self._context.component}: {error}") from error
+        except SandboxError as error:
+            trial.failure = str(error)
+        trial.is_over = True
+
+    def _suite(self, columns: Mapping[str, Any]) -> Suite:
+        wanted = (self._options.tests,) if self._options.tests else _COLUMNS
+        name = next((name for name in wanted if columns.get(name) is not None), None)
+        if name is None:
+            raise ValueError(f"the row has no tests: none of the columns {', '.join(wanted)}; set options.tests")
+        column = columns[name]
+        if isinstance(column, Mapping) and "ground_truth" in column:
+            column = column["ground_truth"]
+        try:
+            return read_suite(column, columns)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"column {name}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"column {name}: {error}") from None
+
+
+async def _abandon(trials: Sequence[Trial | Verdict], tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Ends what still runs; a test that is being run ends by its own deadline."""
+    for trial in trials:
+        if isinstance(trial, Trial):
+            trial.is_abandoned = True
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    """Raises ConfigError for options that cannot work; starts nothing yet."""
+    chosen = context.options(CodeOptions, options)
+    if chosen.packages is not None and not chosen.packages.is_dir():
+        raise ConfigError(f"{context.component}: options.packages: there is no folder {chosen.packages}")
+    limits = Limits(
+        timeout_s=chosen.timeout_s,
+        memory_bytes=chosen.memory_mb * _MIB,
+        output_bytes=chosen.output_mb * _MIB,
+    )
+    if chosen.url:
+        fusion = SandboxFusion(chosen.url, limits, context, api_key_file=chosen.api_key_file, retries=chosen.retries)
+        return CodeScorer(chosen, context, fusion)
+    return CodeScorer(chosen, context, Sandboxes(context.processes, limits, chosen.packages))
