@@ -30,6 +30,8 @@ class Call:
 class UserScorer(Scorer):
     """Calls a user's function in `context.processes` workers."""
 
+    checked_by_loading = True
+
     def __init__(self, factory: str, arguments: Mapping[str, Any], context: Context) -> None:
         """`factory` is what a worker runs (`module:factory`), called with `arguments`."""
         self._context = context

@@ -1,5 +1,7 @@
 """Environments of the real `verifiers` package score our completions in real workers."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,9 @@ import pytest
 
 pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
 
+from headrace.data.presets import prompt_of
+from headrace.data.rows import Row, read_rows
+from headrace.data.settings import DataTable
 from services.reward.scorers import Context, Sample, Scorer, build_scorer
 from wire.errors import ConfigError
 
@@ -135,3 +140,26 @@ def test_without_the_package_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'headrace\[verifiers\]'"):
         build_scorer("verifiers:any", {}, Context(component="env"))
+
+
+ROWS = """
+    def load(self):
+        for number in range(3):
+            yield SumTask(SumData(prompt="1+1=", system_prompt="Add.", answer="2", level=number), self.config.task)
+"""
+
+
+async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[4] / "docs" / "rewards-yours.md").read_text()
+    (tmp_path / "rows.py").write_text(text.split("```python\n")[1].split("```")[0])
+    (tmp_path / "rows_env.py").write_text(SUMS.replace(SUMS[SUMS.index("    def load") : SUMS.index("__all__")], ROWS))
+    script = [sys.executable, str(tmp_path / "rows.py"), "rows_env", str(tmp_path / "rows.jsonl")]
+    subprocess.run(script, check=True, timeout=120)
+    rows = list(read_rows(str(tmp_path / "rows.jsonl"), subset="", split=""))
+    prompts = [prompt_of(row, DataTable(path="rows.jsonl")) for row in rows if isinstance(row, Row)]
+    assert len(prompts) == 3 and prompts[0].content == tuple(CHAT)
+    async with loaded(tmp_path, "rows_env") as scorer:
+        assert all(scorer.problem(one.columns) is None for one in prompts)
+        samples = [Sample(prompt="", completion="2", columns=one.columns) for one in prompts]
+        found = await scorer.score(samples)
+        assert [one.parts["asked"] for one in found] == [4.0, 5.0, 6.0]

@@ -20,7 +20,7 @@ def texts(pair: Pair) -> set[str]:
 
 
 def test_pairs_are_of_one_group_and_different_completions() -> None:
-    pairs = pairs_of_step(rows(["a", "b", "a", " a\n", ""], ["c", "c"], ["d", "e"]), {})
+    pairs = pairs_of_step(rows(["a", "b", "a", "a"], ["c", "c"], ["c", " c\n"], ["c", "\n"], ["d", "e"]), {})
     assert [texts(pair) for pair in pairs] == [{"a", "b"}, {"d", "e"}]
     assert all(pair.left.rollout_index != pair.right.rollout_index for pair in pairs)
 
