@@ -15,6 +15,8 @@ from services.reward.scorers.base import ScorerDownError
 from wire.errors import WaitTimeoutError
 
 TokenIds = NDArray[np.int32]
+_WORTH_TOKENS = 2048
+_SHORTEST_SHARE = 0.75
 Forward = Callable[[Sequence[TokenIds]], list[float]]
 """One number a sequence, in order. Called on a thread, never twice at a time."""
 
@@ -121,15 +123,19 @@ class Passes:
 
 
 def _parts(requests: Sequence[_Request], max_tokens: int) -> list[list[tuple[_Request, int]]]:
-    """The rows of each pass: longest first, rows times the longest within `max_tokens` (a longer one is alone)."""
+    """The rows of each pass: longest first, rows times the longest within `max_tokens` (a longer one is alone).
+
+    A pass that is worth its fixed cost takes no row much shorter than its longest: that would be work on padding.
+    """
     rows = [(request, row) for request in requests for row in range(len(request.rows))]
     rows.sort(key=lambda one: -len(one[0].rows[one[1]]))
     parts: list[list[tuple[_Request, int]]] = []
-    room = 0
+    longest = 0
     for request, row in rows:
-        if not room:
+        length, taken = len(request.rows[row]), len(parts[-1]) * longest if parts else 0
+        is_full = taken + longest > max_tokens
+        if not parts or is_full or (taken >= _WORTH_TOKENS and length < _SHORTEST_SHARE * longest):
             parts.append([])
-            room = max(1, max_tokens // max(len(request.rows[row]), 1))
+            longest = length
         parts[-1].append((request, row))
-        room -= 1
     return parts

@@ -47,6 +47,16 @@ async def test_callers_of_the_same_time_share_passes_sorted_by_length_and_each_g
     assert model.most == 1
 
 
+async def test_a_pass_that_is_worth_its_cost_takes_no_row_much_shorter_than_its_longest():
+    model = Model()
+    of = passes(model, max_tokens=100_000)
+    await asyncio.gather(of.run(rows(1200, 300, 1000)), of.run(rows(290, 900, 20)))
+    assert model.passes == [[1200, 1000, 900], [300, 290, 20]]
+    # Few tokens are not worth a pass of their own.
+    await of.run(rows(500, 30, 20))
+    assert model.passes[2:] == [[500, 30, 20]]
+
+
 async def test_not_joined_each_caller_has_passes_of_its_own():
     model = Model()
     of = passes(model, max_tokens=20, joined=False)
