@@ -15,6 +15,7 @@ from typing import Any
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
+from services.reward.scorers.math_probe import is_unworked, surely_differ
 from services.reward.scorers.math_size import TooLargeError, check_size
 
 _READ = (LatexExtractionConfig(boxed_match_priority=-1),)
@@ -59,21 +60,28 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     gold = _read(job["gold"])
     if gold is None:
         return {"readable": False}
-    if _WORKED_OUT.search(job["said"]) and not _WORKED_OUT.search(job["gold"]):
-        return {"readable": True, "equal": False, "why": "is too large"}
-    said = _read(job["said"])
+    why = _surely_wrong(job["gold"], job["said"], gold)
+    if why:
+        return {"readable": True, "equal": False, "why": why}
+    equal = verify(gold, _read(job["said"]), allow_set_relation_comp=True, timeout_seconds=None)
+    return {"readable": True, "equal": bool(equal), "why": ""}
+
+
+def _surely_wrong(wanted: str, formula: str, gold: Any) -> str:
+    """What tells that a formula is not the gold, without the work of a verification; empty = nothing does."""
+    if _WORKED_OUT.search(formula) and not _WORKED_OUT.search(wanted):
+        return "is too large"
+    said = _read(formula)
     if said is None:
-        return {"readable": True, "equal": False, "why": "is no formula"}
+        return "is no formula"
+    if is_unworked(said) and not is_unworked(gold):
+        return "is not worked out"
     try:
         check_size(said)
     except (TooLargeError, RecursionError) as error:
-        if _fits(gold):
-            return {"readable": True, "equal": False, "why": f"is too large: {error}"}
-    return {
-        "readable": True,
-        "equal": bool(verify(gold, said, allow_set_relation_comp=True, timeout_seconds=None)),
-        "why": "",
-    }
+        return f"is too large: {error}" if _fits(gold) else ""
+    # Who writes a percent sign may mean a hundredth, or nothing by it.
+    return "differs" if "%" not in wanted + formula and surely_differ(gold, said) else ""
 
 
 @functools.lru_cache(maxsize=256)

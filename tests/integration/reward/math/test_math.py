@@ -1,0 +1,225 @@
+r"""The math scorer with its real workers: symbolic answers, hostile ones, broken rows, and GSM8K."""
+
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+
+pytest.importorskip("math_verify")
+
+SYMBOLIC: list[tuple[str, str, float]] = [
+    (r"2\sqrt{3}", r"\boxed{\sqrt{12}}", 1),
+    (r"2\sqrt{3}", "The answer is 2\u221a3.", 1),
+    (r"2\sqrt{3}", r"so we get $2\sqrt{3}$.", 1),
+    (r"2\sqrt{3}", "It is 2*sqrt(3)", 1),
+    (r"2\sqrt{3}", r"so we get $2\sqrt{5}$.", 0),
+    (r"\sqrt{2}", "1.41421356", 1),
+    (r"\sqrt{2}", "1.5", 0),
+    ("x^2+1", r"The answer is $1+x^2$, because of that.", 1),
+    ("x^2+1", "The answer is 1+x^2, because of that.", 1),
+    ("x^2+1", r"\boxed{(x+1)^2-2x}", 1),
+    ("x^2+1", r"\boxed{x^2-1}", 0),
+    ("x^2+2x+1", "**Answer:** (x+1)^2", 1),
+    (r"\sin^2 x", r"\boxed{1-\cos^2 x}", 1),
+    (r"\frac{\pi}{4}", "#### pi/4", 1),
+    (r"\frac{\pi}{4}", r"\boxed{\pi/3}", 0),
+    (r"[0,1)", r"\boxed{[0, 1)}", 1),
+    (r"[0,1)", r"\boxed{[0, 1]}", 0),
+    (r"(-\infty,2)\cup(3,\infty)", r"\boxed{(-\infty, 2) \cup (3, \infty)}", 1),
+    (r"(-\infty, 3]", "x \u2264 3", 1),
+    (r"(-\infty, 3]", "x \u2264 4", 0),
+    ("(1,2)", "the point is $(1, 2)$", 1),
+    ("(1,2)", r"\boxed{(2,1)}", 0),
+    (r"\{1,2\}", r"\boxed{2, 1}", 1),
+    (r"\{1,2\}", r"\boxed{\{1, 3\}}", 0),
+    ("1,2,3", r"\boxed{3,2,1}", 1),
+    ("x=5", r"\boxed{5}", 1),
+    ("5", r"\boxed{x=5}", 1),
+    ("y=2x+1", r"\boxed{2x+1}", 1),
+    ("2^{10}", "1024", 1),
+    ("1024", r"\boxed{2^{10}}", 1),
+    ("120", r"\boxed{5!}", 1),
+    ("5", r"\boxed{5!}", 0),
+    ("6", r"the answer is $2\cdot 3$", 1),
+    ("7", "10-3", 1),
+    ("18", "answer = 3 * 6", 1),
+    ("18", "The answer is 18 + y", 0),
+    ("5", "x + 5", 0),
+    ("18", r"\boxed{\{18, 19\}}", 0),
+    ("3", "x=3 or x=4", 0),
+    ("3+4i", r"\boxed{4i+3}", 1),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\boxed{\begin{pmatrix}1 \\ 2\end{pmatrix}}", 1),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\boxed{\begin{pmatrix}1 \\ 3\end{pmatrix}}", 0),
+    ("C", r"\boxed{\text{(B)}}", 0),
+    # The question written again is no answer.
+    ("1", r"\boxed{\int_0^1 2x dx}", 0),
+    ("18", r"\boxed{\lim_{x\to 0} \frac{\sin(18x)}{x}}", 0),
+]
+HOSTILE = [
+    "9**9**9**9",
+    r"\boxed{9^{9^{9^{9}}}}",
+    r"\boxed{10^{10^{10}}}",
+    r"\boxed{1000000!}",
+    r"\boxed{\binom{1000000}{500000}}",
+    r"\boxed{\sum_{k=1}^{10000000} \frac{1}{k}}",
+    r"\boxed{\int_0^1\int_0^1 \frac{\sin(xy)}{1+x^5 y^3} dx dy}",
+    r"\boxed{y = \sin^{30}(x)\cos^{30}(y)+\tan^{25}(x+y)}",
+    r"\boxed{y = \frac{1}{(x-1)^{7}(x^2+x+3)^{9}(y+1)^{8}}+\frac{x}{(y-x)^{5}}}",
+    r"\boxed{" + "(" * 600 + "x" + ")" * 600 + "}",
+    r"\boxed{" + "\\sqrt{" * 200 + "2" + "}" * 200 + "}",
+    r"\boxed{" + "x+" * 700 + "1}",
+    r"\boxed{" + "9" * 1400 + "^2}",
+]
+"""Most keep a verifier busy for minutes; those with `y =` are ended by its killing alone."""
+HANGS = r"y = \frac{1}{(x-1)^{7}(x^2+x+3)^{9}(y+1)^{8}}+\frac{x}{(y-x)^{5}}"
+
+
+@asynccontextmanager
+async def math_scorer(**options: Any) -> AsyncIterator[Scorer]:
+    scorer = build_scorer("math", options, Context(component="math", processes=2))
+    await scorer.load()
+    try:
+        yield scorer
+    finally:
+        await scorer.close()
+
+
+def sample(answer: Any, completion: str) -> Sample:
+    return Sample(prompt="", completion=completion, columns={"answer": answer})
+
+
+async def one(scorer: Scorer, answer: Any, completion: str) -> Verdict:
+    return (await scorer.score([sample(answer, completion)]))[0]
+
+
+async def test_symbolic_answers_are_equal_as_mathematics() -> None:
+    async with math_scorer() as scorer:
+        verdicts = await scorer.score([sample(answer, said) for answer, said, _ in SYMBOLIC])
+        wrong = [
+            (answer, said, verdict)
+            for (answer, said, value), verdict in zip(SYMBOLIC, verdicts, strict=True)
+            if verdict.value != value
+        ]
+        assert not wrong
+
+
+async def test_hostile_answers_are_wrong_in_time_and_never_an_abstention() -> None:
+    async with math_scorer(timeout_s=1.0) as scorer:
+        for answer in ("18", "y=x+1"):
+            for completion in HOSTILE:
+                begin = time.monotonic()
+                verdict = await one(scorer, answer, completion)
+                assert verdict.value == 0.0, (answer, completion, verdict)
+                assert time.monotonic() - begin < 4.0, completion
+        assert (await one(scorer, "18", "18")).value == 1.0
+
+
+async def test_a_hanging_answer_holds_up_no_others() -> None:
+    async with math_scorer(timeout_s=2.0) as scorer:
+        group = [
+            sample(r"2\sqrt{3}", HOSTILE[8]),
+            *(sample(r"2\sqrt{3}", rf"\boxed{{{n}\sqrt{{3}}}}") for n in range(7)),
+        ]
+        values = [verdict.value for verdict in await scorer.score(group)]
+        assert values == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with math_scorer() as scorer:
+        asked: list[Any] = []
+        run = scorer._pool.run  # type: ignore[attr-defined]
+
+        async def counted(job: Any) -> Any:
+            asked.append(job)
+            return await run(job)
+
+        monkeypatch.setattr(scorer._pool, "run", counted)  # type: ignore[attr-defined]
+        await scorer.score([sample(r"2\sqrt{3}", rf"say{n}: $\sqrt{{12}}$") for n in range(8)])
+        await scorer.score([sample(r"2\sqrt{3}", r"\boxed{\sqrt{12}}")])
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("answer", ["+-*", "", None, r"\begin{foo}", r"\frac{1"])
+async def test_a_row_whose_answer_nobody_can_read_is_a_failure_and_found_before(answer: Any) -> None:
+    async with math_scorer() as scorer:
+        verdict = await one(scorer, answer, r"\boxed{x^2}")
+        assert verdict.value is None
+        assert verdict.failed
+        assert scorer.problem({"answer": answer})
+        assert scorer.problem({"answer": r"2\sqrt{3}"}) is None
+        assert "no column 'answer'" in str(scorer.problem({}))
+
+
+async def test_a_row_whose_answer_hangs_the_verifier_blames_no_completion() -> None:
+    async with math_scorer(timeout_s=1.0) as scorer:
+        assert (await one(scorer, HANGS, rf"\boxed{{{HANGS}}}")).value == 1.0
+        # Alone it verifies (it is equal to itself at a look), so a completion that makes it hang is to blame.
+        assert (await one(scorer, HANGS, r"\boxed{y = \sin^{30}(x)\cos^{30}(y)+\tan^{25}(x+y)}")).value == 0.0
+
+
+async def test_a_verifier_that_gets_no_time_fails_the_sample_and_blames_nobody() -> None:
+    async with math_scorer(timeout_s=1e-4) as scorer:
+        verdict = await one(scorer, "x^2", r"\boxed{x + x}")
+        assert verdict.failed
+        assert "too busy" in verdict.reason
+        assert (await one(scorer, "18", "18 dollars")).value == 1.0
+
+
+def gsm8k() -> list[dict[str, str]]:
+    folder = os.environ.get("HEADRACE_GSM8K")
+    if folder is None:
+        pytest.skip("HEADRACE_GSM8K names no folder with GSM8K's test.jsonl")
+    return [json.loads(line) for line in (Path(folder) / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+async def test_each_gsm8k_solution_is_right_for_itself_and_wrong_for_another_question() -> None:
+    rows = gsm8k()
+    assert len(rows) == 1319
+    numbers = [float(row["answer"].rpartition("####")[2].replace(",", "")) for row in rows]
+    other = [(index + 1) % len(rows) for index in range(len(rows))]
+    async with math_scorer() as scorer:
+        own = await scorer.score([sample(row["answer"], row["answer"]) for row in rows])
+        crossed = await scorer.score(
+            [sample(row["answer"], rows[o]["answer"]) for row, o in zip(rows, other, strict=True)]
+        )
+    assert [verdict.value for verdict in own] == [1.0] * len(rows)
+    assert [v.value for v in crossed] == [float(numbers[i] == numbers[o]) for i, o in enumerate(other)]
+
+
+WAYS = [
+    "A: {}",
+    "The answer is {}.",
+    "${}.00",
+    "{} dollars",
+    "{}%",
+    "**{}**",
+    r"\boxed{{{}}}",
+    r"so the final answer is $\boxed{{{}}}$.",
+    "x = {}",
+    "Answer:\n{}",
+    "therefore, she has {} apples left.",
+    "Hence the total is 3 + 4 = {}.",
+    "{} km/h",
+    "The answer is **{}** because it is 3 more than 7.",
+]
+
+
+async def test_gsm8k_answers_are_read_in_every_way_that_people_write_them() -> None:
+    answers = [row["answer"].rpartition("####")[2].strip() for row in gsm8k()]
+    right = [sample(answer, way.format(answer)) for answer in answers for way in WAYS]
+    wrong = [
+        sample(answer, way.format(other))
+        for answer, other in zip(answers, answers[7:] + answers[:7], strict=True)
+        if answer.replace(",", "") != other.replace(",", "")
+        for way in WAYS
+    ]
+    async with math_scorer() as scorer:
+        assert {verdict.value for verdict in await scorer.score(right)} == {1.0}
+        assert {verdict.value for verdict in await scorer.score(wrong)} == {0.0}
