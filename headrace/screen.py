@@ -86,6 +86,8 @@ def step_line(row: dict[str, Any]) -> str:
     ):
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
+    if row.get("abstained"):
+        parts.append(f"{row['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")
 
 
@@ -95,7 +97,8 @@ def eval_line(row: dict[str, Any]) -> str:
         accuracy = f", accuracy {row['accuracy']:.1%}" if row.get("accuracy") is not None else ""
         return f"held-out loss {row['loss']:.4f}{accuracy} at step {row['version']} ({row['examples']} examples)"
     missing = f", {row['missing']} missing" if row.get("missing") else ""
-    prompts = f"{row.get('prompts', 0)} prompts{missing}"
+    abstained = f", {row['abstained']} rollouts abstained" if row.get("abstained") else ""
+    prompts = f"{row.get('prompts', 0)} prompts{missing}{abstained}"
     if row["accuracy"] is None:
         return f"no held-out prompt came back at version {row['version']} ({prompts})"
     return f"held-out accuracy {row['accuracy']:.1%} at version {row['version']} ({prompts})"

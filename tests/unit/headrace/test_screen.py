@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.results import StepTail, summarize
-from headrace.screen import Lines, draw, eval_line
+from headrace.screen import Lines, draw, eval_line, step_line
 from headrace.supervisor.supervisor import View
 from wire.events import EventLog
 
@@ -134,3 +134,10 @@ def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -
     summary = summarize(tmp_path, 1.0)
     assert (summary.eval_before, summary.eval_after) == (0.25, None)
     assert eval_line(rows[1]) == "no held-out prompt came back at version 2 (0 prompts, 4 missing)"
+
+
+def test_what_could_not_be_scored_is_told() -> None:
+    assert "3 rollouts abstained" in step_line({"step": 1, "abstained": 3})
+    assert "abstained" not in step_line({"step": 1, "abstained": 0})
+    row = {"version": 2, "accuracy": 0.5, "prompts": 8, "abstained": 2}
+    assert eval_line(row) == "held-out accuracy 50.0% at version 2 (8 prompts, 2 rollouts abstained)"
