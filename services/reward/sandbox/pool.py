@@ -82,14 +82,14 @@ class Sandboxes:
 
     def _test(self, slot: Slot, source: int, given: bytes) -> Outcome:
         """A sandbox that fails is replaced by a fresh one, and the test tried again, once."""
-        if self._closing.is_set():
-            raise SandboxError("the sandboxes are being closed")
         try:
             if slot.pid is not None:
                 return _counted(slot.run(source, given))
         except SandboxError as error:
             metrics.SANDBOX_FAILURES.inc()
             log.warning("sandbox_failed", error=str(error))
+        if self._closing.is_set():
+            raise SandboxError("the sandboxes are being closed")
         slot.start()
         return _counted(slot.run(source, given))
 

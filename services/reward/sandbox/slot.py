@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from services.reward.sandbox.bubblewrap import INSIDE, command
 from services.reward.sandbox.errors import SandboxError, SandboxStartError
@@ -39,25 +40,29 @@ class Slot:
     def start(self) -> None:
         """Raises SandboxStartError with what bubblewrap said, ConfigError if there is none."""
         self.kill()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as stack, theirs, open(os.memfd_create("log"), "w+b") as log:
-            sources = {path.name: stack.enter_context(sealed(path.read_bytes())) for path in INSIDE.glob("*.py")}
-            asked = command(self._limits, self._packages, slot=self._number, control=theirs.fileno(), sources=sources)
-            self._control = ours
-            self._process = subprocess.Popen(
-                asked,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno(), *sources.values()],
-                env={},
-            )
+            stack.callback(self.kill)
+            self._process = self._launch(theirs, log)
             theirs.close()
             if self._receive(_START_S) != server.READY:
-                self.kill()
+                self.kill()  # Whatever it says is in the log then.
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "nothing was said"
                 raise SandboxStartError(f"the sandbox does not start: {said}")
+            stack.pop_all()
+
+    def _launch(self, control: socket.socket, log: BinaryIO) -> subprocess.Popen[bytes]:
+        with ExitStack() as stack:
+            sources = {path.name: stack.enter_context(sealed(path.read_bytes())) for path in INSIDE.glob("*.py")}
+            return subprocess.Popen(
+                command(self._limits, self._packages, slot=self._number, control=control.fileno(), sources=sources),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[control.fileno(), *sources.values()],
+                env={},
+            )
 
     def run(self, program: int, given: bytes) -> Outcome:
         """Runs one test; `program` is a descriptor (`written`). Raises SandboxError, after which the slot is dead."""

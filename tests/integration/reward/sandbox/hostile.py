@@ -1,0 +1,454 @@
+"""Programs that want a reward without an answer, or harm. `act()` is what each does; `{...}` are things of the host.
+
+A program that gets what it should not get says so by `escaped`. What they print or return otherwise is no right answer.
+"""
+
+FRAME = """
+import os, sys
+def escaped(what=""):
+    try:
+        os.write(1, b"ESCAPED " + str(what)[:200].encode() + b"\\n")
+        os.write(2, b"ESCAPED " + str(what)[:200].encode() + b"\\n")
+    except OSError:
+        pass
+{act}
+def solve(n):
+    result = act()
+    return -1 if result is None else result
+if __name__ == "__main__":
+    result = act()
+    print(-1 if result is None else result)
+"""
+
+SYSCALL = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+"""
+
+ACTS = {
+    "fork bomb": """
+def act():
+    while True:
+        try:
+            os.fork()
+            escaped("forked")
+        except OSError:
+            pass
+""",
+    "thread bomb": """
+import threading, time
+def act():
+    started = []
+    for _ in range(10000):
+        thread = threading.Thread(target=time.sleep, args=(30,), daemon=True)
+        thread.start()
+        started.append(thread)
+        if len(started) > 100:
+            escaped("over a hundred threads")
+""",
+    "memory": """
+def act():
+    held = []
+    while True:
+        held.append(bytearray(64 << 20))
+        if len(held) > 10:
+            escaped("640 MiB")
+            return
+""",
+    "memory in files": SYSCALL
+    + """
+def act():
+    if libc.syscall(319, b"x", 0) >= 0 or libc.syscall(447, 0) >= 0:
+        escaped("memfd")
+    if libc.syscall(29, 0, 1 << 20, 0o1600) >= 0:
+        escaped("shared memory")
+""",
+    "disk": """
+def act():
+    written = 0
+    for number in range(1000):
+        try:
+            with open(f"/tmp/{{number}}", "wb") as file:
+                while True:
+                    written += file.write(bytes(1 << 20))
+                    file.flush()
+                    if written > 32 << 20:
+                        escaped("32 MiB")
+                        return
+        except OSError:
+            pass
+""",
+    "network": """
+import socket
+def act():
+    for family, address in ((socket.AF_INET, ("127.0.0.1", {port})), (socket.AF_UNIX, "\\0{abstract}")):
+        try:
+            with socket.socket(family) as link:
+                link.settimeout(0.5)
+                link.connect(address)
+                escaped(address)
+        except OSError:
+            pass
+""",
+    "names": """
+import socket
+def act():
+    socket.getaddrinfo("example.com", 443)
+    escaped("resolved")
+""",
+    "environment": """
+import ctypes
+def act():
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    names = ("SECRET", "HEADRACE_SECRET", "PATH", "HOME", "PYTHONPATH", "PWD", "PYTHONHASHSEED")
+    if os.environ or any(getenv(name.encode()) for name in names):
+        escaped(dict(os.environ))
+""",
+    "files": """
+def act():
+    for path in ("/etc/shadow", "/etc/passwd", "/etc/hostname", "/root/.bashrc", "{file}", "/var/log", "/home"):
+        try:
+            escaped((path, open(path).read() if not path.endswith(("log", "home")) else os.listdir(path)))
+        except OSError:
+            pass
+""",
+    "proc": """
+def act():
+    for path in ("1/environ", "self/environ", "{pid}/environ", "self/mem", "1/root/etc/passwd"):
+        try:
+            escaped(open("/proc/" + path, "rb").read(100))
+        except OSError:
+            pass
+    if os.path.exists("/proc/version"):
+        escaped("there is a /proc")
+""",
+    "kill the parent": """
+import signal
+def act():
+    if os.getppid() > 0:
+        escaped("has a parent")
+    for pid in (os.getppid(), -1, 0, 2, 3):
+        for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+    try:
+        os.killpg(0, signal.SIGKILL)
+    except OSError:
+        pass
+""",
+    "kill all pids": """
+import signal
+def act():
+    for pid in (*range(2, 5000), {pid}):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            escaped(pid)
+        except OSError:
+            pass
+""",
+    "write the verdict": """
+import json
+def act():
+    words = ["1", "1.0", "passed", "true", json.dumps({{"passed": 1, "tests": 1, "value": 1.0, "ending": "exit"}})]
+    for fd in range(3, 256):
+        for word in words:
+            try:
+                os.write(fd, word.encode())
+            except OSError:
+                pass
+""",
+    "write the reply": """
+import struct, ctypes
+def act():
+    reply = struct.pack("<cidd", b"x", 0, 0.0, 0.0)
+    libc = ctypes.CDLL(None)
+    for fd in range(3, 256):
+        if libc.send(fd, reply, len(reply), 0) >= 0:
+            escaped(fd)
+""",
+    "read all descriptors": """
+def act():
+    for fd in range(4, 1024):
+        try:
+            escaped((fd, os.read(fd, 100)))
+        except OSError:
+            pass
+""",
+    "daemon": """
+import time
+def act():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            escaped("daemon")
+            time.sleep(60)
+""",
+    "symbolic links": """
+def act():
+    for number, target in enumerate(("/etc/passwd", "{file}", "/proc/self/root", "../../../../etc/passwd", "/dev/mem")):
+        os.symlink(target, f"/tmp/link{{number}}")
+        try:
+            escaped(open(f"/tmp/link{{number}}").read(100))
+        except OSError:
+            pass
+""",
+    "the way up": SYSCALL
+    + """
+def act():
+    os.chdir("/")
+    if libc.chroot(b"/tmp") == 0 or libc.syscall(304, -100, 0, 0) >= 0:
+        escaped("chroot or handle")
+    for path in ("../etc/passwd", "../../etc/passwd", "/oldroot", "/newroot", "/tmp/../../etc/passwd"):
+        if os.path.exists(path):
+            escaped(path)
+""",
+    "ptrace": SYSCALL
+    + """
+def act():
+    for request in (0, 16, 0x4206):
+        for pid in (1, 2, 3, {pid}):
+            if libc.ptrace(request, pid, 0, 0) >= 0:
+                escaped((request, pid))
+    if libc.process_vm_readv({pid}, None, 0, None, 0, 0) >= 0:
+        escaped("process_vm_readv")
+""",
+    "endless output": """
+def act():
+    while True:
+        try:
+            os.write(1, b"1" * 65536)
+        except OSError:
+            pass
+""",
+    "endless prints": """
+def act():
+    while True:
+        print("1" * 1000)
+""",
+    "patched checker": """
+import json, gc
+def act():
+    for name, module in list(sys.modules.items()):
+        if "sandbox" in name or name in ("json", "__main__"):
+            for key in list(vars(module)):
+                if callable(vars(module)[key]):
+                    setattr(module, key, lambda *a, **k: "1")
+""",
+    "patched builtins": """
+import builtins, json, io
+def act():
+    builtins.print = builtins.repr = builtins.len = builtins.sorted = lambda *a, **k: 1
+    json.dumps = json.loads = lambda *a, **k: "1"
+    builtins.open = io.open = None
+    sys.stdout = sys.__stdout__ = io.StringIO()
+    os._exit_ = os._exit
+""",
+    "equal to all": """
+class Everything(int):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 0
+    def __lt__(self, other): return True
+    def __abs__(self): return 0
+    def __sub__(self, other): return 0
+    __rsub__ = __sub__
+    def __bool__(self): return True
+    def __str__(self): return "1"
+    __repr__ = __str__
+def act():
+    return Everything(-1)
+""",
+    "no plain value": """
+class Everything:
+    def __eq__(self, other): return True
+    def __repr__(self): return "10"
+    def __reduce__(self): return (escaped, ("reduced",))
+    def __getattr__(self, name): return lambda *a: "1"
+def act():
+    return Everything()
+""",
+    "not a number": """
+def act():
+    return float("nan")
+""",
+    "infinite": """
+def act():
+    return float("inf")
+""",
+    "sys.exit(0)": """
+def act():
+    sys.exit(0)
+""",
+    "os._exit(0)": """
+def act():
+    os._exit(0)
+""",
+    "deaf to signals": """
+import signal
+def act():
+    for number in range(1, 65):
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError):
+            pass
+    while True:
+        pass
+""",
+    "busy loop": """
+def act():
+    while True:
+        pass
+""",
+    "busy loop in C": """
+import re
+def act():
+    re.match(r"(a+)+$", "a" * 64 + "b")
+""",
+    "asleep": """
+import time
+def act():
+    time.sleep(3600)
+""",
+    "asleep in a thread": """
+import threading, time
+def act():
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+""",
+    "deep recursion": """
+def act():
+    sys.setrecursionlimit(10 ** 9)
+    def down(n):
+        return down(n + 1) + sorted([n], key=lambda k: down(k))[0]
+    down(0)
+""",
+    "segmentation fault": """
+import ctypes
+def act():
+    ctypes.string_at(0)
+""",
+    "namespaces and mounts": SYSCALL
+    + """
+def act():
+    for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x02000000):
+        if libc.unshare(flag) == 0:
+            escaped(hex(flag))
+    if libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0 or libc.umount2(b"/tmp", 2) == 0:
+        escaped("mount")
+""",
+    "raw clones": SYSCALL
+    + """
+def act():
+    for number, flags in ((56, 17), (56, 0x10000000 | 17), (57, 0), (58, 0), (435, 0)):
+        pid = libc.syscall(number, flags, 0, 0, 0, 0)
+        if pid >= 0:
+            escaped((number, pid))
+    for number in (425, 298, 321, 323, 250, 272, 308):
+        if libc.syscall(number, 0, 0, 0, 0, 0) >= 0:
+            escaped(number)
+""",
+    "other programs": """
+import subprocess
+def act():
+    for command in (["/bin/sh", "-c", "id"], [sys.executable, "-c", "print(1)"], ["/usr/bin/env"]):
+        try:
+            escaped(subprocess.run(command, capture_output=True).stdout)
+        except OSError:
+            pass
+    try:
+        os.execv("/usr/bin/env", ["env"])
+    except OSError:
+        pass
+""",
+    "huge argv": """
+def act():
+    os.execv(sys.executable, ["x" * (1 << 20)] * 200)
+""",
+    "poisoned places": """
+def act():
+    for path in ("/", "/usr", "/usr/lib", "/headrace", "/dev", "/tmp", os.path.dirname(os.__file__), "/packages"):
+        try:
+            name = path + "/sitecustomize.py"
+            found = os.path.exists(name)
+            open(name, "w").write("import os; os._exit(0)")
+            if found or path != "/tmp":
+                escaped(path)
+        except OSError:
+            pass
+    os.chmod("/tmp", 0o777)
+    os.utime("/tmp", (1, 1))
+""",
+    "at the end": """
+import atexit, threading
+def act():
+    atexit.register(lambda: (os.write(1, b"1\\n"), os._exit(0)))
+    threading._register_atexit(lambda: os.write(1, b"1\\n"))
+    class Last:
+        def __del__(self): os._exit(0)
+    global last
+    last = Last()
+    sys.excepthook = sys.unraisablehook = lambda *a: os._exit(0)
+    raise SystemExit(0)
+""",
+    "expected outputs in memory": """
+import gc
+def act():
+    texts = [text for text in gc.get_objects() if isinstance(text, (dict, list, tuple))]
+    frame = sys._getframe()
+    while frame:
+        texts.append(frame.f_locals)
+        texts.append(frame.f_globals)
+        frame = frame.f_back
+    wanted = "-".join(("the", "answer"))
+    if any(wanted + "-" in value for text in texts[:20000] for value in list(text)[:50] if isinstance(value, str)):
+        escaped("found it")
+""",
+    "raised limits": """
+import resource
+def act():
+    for kind in range(16):
+        try:
+            resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            if kind not in (resource.RLIMIT_STACK, resource.RLIMIT_RSS, resource.RLIMIT_DATA, 10, 11, 15, 13, 14, 12):
+                escaped(kind)
+        except (OSError, ValueError):
+            pass
+    resource.prlimit(1, resource.RLIMIT_AS, (1, 1))
+""",
+    "a value that takes for ever": """
+def act():
+    return {{number * ((1 << 61) - 1) for number in range(2000)}}
+""",
+    "a deep value": """
+def act():
+    value = []
+    for _ in range(100000):
+        value = [value]
+    return value
+""",
+    "a value that holds itself": """
+def act():
+    value = []
+    value.append(value)
+    return value
+""",
+    "a value in pieces": """
+def act():
+    os.write(3, b"1")
+    os._exit(0)
+""",
+    "tags of its own": """
+def act():
+    os.write(3, b'{{"dict": [[{{"set": [1, 1]}}, 2]], "x": 1}}')
+    os._exit(0)
+""",
+    "many digits": """
+def act():
+    return 10 ** 5_000_000
+""",
+    "no Python at all": "}}}}",
+    "too deep for the compiler": "x = " + "(" * 5000 + ")" * 5000,
+    "too large for the compiler": "x = 9 ** 9 ** 9 ** 9\n",
+}

@@ -1,0 +1,219 @@
+"""The scorer `code` on real sandboxes: groups, partial scores, deadlines, outages, and the other backend."""
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from services.reward.sandbox import Outcome, slot
+from services.reward.scorers import build_scorer
+from services.reward.scorers.base import Context, ScorerDownError
+from services.reward.scorers.code import CodeOptions, CodeScorer
+from tests.integration.reward.endpoint.scripted import Answer, Request, answer, ok, scripted
+from tests.integration.reward.sandbox.conftest import Bench, sample
+
+DOUBLE = {"inputs": ["1\n", "2\n", "3\n", "4\n"], "outputs": ["2\n", "4\n", "6\n", "8\n"]}
+RIGHT = "print(int(input()) * 2)"
+HALF = "n = int(input())\nprint(n * 2 if n < 3 else 0)"
+CONTEXT = Context(component="code", processes=2)
+
+
+def scorer(bench: Bench, context: Context = CONTEXT, **options: object) -> CodeScorer:
+    return CodeScorer(CodeOptions.model_validate(options), context, bench.boxes)
+
+
+async def test_a_group_is_judged_each_by_its_own_program(bench: Bench) -> None:
+    group = [sample(source, DOUBLE) for source in (RIGHT, HALF, "", "print(", "1 / 0", "import sys\nsys.exit(2)")]
+    verdicts = await scorer(bench).score(group)
+    assert [verdict.value for verdict in verdicts] == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert [verdict.reason.partition(": ")[2] for verdict in verdicts[1:]] == [
+        "another answer",
+        "",
+        "SyntaxError: '(' was never closed",
+        "ZeroDivisionError: division by zero",
+        "exit status 2",
+    ]
+    assert verdicts[0].parts == {"passed": 4.0, "tests": 4.0}
+
+
+async def test_with_partial_the_score_is_the_share_of_tests_passed(bench: Bench) -> None:
+    (verdict,) = await scorer(bench, partial=True).score([sample(HALF, DOUBLE)])
+    assert (verdict.value, verdict.parts) == (0.5, {"passed": 2.0, "tests": 4.0})
+    (verdict,) = await scorer(bench).score([sample(HALF, DOUBLE)])
+    assert (verdict.value, verdict.parts["passed"]) == (0.0, 2.0)
+
+
+async def test_a_test_over_its_time_is_the_last_and_the_rest_counts_as_failed(bench: Bench) -> None:
+    hangs = "n = int(input())\nwhile n == 2: pass\nprint(n * 2)"
+    (verdict,) = await scorer(bench, partial=True).score([sample(hangs, DOUBLE)])
+    assert (verdict.value, verdict.failed) == (0.25, False)
+    assert verdict.reason == "test 2 of 4: over its time of 1 s"
+
+
+async def test_a_program_that_is_slow_in_each_test_ends_by_the_time_of_them_all(bench: Bench) -> None:
+    slow = "import time\ntime.sleep(0.3)\nprint(int(input()) * 2)"
+    (verdict,) = await scorer(bench, total_s=0.5).score([sample(slow, DOUBLE)])
+    assert (verdict.value, verdict.failed) == (0.0, False)
+    assert verdict.reason == "over its time of 0.5 s after 2 tests"
+
+
+@pytest.mark.parametrize(
+    ("tests", "source"),
+    [
+        (json.dumps(DOUBLE), RIGHT),
+        ([{"input": "1", "output": "2"}, {"input": "2", "output": "4"}], RIGHT),
+        ({"fn_name": "double", "inputs": [[1], [2]], "outputs": [[2], [4]]}, "def double(n): return 2 * n"),
+        (
+            {"fn_name": "double", "inputs": [[1]], "outputs": [2]},
+            "class Solution:\n  def double(self, n): return 2 * n",
+        ),
+        (["assert double(1) == 2", "assert double(2) == 4"], "def double(n): return 2 * n"),
+    ],
+)
+async def test_the_usual_forms_of_tests_are_run(bench: Bench, tests: object, source: str) -> None:
+    (verdict,) = await scorer(bench).score([sample(source, tests)])
+    assert verdict.value == 1.0, verdict.reason
+
+
+async def test_a_broken_row_is_a_failure_and_known_before_the_run(bench: Bench) -> None:
+    code = scorer(bench)
+    (verdict,) = await code.score([sample(RIGHT, {"inputs": ["1"], "outputs": []})])
+    assert (verdict.value, verdict.failed) == (None, True)
+    assert code.problem({"tests": {"inputs": ["1"], "outputs": []}}) == (
+        "column tests: 1 inputs and 0 outputs: each input needs its output"
+    )
+    assert "set options.tests" in str(code.problem({"other": 1}))
+    assert code.problem({"reward_model": {"ground_truth": json.dumps(DOUBLE)}}) is None
+
+
+async def test_what_is_not_run_before_the_groups_deadline_is_a_failure_and_no_zero(bench: Bench) -> None:
+    context = Context(component="code", timeout_s=0.7, processes=2)
+    busy = "while True: pass"
+    group = [sample(RIGHT, DOUBLE), *[sample(busy, DOUBLE)] * 3]
+    verdicts = await scorer(bench, context).score(group)
+    assert verdicts[0].value == 1.0
+    assert all(verdict.value is None and verdict.failed for verdict in verdicts[1:])
+
+
+async def test_a_groups_clock_starts_with_its_turn(bench: Bench) -> None:
+    context = Context(component="code", timeout_s=1.5, processes=2, concurrency=8)
+    code = scorer(bench, context)
+    busy = [sample("while True: pass", DOUBLE)] * 2
+    first, second, third = await asyncio.gather(code.score(busy), code.score(busy), code.score([sample(RIGHT, DOUBLE)]))
+    assert [verdict.value for verdict in (*first, *second, *third)] == [0.0] * 4 + [1.0]
+
+
+async def test_where_no_sandbox_starts_the_scorer_is_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = build_scorer("code", {}, Context(component="code"))
+    assert isinstance(code, CodeScorer)
+    await code.load()
+    monkeypatch.setattr(slot, "command", lambda *_, **__: ["/bin/false"])
+    for pid in code._backend.pids:  # type: ignore[attr-defined]
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ScorerDownError, match="the sandbox does not start"):
+        await code.score([sample(RIGHT, DOUBLE)])
+    await code.close()
+
+
+def fusion_answer(outcome: Outcome) -> dict[str, object]:
+    ended = {"exit": "Finished", "signal": "Finished", "time": "TimeLimitExceeded"}[outcome.ending]
+    code = -outcome.code if outcome.ending == "signal" else outcome.code
+    result = {
+        "status": ended,
+        "execution_time": outcome.wall_s,
+        "return_code": None if ended != "Finished" else code,
+        "stdout": outcome.output.decode(),
+        "stderr": outcome.notes,
+    }
+    status = "Success" if ended == "Finished" and code == 0 else "Failed"
+    return {"status": status, "message": "", "compile_result": None, "run_result": result, "files": {}}
+
+
+def fusion(bench: Bench) -> Any:
+    """Speaks the protocol, and runs what it is sent in our own sandboxes, which let it start no process."""
+
+    def reply(request: Request) -> Answer:
+        async def write(writer: asyncio.StreamWriter) -> None:
+            assert request.path == "/run_code"
+            assert (request.body["language"], request.body["run_timeout"]) == ("python", 1.0)
+            (outcome,) = await bench.run(request.body["code"], request.body.get("stdin") or "")
+            await ok(fusion_answer(outcome))(writer)
+
+        return write
+
+    return reply
+
+
+def over_there(url: str, **options: object) -> CodeScorer:
+    context = Context(component="code", processes=2, allow_hosts=("127.0.0.1",))
+    made = build_scorer("code", {"url": url, **options}, context)
+    assert isinstance(made, CodeScorer)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tests", "source", "value"),
+    [
+        (DOUBLE, RIGHT, 1.0),
+        (DOUBLE, HALF, 0.5),
+        (DOUBLE, "1 / 0", 0.0),
+        (DOUBLE, "while True: pass", 0.0),
+        (DOUBLE, "import ctypes\nctypes.string_at(0)", 0.0),
+        (
+            {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[2, "x"], [4, "y"]]},
+            "def f(n):\n    print('seen')\n    return n * 2, 'x'",
+            0.5,
+        ),
+        (["assert f({1}, 'a') == {'a': (1, 2.5)}"], "def f(s, k): return {k: (*s, 2.5)}", 1.0),
+        (
+            {"fn_name": "f", "inputs": [[1]], "outputs": [2]},
+            "class E(int):\n    def __eq__(self, o): return True\ndef f(n): return E(5)",
+            0.0,
+        ),
+        ({"fn_name": "f", "inputs": [[1]], "outputs": [2]}, "def f(n): return f", 0.0),
+    ],
+)
+async def test_a_sandboxfusion_service_judges_the_same(bench: Bench, tests: object, source: str, value: float) -> None:
+    async with scripted(otherwise=fusion(bench)) as server:
+        code = over_there(server.url, partial=True)
+        await code.load()
+        (there,) = await code.score([sample(source, tests)])
+        (here,) = await scorer(bench, partial=True).score([sample(source, tests)])
+        await code.close()
+    assert (there.value, here.value) == (value, value), (there.reason, here.reason)
+    assert there.parts == here.parts
+    assert all(
+        request.body.keys() <= {"language", "run_timeout", "memory_limit_MB", "code", "stdin"}
+        for request in server.requests
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ok({"status": "SandboxError", "message": "no room", "run_result": None}),
+        ok({"status": "Success", "message": "", "run_result": {"status": "Error"}}),
+        ok({"status": "Success", "message": "", "run_result": {"status": "Finished", "return_code": "0"}}),
+        ok(["Success"]),
+        ok({}),
+        answer(422, b'{"detail": "no"}'),
+    ],
+)
+async def test_a_service_that_fails_is_a_failure_and_no_zero(said: Answer) -> None:
+    async with scripted(otherwise=lambda request: said) as server:
+        code = over_there(server.url, retries=0)
+        (verdict,) = await code.score([sample(RIGHT, DOUBLE)])
+        await code.close()
+    assert (verdict.value, verdict.failed) == (None, True)
+
+
+async def test_a_service_that_is_not_there_is_down() -> None:
+    async with scripted() as server:
+        url = server.url
+    code = over_there(url, retries=0)
+    with pytest.raises(ScorerDownError):
+        await code.score([sample(RIGHT, DOUBLE)])
+    await code.close()

@@ -1,0 +1,106 @@
+"""What must hold: a hostile program earns nothing, harms nothing, is over within 2 s, and leaves nothing behind."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from services.reward.scorers.base import Verdict
+from tests.integration.reward.sandbox.conftest import Bench, Host, sample
+from tests.integration.reward.sandbox.hostile import ACTS, FRAME
+
+LIMIT_S = 2.0
+PER_SANDBOX = 4
+"""Processes of an idle sandbox: bubblewrap twice, and the fork server with its parent."""
+HONEST = """
+import os, sys
+def solve(n):
+    assert os.listdir("/tmp") == [], "something was left in /tmp"
+    assert os.environ == {} and os.getpid() == 1
+    return n * 2
+if __name__ == "__main__":
+    print(solve(int(input())))
+"""
+HONEST_TESTS = {
+    "script": {"inputs": ["21\n", "4\n"], "outputs": ["42\n", "8\n"]},
+    "function": {"fn_name": "solve", "inputs": [[21], [4]], "outputs": [42, 8]},
+}
+FORMS = sorted(HONEST_TESTS)
+
+
+def program(name: str, host: Host) -> str:
+    act = ACTS[name]
+    if "def act" not in act:
+        return act
+    known = {"port": host.port, "abstract": host.abstract, "pid": host.process.pid, "file": host.file}
+    return FRAME.replace("{act}", act.format(**known))
+
+
+def wanted(form: str, host: Host) -> dict[str, object]:
+    if form == "function":
+        return {"fn_name": "solve", "inputs": [[1], [2]], "outputs": [host.secret, host.secret]}
+    return {"inputs": ["1\n", "2\n"], "outputs": [host.secret, host.secret]}
+
+
+def processes(roots: list[int]) -> int:
+    """How many there are below and with these."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # It has just ended.
+            continue
+    found = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return len(found)
+
+
+def assert_unharmed(host: Host, bench: Bench) -> None:
+    assert host.process.poll() is None
+    assert host.file.read_text() == host.secret
+    assert not host.visits
+    assert processes(bench.boxes.pids) == PER_SANDBOX * len(bench.boxes.pids)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ACTS)
+async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_1(
+    bench: Bench, host: Host, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_SECRET", host.secret)
+    source = program(name, host)
+    before = bench.boxes.pids
+    took: dict[str, float] = {}
+
+    async def score(who: str, source: str, tests: object) -> Verdict:
+        begin = time.monotonic()
+        (verdict,) = await bench.scorer.score([sample(source, tests)])
+        took[who] = time.monotonic() - begin
+        return verdict
+
+    hostile, beside = await asyncio.gather(
+        score("hostile", source, wanted(form, host)), score("honest", HONEST, HONEST_TESTS[form])
+    )
+    assert (hostile.value, hostile.failed) == (0.0, False), hostile.reason
+    assert took["hostile"] < LIMIT_S
+    assert beside.value == 1.0, beside.reason
+    for _ in range(3):  # On both sandboxes, most likely.
+        after = await bench.score(HONEST, HONEST_TESTS[form])
+        assert after.value == 1.0, after.reason
+    assert bench.boxes.pids == before  # None had to be replaced.
+    assert_unharmed(host, bench)
+
+
+@pytest.mark.parametrize("name", ACTS)
+async def test_a_hostile_program_gets_nothing_that_it_should_not_get(bench: Bench, host: Host, name: str) -> None:
+    (outcome,) = await bench.run(program(name, host), "1\n")
+    assert b"ESCAPED" not in outcome.output, outcome.output[:500]
+    assert "ESCAPED" not in outcome.notes
+    assert host.secret not in outcome.notes + outcome.output.decode(errors="replace")
+    assert_unharmed(host, bench)
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(ACTS) >= 30

@@ -1,0 +1,279 @@
+"""The sandbox as a machine: limits, isolation of tests from each other, its own failures, its end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.reward import metrics
+from services.reward.sandbox import Limits, Program, SandboxError, Sandboxes, SandboxStartError, bubblewrap, slot
+from tests.integration.reward.sandbox.conftest import Bench, Host
+from wire.errors import ConfigError
+
+ROOT = Path(__file__).parents[4]
+IDLE = 3
+"""Processes below an idle sandbox's first: bubblewrap again, and the fork server with its parent."""
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    return holds()
+
+
+async def test_a_script_reads_its_input_and_its_output_and_status_come_back(bench: Bench) -> None:
+    (outcome,) = await bench.run(
+        "import sys\nprint(input(), file=sys.stderr)\nprint(sys.stdin.read())\nsys.exit(3)", "a\nb\n"
+    )
+    assert (outcome.ending, outcome.code) == ("exit", 3)
+    assert (outcome.output, outcome.notes) == (b"b\n\n", "a")
+
+
+async def test_a_script_is_main_and_has_what_scripts_have(bench: Bench) -> None:
+    source = "import sys, os, threading\n"
+    source += "open('/tmp/x', 'w').write('kept')\nt = threading.Thread(target=lambda: print('late'))\nt.start()\n"
+    source += "print(__name__, sys.argv, os.getcwd(), open('x').read())"
+    (outcome,) = await bench.run(source, "")
+    assert sorted(outcome.output.decode().split("\n")) == ["", "__main__ ['program.py'] /tmp kept", "late"]
+
+
+async def test_a_threads_output_comes_though_the_script_has_ended(bench: Bench) -> None:
+    source = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()"
+    (outcome,) = await bench.run(source, "")
+    assert outcome.output == b"late\n"
+
+
+async def test_each_test_of_a_program_runs_in_a_world_of_its_own(bench: Bench) -> None:
+    source = "import math, os\nprint(os.listdir('/tmp'), math.pi)\nmath.pi = 3\nopen(input(), 'w').write('x' * 100)"
+    outcomes = await bench.run(source, "a\n", "b\n", "c\n")
+    assert [outcome.output for outcome in outcomes] == [b"[] 3.141592653589793\n"] * 3
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "open('/tmp/x', 'w').close(); os.remove('/tmp/x')",
+        "os.mkdir('/tmp/x'); os.rmdir('/tmp/x')",
+        "os.chmod('/tmp', 0o711)",
+        "os.utime('/tmp', (5, 5))",
+    ],
+)
+async def test_not_even_a_trace_in_tmp_is_left(bench: Bench, trace: str) -> None:
+    look = "import os\ns = os.stat('/tmp')\nprint(s.st_mode, s.st_mtime_ns)\nif input() == 'write':\n    " + trace
+    outcomes = await bench.run(look, "read", "write", "read", "read")
+    assert len({outcome.output for outcome in outcomes}) == 1
+
+
+async def test_what_one_program_read_and_wrote_is_not_in_the_memory_of_the_next(bench: Bench, host: Host) -> None:
+    await bench.run(f"print(input(), '{host.secret}')", *[host.secret] * 8)
+    dump = "import ctypes, os\nfor k in range(4):\n    base = (id([]) & ~0xFFFFF) - k * 0x100000\n"
+    dump += "    os.write(1, ctypes.string_at(base, 0x100000))"
+    outcomes = await bench.run(dump, *[""] * 4)
+    assert all(len(outcome.output) >= 1 << 20 for outcome in outcomes)
+    assert not any(host.secret.encode() in outcome.output for outcome in outcomes)
+
+
+async def test_a_program_prints_the_same_each_time_and_draws_the_same_random_numbers(bench: Bench) -> None:
+    source = "import random\nprint({'a', 'b', 'c', 'd'}, hash('x'), random.random())"
+    outcomes = await bench.run(source, *[""] * 4)
+    assert len({outcome.output for outcome in outcomes}) == 1
+
+
+async def test_a_test_that_is_over_its_time_is_killed_then(bench: Bench) -> None:
+    for source in (
+        "while True: pass",
+        "import time\nwhile True: time.sleep(0.3)",
+        "import threading\nthreading.Lock().acquire()\nthreading.Event().wait()",
+    ):
+        (outcome,) = await bench.run(source, "")
+        assert outcome.ending == "time"
+        assert 0.5 < outcome.wall_s < 1.9
+
+
+async def test_a_sleep_beyond_the_tests_time_ends_it_at_once(bench: Bench) -> None:
+    (outcome,) = await bench.run("import time\nprint('x', flush=True)\ntime.sleep(60)", "")
+    assert (outcome.ending, outcome.output) == ("time", b"x\n")
+    assert outcome.wall_s < 0.5
+
+
+@pytest.mark.parametrize(
+    "waker",
+    [
+        "import signal\nsignal.signal(14, lambda *_: {}['x'])\nsignal.setitimer(signal.ITIMER_REAL, 0.1)",
+        "import threading\nt = threading.Timer(0.1, lambda: (print('awake', flush=True), os._exit(0)))\nt.start()",
+    ],
+)
+async def test_a_long_sleep_that_something_else_may_end_is_slept(bench: Bench, waker: str) -> None:
+    source = f"import os, time\n{waker}\ntry:\n    time.sleep(60)\nexcept KeyError:\n    print('awake')"
+    (outcome,) = await bench.run(source, "")
+    assert (outcome.ending, outcome.output) == ("exit", b"awake\n")
+
+
+async def test_memory_and_output_are_limited_for_good(bench: Bench) -> None:
+    (outcome,) = await bench.run("x = bytearray(600 << 20)", "")
+    assert outcome.notes.endswith("MemoryError")
+    (outcome,) = await bench.run("x = bytearray(300 << 20)\nprint(len(x))", "")
+    assert outcome.is_clean
+    (outcome,) = await bench.run("print('x' * (20 << 20))", "")
+    assert len(outcome.output) == Limits().output_bytes
+    assert outcome.code == 1
+
+
+async def test_a_function_is_called_with_plain_values_and_its_prints_are_notes(bench: Bench) -> None:
+    source = "def f(x):\n    print('seen')\n    return (x, {1: {2}})"
+    (outcome,) = await bench.run(source, "v", function="f")
+    assert outcome.output == b'{"tuple": ["v", {"dict": [[1, {"set": [2]}]]}]}'
+    assert outcome.notes == "seen"
+
+
+async def test_asyncio_works_in_it(bench: Bench) -> None:
+    (outcome,) = await bench.run(
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    print('ok')\nasyncio.run(f())", ""
+    )
+    assert outcome.output == b"ok\n"
+
+
+async def test_a_sandbox_that_dies_is_replaced_and_its_test_run_again(bench: Bench) -> None:
+    before = metrics.SANDBOX_FAILURES._value.get()
+    running = asyncio.create_task(bench.run("import time\ntime.sleep(0.8)\nprint('done')", ""))
+    await asyncio.sleep(0.3)
+    for pid in bench.boxes.pids:
+        os.kill(pid, signal.SIGKILL)
+    (outcome,) = await running
+    assert outcome.output == b"done\n"
+    assert metrics.SANDBOX_FAILURES._value.get() > before
+
+
+async def test_a_sandbox_that_dies_twice_under_a_test_is_an_error_and_no_outcome(bench: Bench) -> None:
+    running = asyncio.create_task(bench.run("import time\ntime.sleep(0.9)\nprint('done')", ""))
+    while not running.done():
+        for pid in bench.boxes.pids:
+            if len(descendants(pid)) > IDLE:
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.05)
+    with pytest.raises(SandboxError):
+        await running
+    (outcome,) = await bench.run("print(1)", "")
+    assert outcome.output == b"1\n"
+
+
+async def test_a_sandbox_that_hangs_is_killed_and_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot, "_GRACE_S", 0.5)
+    for pid in bench.boxes.pids:  # The fork server is the last of each chain.
+        for inner in descendants(pid):
+            os.kill(inner, signal.SIGSTOP)
+    (outcome,) = await bench.run("print(1)", "")
+    assert outcome.output == b"1\n"
+
+
+def descendants(root: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+    except OSError:  # It has just ended.
+        return []
+    return [pid for child in map(int, children) for pid in (child, *descendants(child))]
+
+
+async def test_closing_ends_running_programs_and_all_processes(bench: Bench) -> None:
+    boxes = Sandboxes(1, Limits(timeout_s=30))
+    await boxes.start()
+    (pid,) = boxes.pids
+    inside = descendants(pid)
+    running = asyncio.create_task(boxes.run(Program("while True: pass"), [b""], lambda _: True, lambda: None))
+    await asyncio.sleep(0.3)
+    assert len(descendants(pid)) == len(inside) + 1
+    inside = descendants(pid)
+    await boxes.close()
+    with pytest.raises(SandboxError):
+        await running
+    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in (pid, *inside)))
+
+
+async def test_sandboxes_die_with_the_service(bench: Bench, tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\nfrom services.reward.sandbox import Limits, Program, Sandboxes\n"
+        "async def main():\n    boxes = Sandboxes(1, Limits(timeout_s=60))\n    await boxes.start()\n"
+        "    sys.stdout.write(f'{boxes.pids[0]}\\n')\n    sys.stdout.flush()\n"
+        "    await boxes.run(Program('while True: pass'), [b''], lambda _: True, lambda: None)\nasyncio.run(main())\n"
+    )
+    service = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
+    assert service.stdout is not None
+    pid = int(service.stdout.readline())
+    assert await eventually(lambda: len(descendants(pid)) == IDLE + 1)
+    inside = [pid, *descendants(pid)]
+    service.kill()
+    service.wait()
+    service.stdout.close()
+    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sandboxes uids of their own")
+async def test_a_service_that_runs_as_root_gives_each_sandbox_a_uid_of_its_own(bench: Bench) -> None:
+    boxes = Sandboxes(2, Limits())
+    await boxes.start()
+    uids = {Path(f"/proc/{pid}").stat().st_uid for top in boxes.pids for pid in (top, *descendants(top))}
+    await boxes.close()
+    assert uids == {bubblewrap.HOST_UID, bubblewrap.HOST_UID + 1}
+
+
+async def test_without_bubblewrap_nothing_starts_and_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(ConfigError, match="apt install bubblewrap"):
+        await Sandboxes(1, Limits()).start()
+
+
+async def test_where_namespaces_are_blocked_nothing_starts_and_the_way_out_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "bwrap"
+    blocked.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    blocked.chmod(0o755)
+    for folder in [*list(tmp_path.parents)[:2], tmp_path]:
+        folder.chmod(0o755)
+    monkeypatch.setattr(bubblewrap, "find", lambda: str(blocked))
+    with pytest.raises(ConfigError, match=r"kernel.unprivileged_userns_clone = 1"):
+        await Sandboxes(1, Limits()).start()
+
+
+async def test_a_sandbox_that_does_not_isolate_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = bubblewrap.command
+
+    def shared(*arguments: object, **words: object) -> list[str]:
+        made = real(*arguments, **words)  # type: ignore[arg-type]
+        return [*made[:-1], made[-1].replace('"--remount-ro", "/"', '"--bind", "/var", "/var"')]
+
+    monkeypatch.setattr(slot, "command", shared)
+    with pytest.raises(ConfigError, match="does not isolate: it lacks no home folders, a read-only system"):
+        await Sandboxes(1, Limits()).start()
+
+
+async def test_where_no_sandbox_starts_any_more_that_is_told_apart(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = Sandboxes(1, Limits())
+    await boxes.start()
+    monkeypatch.setattr(slot, "command", lambda *_, **__: ["/bin/false"])
+    os.kill(boxes.pids[0], signal.SIGKILL)
+    with pytest.raises(SandboxStartError):
+        await boxes.run(Program("print(1)"), [b""], lambda _: True, lambda: None)
+    await boxes.close()
+
+
+async def test_further_packages_can_be_imported(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra" / "shapes.py").write_text("def area(a, b): return a * b\n")
+    boxes = Sandboxes(1, Limits(), tmp_path / "extra")
+    await boxes.start()
+    found = []
+    await boxes.run(
+        Program("import shapes\nprint(shapes.area(2, 3))"), [b""], lambda o: bool(found.append(o)), lambda: None
+    )
+    assert found[0].output == b"6\n"
+    await boxes.close()

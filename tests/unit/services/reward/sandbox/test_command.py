@@ -1,0 +1,79 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.reward.sandbox import bubblewrap
+from services.reward.sandbox.inside.confine import Limits
+from wire.errors import ConfigError
+
+
+@pytest.fixture
+def argv(monkeypatch):
+    monkeypatch.setattr(bubblewrap, "find", lambda: "/usr/bin/true")
+
+    def made(packages=None, slot=0):
+        command = bubblewrap.command(Limits(), packages, slot=slot, control=7, sources={"server.py": 9})
+        return json.loads(command[-1])
+
+    return made
+
+
+def binds(words):
+    return {words[at + 2] for at, word in enumerate(words) if word in ("--ro-bind", "--ro-bind-try")}
+
+
+def test_nothing_of_the_host_is_bound_but_the_system_and_python(argv):
+    allowed = {"/usr", "/etc/ld.so.cache", "/bin", "/lib", "/lib32", "/lib64", os.path.realpath(sys.base_prefix)}
+    words = argv()["argv"]
+    assert binds(words) <= allowed
+    assert "--bind" not in words
+    assert "--proc" not in words
+
+
+def test_all_namespaces_are_new_and_all_privileges_dropped(argv):
+    words = argv()["argv"]
+    for option in ("user", "pid", "net", "ipc", "uts"):
+        assert f"--unshare-{option}" in words
+    for option in ("--die-with-parent", "--new-session", "--clearenv"):
+        assert option in words
+    assert words[words.index("--cap-drop") + 1] == "ALL"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--cap-add"] == ["CAP_SYS_ADMIN"]
+    assert words.index("--remount-ro") > max(at for at, word in enumerate(words) if word == "--ro-bind-data")
+
+
+def test_each_sandbox_has_a_uid_of_its_own_and_none_is_roots(argv):
+    assert [argv(slot=slot)["uid"] for slot in range(3)] == [64000, 64001, 64002]
+
+
+def test_a_folder_of_packages_is_bound_and_staged(argv, tmp_path):
+    plan = argv(packages=tmp_path)
+    assert "/packages" in binds(plan["argv"])
+    assert plan["stage"][1] == str(tmp_path)
+
+
+def test_only_the_inside_is_shown_to_the_sandbox():
+    names = {path.name for path in bubblewrap.INSIDE.iterdir() if path.suffix == ".py"}
+    assert names == {"__init__.py", "confine.py", "plain.py", "program.py", "seccomp.py", "server.py"}
+    for name in names:
+        text = (bubblewrap.INSIDE / name).read_text()
+        imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
+        own = "services.reward.sandbox.inside"
+        assert all(module.startswith(own) or module in sys.stdlib_module_names for module in map(root_of, imported))
+
+
+def root_of(module: str) -> str:
+    return module if module.startswith("services.") else module.partition(".")[0]
+
+
+def test_where_it_is_not_installed_it_is_told_what_to_install(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(ConfigError, match="apt install bubblewrap"):
+        bubblewrap.find()
+
+
+def test_the_documentation_that_errors_point_to_exists():
+    assert "docs/sandbox.md" in bubblewrap.WAYS_OUT
+    assert (Path(__file__).parents[5] / "docs/sandbox.md").is_file()

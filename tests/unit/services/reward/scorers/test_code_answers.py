@@ -1,0 +1,169 @@
+import json
+import time
+
+import pytest
+
+from services.reward.sandbox.inside.plain import encode
+from services.reward.scorers.code_answers import Differs, Equals, Holds, Near, Printed
+
+TOLERANCE = 1e-6
+
+
+def returned(answer, value, tolerance=TOLERANCE):
+    return answer.accepts(encode(value).encode(), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("1 2\n3\n", "1 2\n3"),
+        ("1 2\n3", "1 2  \n3\n\n\n"),
+        ("a\r\nb", "a\nb"),
+        ("1 2 3", "1  2\t3"),
+        ("0.333333333", "0.3333333"),
+        ("1e3", "1000.0"),
+        ("2.0", "2"),
+        ("-0.0", "0"),
+        ("x 1.50 y", "x 1.5 y"),
+        ("", "\n"),
+    ],
+)
+def test_output_is_compared_as_people_do(wanted, found):
+    assert Printed(wanted).accepts(found.encode(), TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("1 2\n3", "1 2 3"),
+        ("1\n\n2", "1\n2"),
+        ("10", "10.0"),
+        ("007", "7"),
+        ("0.5", "0.6"),
+        ("0.5", "nan"),
+        ("1.5", "inf"),
+        ("YES", "yes"),
+        ("1", ""),
+        ("1", "1 1"),
+        ("1.0", "1.0 1.0"),
+    ],
+)
+def test_what_people_would_tell_apart_is_told_apart(wanted, found):
+    assert not Printed(wanted).accepts(found.encode(), TOLERANCE)
+
+
+def test_the_tolerance_is_an_option():
+    assert Printed("0.5").accepts(b"0.51", 0.1)
+    assert not Printed("0.5").accepts(b"0.50001", 0.0)
+    assert returned(Equals(0.5), 0.51, 0.1)
+    assert not returned(Equals(0.5), 0.51, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (3, 3),
+        (0.1 + 0.2, 0.3),
+        (1.0, 1),
+        (True, 1),
+        ([1, (2, "x")], [1, (2, "x")]),
+        ({3, 1, 2}, {1, 2, 3}),
+        ({(1, "a"), (0, "b")}, {(0, "b"), (1, "a")}),
+        ({"a": [1.0], 2: {3}}, {2: {3}, "a": [1.0000000001]}),
+        pytest.param(10**5000, 10**5000, id="large"),
+        (None, None),
+        (b"x", b"x"),
+        (1 + 2j, 1 + 2j),
+        ({None, "a", 1, (1,), 2.5, b"b"}, {None, "a", 1, (1,), 2.5, b"b"}),
+    ],
+)
+def test_equal_values_are_equal(wanted, found):
+    assert returned(Equals(wanted), found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (3, 4),
+        (3, "3"),
+        ("3", 3),
+        ([1], (1,)),
+        ((1,), [1]),
+        ([1], [1, 1]),
+        ({1, 2}, [1, 2]),
+        ({1, 2}, {1, 3}),
+        ({1: 2}, {1: 3}),
+        ({1: 2}, {2: 2}),
+        (None, 0),
+        (0, None),
+        (1, float("nan")),
+        (1.0, float("inf")),
+        pytest.param(10**400, 1.0, id="beyond reals"),
+        (10**400, float("inf")),
+        ("a", ["a"]),
+    ],
+)
+def test_other_values_are_not(wanted, found):
+    assert not returned(Equals(wanted), found)
+
+
+def test_what_comes_from_json_is_compared_as_json_has_it():
+    assert returned(Equals([1, [2]], loosely=True), (1, (2,)))
+    assert returned(Equals({"1": [2]}, loosely=True), {1: (2,)})
+    assert returned(Equals([3], loosely=True), 3)
+    assert returned(Equals([[1, 2]], loosely=True), [1, 2])
+    assert not returned(Equals([3, 4], loosely=True), 3)
+    assert not returned(Equals(3, loosely=True), [3])
+    assert not returned(Equals([1, 2]), (1, 2))
+
+
+def test_truth_difference_and_nearness():
+    assert returned(Holds(True), [0]) and not returned(Holds(True), [])
+    assert returned(Holds(False), set()) and returned(Holds(False), {}) and not returned(Holds(False), {1})
+    assert returned(Differs(Equals(3)), 4) and not returned(Differs(Equals(3)), 3)
+    near = Near(0.5, absolute=0.01, relative=0.0)
+    assert returned(near, 0.509) and not returned(near, 0.52)
+    assert not returned(near, "0.5") and not returned(near, 10**400)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        b"",
+        b"1 1",
+        b"{",
+        b"\xff\xfe",
+        b'{"set": [1], "tuple": []}',
+        b"{}",
+        b'{"what": 1}',
+        b'{"dict": [1]}',
+        b'{"dict": [[1, 2, 3]]}',
+        b'{"tuple": 3}',
+        b'{"int": "x"}',
+        b'{"int": 3}',
+        b'{"bytes": "zz"}',
+        b'{"complex": ["a", "b"]}',
+        b"[" * 100_000,
+        b"[" * 900 + b"]" * 900,
+        b"1" * 5000,
+        b"passed",
+    ],
+)
+def test_what_was_not_encoded_inside_is_an_error_and_never_an_answer(output):
+    for answer in (Equals(1), Equals([1], loosely=True), Holds(True), Differs(Equals(1)), Near(1, 0.1, 0.0)):
+        with pytest.raises(ValueError, match="no encoded value"):
+            answer.accepts(output, TOLERANCE)
+
+
+def test_a_forged_set_with_one_item_twice_is_not_a_set_of_two():
+    assert not Equals({1, 2}).accepts(b'{"set": [1, 1]}', TOLERANCE)
+    assert not Equals({1: 2, 3: 4}).accepts(b'{"dict": [[1, 2], [1, 2]]}', TOLERANCE)
+
+
+def test_numbers_that_collide_as_hashes_cost_no_more_than_others():
+    forged = [number * ((1 << 61) - 1) for number in range(50_000)]
+    wanted = Equals(set(range(50_000)))
+    begin = time.perf_counter()
+    assert not wanted.accepts(json.dumps({"set": forged}).encode(), TOLERANCE)
+    assert not Equals(1).accepts(json.dumps({"dict": [[number, 0] for number in forged]}).encode(), TOLERANCE)
+    assert time.perf_counter() - begin < 5  # Hashed, it would be minutes.
