@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -230,16 +231,16 @@ async def test_without_bubblewrap_nothing_starts_and_the_way_out_is_told(monkeyp
 
 
 async def test_where_namespaces_are_blocked_nothing_starts_and_the_way_out_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    blocked = tmp_path / "bwrap"
-    blocked.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
-    blocked.chmod(0o755)
-    for folder in [*list(tmp_path.parents)[:2], tmp_path]:
-        folder.chmod(0o755)
-    monkeypatch.setattr(bubblewrap, "find", lambda: str(blocked))
-    with pytest.raises(ConfigError, match=r"kernel.unprivileged_userns_clone = 1"):
-        await Sandboxes(1, Limits()).start()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        blocked = Path(folder) / "bwrap"
+        blocked.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+        blocked.chmod(0o755)
+        Path(folder).chmod(0o755)
+        monkeypatch.setattr(bubblewrap, "find", lambda: str(blocked))
+        with pytest.raises(ConfigError, match=r"No permissions .* kernel.unprivileged_userns_clone = 1"):
+            await Sandboxes(1, Limits()).start()
 
 
 async def test_a_sandbox_that_does_not_isolate_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
