@@ -44,3 +44,9 @@ SANDBOX_FAILURES = Counter("headrace_reward_sandbox_failures", "Sandboxes that d
 
 FORWARD_SECONDS = Histogram("headrace_reward_forward_seconds", "One forward pass of a reward model.", ["scorer"])
 FORWARD_TOKENS = Counter("headrace_reward_forward_tokens", "Tokens of forward passes, padding included.", ["scorer"])
+
+WORKER_JOBS = Counter(
+    "headrace_reward_worker_jobs",
+    "Jobs of worker processes, by how they ended: done, raised, timeout, died, lost, cancelled.",
+    ["outcome"],
+)

@@ -22,7 +22,7 @@ from wire.errors import ConfigError
 from wire.lifecycle import wait_for
 from wire.settings import Table
 
-_MEMORY_MB = 4096
+_MEMORY_MB = 1024
 _KEPT = 8192
 _TRIES = 3
 _CHECKED = 500

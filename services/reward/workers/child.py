@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from services.reward.workers.frames import encode, receive
@@ -58,9 +59,17 @@ def load(order: dict[str, Any]) -> Function:
 def serve(connection: socket.socket, function: Function, memory_mb: int | None) -> None:
     """Answers jobs until the pool closes the socket."""
     if memory_mb is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+        most = _address_space() + (memory_mb << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     while (job := receive(connection)) is not None:
         connection.sendall(answer(function, job))
+
+
+def _address_space() -> int:
+    """Bytes that are mapped already: libraries with threads map gigabytes on large machines. 0 = nobody tells."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return 0
 
 
 def answer(function: Function, job: dict[str, Any]) -> bytes:

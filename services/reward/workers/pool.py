@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from services.reward import metrics
 from services.reward.scorers.base import ScorerDownError
 from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobTimeoutError
 from services.reward.workers.frames import encode
@@ -41,7 +42,7 @@ class WorkerPool:
         """`target` is `module:factory`: each child calls `factory(**arguments)` once, which returns the function.
 
         `path` comes last on the child's import path. `deadline_s` is for one job, from when a child takes it;
-        `start_s` for a child to load. `memory_mb` bounds a child's address space. With `fork` the target is loaded
+        `start_s` for a child to load. `memory_mb` bounds what address space a loaded child may add. With `fork` the target is loaded
         once, in a process that forks the children: a killed one is replaced in milliseconds, but what the target
         loads must bear a fork (no threads, no device, no connections).
         """
@@ -79,23 +80,26 @@ class WorkerPool:
         except (TypeError, ValueError) as error:
             raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
-        before, keep = child.cpu_s(), False
+        before, keep, outcome = child.cpu_s(), False, "cancelled"
         try:
             result = await wait_for(child.ask(frame), self._deadline_s, self._what)
-            keep = True
+            keep, outcome = True, "done"
             return result
         except JobError:
-            keep = True
+            keep, outcome = True, "raised"
             raise
         except WaitTimeoutError as error:
+            outcome = "timeout"
             after = child.cpu_s()
             await child.end()
             used = None if before is None or after is None else after - before
             raise JobTimeoutError(f"{self._what}: no answer within {self._deadline_s:g} s", used) from error
         except OSError as error:
             words = f"{self._what}: its process {await child.end()}"
+            outcome = "lost" if child.is_lost else "died"
             raise (JobLostError if child.is_lost else JobDiedError)(words) from error
         finally:
+            metrics.WORKER_JOBS.labels(outcome).inc()
             if keep:
                 self._idle.put_nowait(child)
             else:

@@ -31,7 +31,7 @@ class Order:
     path: str | None = None
     """Comes last on its import path."""
     memory_mb: int | None = None
-    """Address space, once it has loaded."""
+    """Address space that it may add once it has loaded."""
     fork: bool = False
     """It forks children that answer jobs, rather than answering them itself."""
 
