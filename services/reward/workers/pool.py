@@ -42,9 +42,9 @@ class WorkerPool:
         """`target` is `module:factory`: each child calls `factory(**arguments)` once, which returns the function.
 
         `path` comes last on the child's import path. `deadline_s` is for one job, from when a child takes it;
-        `start_s` for a child to load. `memory_mb` bounds what address space a loaded child may add. With `fork` the target is loaded
-        once, in a process that forks the children: a killed one is replaced in milliseconds, but what the target
-        loads must bear a fork (no threads, no device, no connections).
+        `start_s` for a child to load. `memory_mb` bounds what address space a loaded child may add. With `fork` the
+        target is loaded once, in a process that forks the children: a killed one is replaced in milliseconds, but what
+        the target loads must bear a fork (no threads, no device, no connections).
         """
         self._what, self._processes = what, processes
         self._deadline_s, self._start_s = deadline_s, start_s
