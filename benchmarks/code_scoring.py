@@ -4,11 +4,11 @@
 
 512 programs with several small tests each; 1 in 16 hangs, half of those in a busy loop, half asleep. On our side the
 scorer `code`, isolation and all, on warm sandboxes. Beside it, without any isolation, one `python -I -S` a test, with
-the same time-out a test, as many at a time as there are sandboxes, and the same comparison of outputs. It is measured
-twice: `every_test` runs each test of each program, as one subprocess a test does; `first_failure` leaves a program at
-its first failed test, which is a trick of ours that it may have too. Two more of ours
-it has not: a program is left at the first test that is over its time, and a test that goes to sleep for longer than it
-has is over at once. The verdicts must be equal.
+the same time-out a test, as many at a time as there are sandboxes (by default, as there are cores), and the same
+comparison of outputs. It is measured twice: `every_test` runs each test of each program, as one subprocess a test does;
+`first_failure` leaves a program at its first failed test, a trick of ours that it may have too. One more of ours it has
+not: a test that goes to sleep for longer than it has is over at once. `--hang-every 0` measures without any hang, where
+neither trick counts. The verdicts must be equal.
 """
 
 import argparse
@@ -67,26 +67,28 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=512)
     parser.add_argument("--tests", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--hang-every", type=int, default=16)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--timeout", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    samples = make_samples(options.samples, options.tests)
+    samples = make_samples(options.samples, options.tests, options.hang_every)
     result = measure(samples, options.workers, options.timeout, options.rounds)
     result |= {"samples": options.samples, "tests": options.tests, "workers": options.workers}
+    result["hang_every"] = options.hang_every
     sys.stdout.write((json.dumps(result) if options.json else json.dumps(result, indent=1)) + "\n")
 
 
-def make_samples(count: int, tests: int) -> list[Sample]:
-    """Every 16th hangs; of the others, every 8th is wrong."""
+def make_samples(count: int, tests: int, hang_every: int) -> list[Sample]:
+    """Every `hang_every`th hangs (0: none); of the others, every 8th is wrong."""
     problems = list(RIGHT)
     made = []
     for number in range(count):
         name = problems[number % len(problems)]
         source = WRONG if number % 8 == 3 else RIGHT[name]
-        if number % 16 == 5:
-            source = HANGS[number // 16 % 2]
+        if hang_every and number % hang_every == 5 % hang_every:
+            source = HANGS[number // hang_every % 2]
         cases = [_case(name, seed) for seed in range(tests)]
         column = {"inputs": [given for given, _ in cases], "outputs": [wanted for _, wanted in cases]}
         completion = f"Here it is:\n```python\n{source}```\n"
