@@ -32,8 +32,12 @@ class Book:
         self._shelf, self._ballots, self._lock = Shelf(run_dir), Ballots(), threading.Lock()
         self._log = VoteLog(folder)
         self._ranked = folder / "pairs.jsonl"
-        for record in self._log.records:
-            self._ballots.apply(record)
+        try:
+            for record in self._log.records:
+                self._ballots.apply(record)
+        except BaseException:
+            self._log.close()  # Else nobody could open it again while this process lives.
+            raise
         self._log.records.clear()
         self._is_exported = False
 
@@ -81,10 +85,12 @@ class Book:
             self._is_exported = True
 
     def close(self) -> None:
-        """Writes the ranked pairs and lets another process have the votes."""
-        self.export()
-        with self._lock:
-            self._log.close()
+        """Writes the ranked pairs and, also if that fails, lets another process have the votes. Raises OSError."""
+        try:
+            self.export()
+        finally:
+            with self._lock:
+                self._log.close()
 
     def _keep(self, annotator: str, pair_id: str, choice: str) -> None:
         pair = self._pair(pair_id)

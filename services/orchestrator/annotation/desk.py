@@ -19,41 +19,52 @@ class Desk:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._book: Book | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[Book] | None = None
         self._export: asyncio.Task[None] | None = None
 
     async def ask(self, act: Callable[[Book], T]) -> T:
         """What `act` makes of the book, on a thread. Raises ConfigError or DataError if the book cannot be opened."""
-        async with self._opening:
-            if self._book is None:
-                self._book = await _on_disk(lambda: Book(self._run_dir), "the votes to be read")
-                self._export_soon()
-        book = self._book
+        book = await self._book()
         return await _on_disk(lambda: act(book), "the votes")
 
     async def change(self, act: Callable[[Book], T]) -> T:
         """The same for an act that changes votes: the ranked pairs follow within a second or two."""
         done = await self.ask(act)
-        self._export_soon()
+        self._export_soon(await self._book())
         return done
 
     async def close(self) -> None:
         """Writes the ranked pairs for the last time."""
+        opening = self._opening
+        if opening is None:
+            return
+        # An opening that is under way will hold the votes: they are closed behind it.
+        await wait_for(asyncio.wait([opening]), _DISK_S, "the votes to be read")
         if self._export is not None:
             self._export.cancel()
             await asyncio.gather(self._export, return_exceptions=True)
-        if self._book is not None:
-            await _on_disk(self._book.close, "the ranked pairs to be written")
+        if opening.exception() is None:
+            await _on_disk(opening.result().close, "the ranked pairs to be written")
 
-    def _export_soon(self) -> None:
+    async def _book(self) -> Book:
+        """Opened by one task, which outlives those who wait for it; after a failure by another one."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.create_task(self._open())
+        return await wait_for(asyncio.shield(self._opening), _DISK_S, "the votes to be read")
+
+    async def _open(self) -> Book:
+        book = await asyncio.to_thread(Book, self._run_dir)
+        self._export_soon(book)
+        return book
+
+    def _export_soon(self, book: Book) -> None:
         if self._export is None or self._export.done():
-            self._export = asyncio.create_task(self._export_later())
+            self._export = asyncio.create_task(_export_later(book))
 
-    async def _export_later(self) -> None:
-        await asyncio.sleep(_EXPORT_AFTER_S)
-        assert self._book is not None
-        await _on_disk(self._book.export, "the ranked pairs to be written")
+
+async def _export_later(book: Book) -> None:
+    await asyncio.sleep(_EXPORT_AFTER_S)
+    await _on_disk(book.export, "the ranked pairs to be written")
 
 
 async def _on_disk(act: Callable[[], T], what: str) -> T:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.orchestrator.annotation.ballots import CHOICES
+from services.orchestrator.annotation.pairs import Pair
 from wire.errors import ConfigError, DataError
 
 Record = Mapping[str, Any]
@@ -26,13 +28,13 @@ class VoteLog:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.records: list[dict[str, Any]] = self._load()
+            _sync_folder(folder)
         except BlockingIOError:
             os.close(self._file)
             raise ConfigError(f"{self.path} is in use: the page is already served for this run") from None
         except BaseException:
             os.close(self._file)
             raise
-        _sync_folder(folder)
 
     def append(self, records: Sequence[Record]) -> None:
         """Returns when they are on the disk; raises OSError, and has written none of them, if they cannot be."""
@@ -62,11 +64,22 @@ class VoteLog:
     def _record(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             record: dict[str, Any] = json.loads(line)
-            if record["kind"] in ("pair", "vote", "undo"):
+            if _is_act(record):
                 return record
         except (ValueError, KeyError, TypeError):
             pass
         raise DataError(f"{self.path}:{number}: not a line of the votes; move the file away to begin anew")
+
+
+def _is_act(record: dict[str, Any]) -> bool:
+    """Whether it has all that is asked of it later; raises KeyError or TypeError for some that have not."""
+    if record["kind"] == "pair":
+        pair = Pair.from_record({key: value for key, value in record.items() if key != "kind"})
+        texts = (pair.pair_id, pair.left.text, pair.right.text)
+        is_prompt = isinstance(pair.prompt, str) or all(isinstance(message, dict) for message in pair.prompt)
+        return is_prompt and all(isinstance(text, str) for text in texts)
+    is_told = isinstance(record["pair"], str) and isinstance(record["annotator"], str)
+    return is_told and (record["kind"] == "undo" or (record["kind"] == "vote" and record["choice"] in CHOICES))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from services.orchestrator.annotation import vote_log
+from services.orchestrator.annotation.ballots import Ballots
 from services.orchestrator.annotation.book import Book, OtherVoteError, UnknownPairError
 from services.orchestrator.annotation.vote_log import VoteLog
 from tests.annotation import write_run, write_step
@@ -198,3 +200,43 @@ def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch:
     log.append([{"kind": "vote"}])
     assert len(synced) == 1
     log.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "vote", "pair": "x"}',
+        '{"kind": "vote", "pair": "x", "annotator": "ann"}',
+        '{"kind": "vote", "pair": "x", "annotator": "ann", "choice": "both"}',
+        '{"kind": "vote", "pair": ["x"], "annotator": "ann", "choice": "left"}',
+        '{"kind": "undo", "pair": "x", "annotator": {}}',
+        '{"kind": "pair", "pair_id": "x"}',
+        '{"kind": "pair", "pair_id": "x", "step": 1, "group_id": "g", "sample_id": "s", "prompt": 5}',
+        '["vote"]',
+        "5",
+    ],
+)
+def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: Path, line: str) -> None:
+    votes = run_dir / "annotations" / "votes.jsonl"
+    votes.parent.mkdir()
+    votes.write_text(line + "\n")
+    for _ in range(2):  # The second time it is no "already served".
+        with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
+            Book(run_dir)
+    votes.unlink()
+    Book(run_dir).close()
+
+
+def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, name in ((Ballots, "__init__"), (vote_log, "_sync_folder")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, lambda *_: _full())
+            with pytest.raises(OSError, match="full"):
+                Book(run_dir)
+    book = Book(run_dir)
+    judge(book, "ann", "left")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", lambda *_: _full())
+        with pytest.raises(OSError, match="full"):
+            book.close()
+    Book(run_dir).close()

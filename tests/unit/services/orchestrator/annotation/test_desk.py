@@ -1,0 +1,82 @@
+"""The book is opened once, however long that takes and whoever has stopped waiting."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.orchestrator.annotation import desk as desk_module
+from services.orchestrator.annotation.book import Book
+from services.orchestrator.annotation.desk import Desk
+from tests.annotation import write_run
+from wire.errors import ConfigError, WaitTimeoutError
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Opening ends when the event is set; nobody waits for it longer than 50 ms."""
+    write_run(tmp_path)
+    go = threading.Event()
+
+    class SlowBook(Book):
+        def __init__(self, run_dir: Path) -> None:
+            assert go.wait(10)
+            super().__init__(run_dir)
+
+    monkeypatch.setattr(desk_module, "Book", SlowBook)
+    monkeypatch.setattr(desk_module, "_DISK_S", 0.05)
+    yield go
+    go.set()
+
+
+async def test_an_opening_that_outlasts_its_asker_serves_the_next(
+    slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    for _ in range(2):
+        with pytest.raises(WaitTimeoutError, match="the votes to be read"):
+            await desk.ask(lambda book: book.summary())
+    asking = asyncio.create_task(desk.ask(lambda book: book.summary()))
+    await asyncio.sleep(0.01)
+    asking.cancel()  # As when the browser goes away.
+    await asyncio.gather(asking, return_exceptions=True)
+    slow.set()
+    monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
+    assert (await desk.ask(lambda book: book.summary()))["votes"] == 0
+    await desk.close()
+    Book(tmp_path).close()
+
+
+async def test_closing_while_it_opens_lets_the_votes_go(
+    slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    with pytest.raises(WaitTimeoutError):
+        await desk.ask(lambda book: book.summary())
+    monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
+    asyncio.get_running_loop().call_later(0.05, slow.set)
+    await desk.close()
+    await asyncio.sleep(0.2)
+    Book(tmp_path).close()
+
+
+async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path) -> None:
+    other = Book(write_run(tmp_path))
+    desk = Desk(tmp_path)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="already served"):
+            await desk.ask(lambda book: book.summary())
+    other.close()
+    assert (await desk.ask(lambda book: book.summary()))["votes"] == 0
+    await desk.close()
+
+
+async def test_closing_a_desk_that_could_not_open_is_quiet(tmp_path: Path) -> None:
+    other = Book(write_run(tmp_path))
+    desk = Desk(tmp_path)
+    with pytest.raises(ConfigError):
+        await desk.ask(lambda book: book.summary())
+    await desk.close()
+    other.close()
