@@ -32,6 +32,8 @@ def scorer_names() -> list[str]:
 
 def table_of(name: str, options: Mapping[str, Any], given: RewardTable | None) -> RewardTable:
     """The rubric to score with: the scorer `name`, or the config's own."""
+    if options and not name:
+        raise ConfigError("--option goes with --reward NAME; a config has its scorers' options in it")
     if given is not None and not name:
         return given
     if not name:
@@ -55,7 +57,7 @@ def scoring_bar(console: Console) -> Iterator[Tell]:
 
         def tell(found: Mapping[str, Any]) -> None:
             mean = "" if found["mean"] is None else f"mean {found['mean']:.3f}"
-            bar.update(task, total=found["total"], completed=found["done"], mean=mean)
+            bar.update(task, total=found["total"], completed=found["done"], mean=found["waiting"] or mean)
 
         yield tell
 
@@ -138,6 +140,8 @@ def _failure(status: int, log: str) -> Exception:
     try:
         told = json.loads(lines[-1])
     except (IndexError, json.JSONDecodeError):
+        told = None
+    if not isinstance(told, dict):
         return ChildFailedError("scoring", status, lines[-1] if lines else "it said nothing")
     message = str(told.get("error", told.get("exception", lines[-1])))
     return DataError(message) if told.get("event") == "refused" else ChildFailedError("scoring", status, message)

@@ -31,7 +31,7 @@ def score(
 ) -> None:
     """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""
     output = Output.choose(json=json)
-    with told(output):
+    with told(output, stopped="stopped; no scores were written"):
         if listed:
             output.say("\n".join(scorer_names()))
             return

@@ -16,7 +16,7 @@ Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is o
 
 
 @contextlib.contextmanager
-def told(output: Output) -> Iterator[None]:
+def told(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
     """Turns what went wrong into one message and an exit status."""
     try:
         yield
@@ -27,7 +27,7 @@ def told(output: Output) -> Iterator[None]:
         output.complain(str(error))
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
-        output.complain("stopped before anything was started")
+        output.complain(stopped)
         raise typer.Exit(STOPPED) from None
 
 

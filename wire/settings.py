@@ -15,7 +15,7 @@ from wire.contracts.ids import check_run_id
 class Table(BaseModel):
     """A table of the config: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class RunTable(Table):

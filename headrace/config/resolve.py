@@ -78,8 +78,8 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
         # Elsewhere an empty path, which is the same `Path`, means none; here that is None.
         tables["reward"]["path"] = _base(layer, ("reward", "path")).resolve()
     _absolute_scorers(tables["reward"]["scorers"], _base(layer, ("reward", "scorers")))
-    for task in tables["reward"]["tasks"].values():
-        _absolute_scorers(task["scorers"], _base(layer, ("reward", "tasks")))
+    for name, task in tables["reward"]["tasks"].items():
+        _absolute_scorers(task["scorers"], _base(layer, ("reward", "tasks", name, "scorers")))
     return RunFile.model_validate(tables)
 
 

@@ -1,6 +1,7 @@
 """Keeps one process alive: starts it, waits until it is ready, starts it again when it dies, within a budget."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from headrace.supervisor.process import Child, ProcessPlan, log_tail
 from wire.entry import GIVEN_UP, REFUSED
 from wire.errors import HeadraceError, WaitTimeoutError
+
+_NUMBER = re.compile(r"[\d.]+")
 
 Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
@@ -147,9 +150,10 @@ class Keeper:
             await asyncio.sleep(every)
             found = await self._probe(every)
             now = time.monotonic()
-            if found is not None and found != trouble:
+            # Numbers in it (tries, seconds) may change with every look: that is no news.
+            if found is not None and _NUMBER.sub("", found) != trouble:
                 self._notice(f"{self.plan.name}: {found or 'all is well again'}")
-                trouble = found
+                trouble = _NUMBER.sub("", found)
             # When we ourselves were stopped for a while, that says nothing of the child.
             silent = 0.0 if found is not None else silent + min(now - looked, 2 * every)
             looked = now

@@ -9,6 +9,7 @@ from services.reward.http_api import HttpScorer, add_routes
 from services.reward.rubrics import Rubrics, context_of
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from services.reward.settings import RewardSettings
+from services.reward.turns import Turns
 from wire.contracts import DropReason
 from wire.events import EventLog
 from wire.http import admin_app, serve_http
@@ -53,8 +54,9 @@ async def serve(settings: RewardSettings) -> int:
     )
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
     app = admin_app("reward", rubrics.trouble)
-    add_routes(app, HttpScorer(rubrics, concurrency=concurrency, timeout_s=settings.reward.timeout_s))
-    rpc = await serve_rpc({SERVICE_NAME: RewardServicer(scorer).add_to}, settings.host, settings.grpc_port)
+    turns = Turns(concurrency, settings.reward.timeout_s)
+    add_routes(app, HttpScorer(rubrics, turns))
+    rpc = await serve_rpc({SERVICE_NAME: RewardServicer(scorer, turns).add_to}, settings.host, settings.grpc_port)
     http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=rubrics.names)
     try:

@@ -9,12 +9,14 @@ Values that were refused (NaN, out of range) come of the scorer's judgement, not
 at once, and only `REFUSED_ROW` times as many groups in a row mean that the scorer itself is broken.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from wire.errors import HeadraceError, TransientError
 
 TRIES = 3
-"""Whole failures of one group before it is given up, the circuit closed."""
+"""Whole failures of one group before it is given up: in a row, or, of those that took the scorer for down, with
+successes of others between them."""
 REFUSED_ROW = 10
 """See above."""
 _FIRST_PROBE_S = 1.0
@@ -55,6 +57,15 @@ class State(StrEnum):
     PROBING = "probing"
 
 
+@dataclass(slots=True)
+class _Record:
+    """Of a group that failed whole."""
+
+    tries: int = 0
+    successes: int = -1
+    """Of other groups, when it failed last."""
+
+
 class Circuit:
     """One scorer's. Times are seconds on one clock."""
 
@@ -63,8 +74,11 @@ class Circuit:
         self.state = State.CLOSED
         self.reason = ""
         """Of the last failure; empty while closed."""
-        self._row: set[str] = set()
-        self._tries: dict[str, int] = {}
+        self._rows: dict[Failure, set[str]] = {why: set() for why in Failure}
+        """Groups that failed whole since the last success."""
+        self._records: dict[str, _Record] = {}
+        self._successes = 0
+        self._opened_by = Failure.FAILED
         self._opened = 0.0
         self._next_probe = 0.0
         self._wait = _FIRST_PROBE_S
@@ -92,7 +106,7 @@ class Circuit:
         self._admitted += 1
 
     def abandon(self) -> None:
-        """The try came to no end: it says nothing."""
+        """The try says nothing of the scorer."""
         self._admitted -= 1
         if self.state is State.PROBING and self._admitted <= 0:
             self.state = State.OPEN
@@ -100,9 +114,9 @@ class Circuit:
     def succeed(self, group: str) -> None:
         """Something of the group was scored: the scorer works."""
         self._admitted -= 1
-        self.state, self.reason, self._wait, self._probes = State.CLOSED, "", _FIRST_PROBE_S, 0
-        self._row.clear()
-        self._tries.pop(group, None)
+        self._successes += 1
+        self._records.pop(group, None)
+        self._close()
 
     def fail(self, group: str, reason: str, now: float, why: Failure = Failure.FAILED) -> bool:
         """Nothing of the group was scored.
@@ -112,27 +126,51 @@ class Circuit:
         """
         self._admitted -= 1
         self.reason = reason
+        if why is Failure.REFUSED and self._opened_by is not Failure.REFUSED and self.state is not State.CLOSED:
+            self._close()  # It answers again.
+        self._rows[why].add(group)
+        if self.state is State.PROBING:
+            return self._is_at_fault(group) or self._fail_probe(now)
         if self.state is State.OPEN:  # It was let through before the circuit opened.
             raise CircuitOpenError(self._scorer, reason, max(0.1, self._next_probe - now))
-        if self.state is State.PROBING:
-            return self._fail_probe(now)
-        self._row.add(group)
         longest_row = self._failures_in_row * (REFUSED_ROW if why is Failure.REFUSED else 1)
-        if why is Failure.DOWN or len(self._row) >= longest_row:
-            self._open(now)
-            raise CircuitOpenError(self._scorer, reason, self._wait)
-        if why is Failure.REFUSED:
+        if why is not Failure.DOWN and len(self._rows[why]) < longest_row:
+            return why is Failure.REFUSED or self._is_spent(group)
+        if why is Failure.DOWN and self._is_at_fault(group):
             return True
-        tries = self._tries[group] = self._tries.get(group, 0) + 1
-        if tries >= TRIES:
-            self._tries.pop(group)
-            return True
-        raise CircuitOpenError(self._scorer, reason, 0.1 * 2**tries)
+        self._open(now, why)
+        raise CircuitOpenError(self._scorer, reason, self._wait)
 
-    def _open(self, now: float) -> None:
-        self.state, self._opened, self._next_probe = State.OPEN, now, now + self._wait
-        self._row.clear()
-        self._tries.clear()
+    def _is_spent(self, group: str) -> bool:
+        """Whether it has had its tries, whatever became of others. Raises CircuitOpenError if not."""
+        record = self._records.setdefault(group, _Record())
+        record.tries, record.successes = record.tries + 1, self._successes
+        if record.tries < TRIES:
+            raise CircuitOpenError(self._scorer, self.reason, 0.1 * 2**record.tries)
+        self._records.pop(group)
+        return True
+
+    def _is_at_fault(self, group: str) -> bool:
+        """Whether it failed `TRIES` times with successes of others between: then it is the group, not the scorer."""
+        record = self._records.setdefault(group, _Record())
+        if record.successes == self._successes:
+            return False
+        record.tries, record.successes = record.tries + 1, self._successes
+        if record.tries < TRIES:
+            return False
+        self._records.pop(group)
+        if self.state is State.PROBING and self._admitted <= 0:
+            self.state = State.OPEN
+        return True
+
+    def _open(self, now: float, why: Failure) -> None:
+        self.state, self._opened_by = State.OPEN, why
+        self._opened, self._next_probe = now, now + self._wait
+
+    def _close(self) -> None:
+        self.state, self.reason, self._wait, self._probes = State.CLOSED, "", _FIRST_PROBE_S, 0
+        for row in self._rows.values():
+            row.clear()
 
     def _fail_probe(self, now: float) -> bool:
         if self._admitted <= 0:
@@ -142,6 +180,6 @@ class Circuit:
         if now - self._opened >= self._outage_s and self._probes >= _FEWEST_PROBES:
             raise ScorerOutageError(
                 f"the scorer {self._scorer} has been down for {now - self._opened:.0f} s (reward.outage_s = "
-                f"{self._outage_s:g}): {self.reason}. Nothing was lost: mend it, then continue with --resume"
+                f"{self._outage_s:g}): {self.reason}"
             )
         raise CircuitOpenError(self._scorer, self.reason, max(0.1, self._next_probe - now))

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import sys
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,8 @@ from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
 from wire.errors import DataError
 
-_BATCH = 32
-"""Lines scored together, at most; samples of one group that stand next to each other are never parted."""
+_AHEAD = 8
+"""Samples or groups under way, for each group that the service scores at a time."""
 _PROGRESS_S = 0.2
 
 
@@ -33,6 +33,8 @@ class Tally:
     scored: int = 0
     abstained: int = 0
     sum: float = 0.0
+    waiting: str = ""
+    """For a scorer that is down: which, and why."""
 
     def add(self, result: Result) -> None:
         """Counts one sample."""
@@ -52,6 +54,7 @@ class Tally:
             "scored": self.scored,
             "abstained": self.abstained,
             "mean": mean,
+            "waiting": self.waiting,
         }
 
 
@@ -62,18 +65,23 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
     """
     tally = Tally(total=sum(1 for _ in _samples(source)))
     aside = target.with_name(f".{target.name}.part")
-    told = 0.0
+
+    def told(waiting: str) -> None:
+        tally.waiting = waiting
+        _tell(progress, tally)
+
+    last = 0.0
     try:
         with aside.open("w", encoding="utf-8") as out:
-            batches = _batches(_samples(source))
-            while ahead := list(islice(batches, concurrency)):
-                for results in await asyncio.gather(*(_score(rubrics, batch) for batch in ahead)):
+            units = _units(_samples(source))
+            while ahead := list(islice(units, _AHEAD * concurrency)):
+                for results in await asyncio.gather(*(_score(rubrics, unit, told) for unit in ahead)):
                     for result in results:
                         tally.add(result)
                         out.write(_line(result) + "\n")
-                if time.monotonic() - told >= _PROGRESS_S:
-                    told = time.monotonic()
-                    _tell(progress, tally)
+                if time.monotonic() - last >= _PROGRESS_S:
+                    last = time.monotonic()
+                    told("")
         aside.rename(target)
     finally:
         aside.unlink(missing_ok=True)
@@ -81,23 +89,25 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
     return tally
 
 
-async def _score(rubrics: Rubrics, batch: list[Sample]) -> list[Result]:
+async def _score(rubrics: Rubrics, unit: list[Sample], told: Callable[[str], None]) -> list[Result]:
     while True:
         try:
-            return await rubrics.score(batch, patient=False)
+            return await rubrics.score(unit, patient=False)
         except CircuitOpenError as error:  # Bounded: the circuit raises ScorerOutageError in the end.
+            told(str(error))
             await asyncio.sleep(error.retry_s)
 
 
-def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
-    batch: list[Sample] = []
+def _units(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
+    """What is scored together: samples of one group that stand next to each other; any other alone."""
+    unit: list[Sample] = []
     for sample in samples:
-        if len(batch) >= _BATCH and not (sample.group and sample.group == batch[-1].group):
-            yield batch
-            batch = []
-        batch.append(sample)
-    if batch:
-        yield batch
+        if unit and not (sample.group and sample.group == unit[-1].group):
+            yield unit
+            unit = []
+        unit.append(sample)
+    if unit:
+        yield unit
 
 
 def _samples(source: Path) -> Iterator[Sample]:
@@ -114,7 +124,7 @@ def _samples(source: Path) -> Iterator[Sample]:
 def _sample(source: Path, number: int, line: str) -> Sample:
     try:
         return sample_of(ScoreSample.model_validate(json.loads(line)), name=f"{source.name}:{number}")
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{source}:{number}: not JSON: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
@@ -134,10 +144,15 @@ def _tell(progress: TextIO, tally: Tally) -> None:
 
 
 async def run(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int) -> int:
-    """Loads the scorers, scores the file, ends the scorers; progress goes to stdout. Returns 0."""
-    await rubrics.load()
-    try:
-        await score_file(rubrics, source, target, concurrency=concurrency, progress=sys.stdout)
-    finally:
-        await rubrics.close()
+    """Loads the scorers, scores the file, ends the scorers; progress goes to stdout. Returns 0.
+
+    What libraries and the user's code print goes to stderr, the service's log: stdout is for progress alone.
+    """
+    with os.fdopen(os.dup(1), "w") as progress:
+        os.dup2(2, 1)
+        await rubrics.load()
+        try:
+            await score_file(rubrics, source, target, concurrency=concurrency, progress=progress)
+        finally:
+            await rubrics.close()
     return 0

@@ -1,7 +1,6 @@
 """`POST /score`: the run's scorers over HTTP, for whoever has completions and is no service of the run."""
 
-import asyncio
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,11 +9,38 @@ from services.reward.circuit import CircuitOpenError, ScorerOutageError, State
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
 from services.reward.seat import Seat
+from services.reward.turns import Turns
 from wire.errors import WaitTimeoutError
-from wire.lifecycle import wait_for
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
+
+
+class TextPart(BaseModel):
+    """Of a message's content."""
+
+    type: Literal["text"]
+    """Nothing but text can be scored here."""
+    text: str
+
+
+class TextMessage(BaseModel):
+    """One message of a conversation. Further keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str = ""
+    content: str | list[TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+Text = str | list[TextMessage]
 
 
 class ScoreSample(BaseModel):
@@ -22,9 +48,9 @@ class ScoreSample(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    prompt: str | list[dict[str, Any]] = ""
+    prompt: Text = ""
     """Text or messages."""
-    completion: str | list[dict[str, Any]]
+    completion: Text
     """Text or messages."""
     group: str = ""
     """Samples of one group answer one prompt, and may be compared."""
@@ -73,12 +99,10 @@ class ScorerState(BaseModel):
 
 
 class HttpScorer:
-    """Scores requests, at most `concurrency` at a time."""
+    """Scores requests, each in its turn."""
 
-    def __init__(self, rubrics: Rubrics, *, concurrency: int, timeout_s: float) -> None:
-        """A request that does not get its turn within `timeout_s` is turned away."""
-        self._rubrics, self._timeout_s = rubrics, timeout_s
-        self._turns = asyncio.Semaphore(concurrency)
+    def __init__(self, rubrics: Rubrics, turns: Turns) -> None:
+        self._rubrics, self._turns = rubrics, turns
 
     def states(self) -> list[ScorerState]:
         """Of every scorer, once."""
@@ -88,17 +112,12 @@ class HttpScorer:
         """Raises HTTPException 503 while a scorer is down, or all turns are taken."""
         samples = [sample_of(sample) for sample in request.samples]
         try:
-            await wait_for(self._turns.acquire(), self._timeout_s, "a turn among the scoring requests")
-        except WaitTimeoutError as error:
-            raise _unavailable(str(error), self._timeout_s) from error
-        try:
-            results = await self._rubrics.score(samples, patient=False)
+            async with self._turns.one():
+                results = await self._rubrics.score(samples, patient=False)
         except CircuitOpenError as error:
             raise _unavailable(str(error), error.retry_s) from error
-        except ScorerOutageError as error:
-            raise _unavailable(str(error), self._timeout_s) from error
-        finally:
-            self._turns.release()
+        except (ScorerOutageError, WaitTimeoutError) as error:
+            raise _unavailable(str(error), self._turns.timeout_s) from error
         return ScoreResponse(
             scores=[
                 SampleScore(
@@ -142,7 +161,6 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
         """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
         return await scorer.score(request)
 
-
     @app.get("/scorers")
     def scorers() -> list[ScorerState]:
         """Every scorer of the run: its version, its range, whether it is up, and what it warns of."""
@@ -153,7 +171,7 @@ def sample_of(sample: ScoreSample, name: str = "") -> Sample:
     """What scorers see of it. Messages of the prompt are kept in the column `prompt_messages`, as in a run."""
     columns = dict(sample.model_extra or {})
     if not isinstance(sample.prompt, str):
-        columns.setdefault("prompt_messages", sample.prompt)
+        columns.setdefault("prompt_messages", [one.model_dump(exclude_unset=True) for one in sample.prompt])
     return Sample(
         prompt=_text_of(sample.prompt),
         completion=_text_of(sample.completion),
@@ -164,10 +182,10 @@ def sample_of(sample: ScoreSample, name: str = "") -> Sample:
     )
 
 
-def _text_of(content: str | list[dict[str, Any]]) -> str:
+def _text_of(content: Text) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(str(message.get("content") or "") for message in content)
+    return "\n".join(message.text for message in content)
 
 
 def _unavailable(words: str, retry_s: float) -> HTTPException:

@@ -20,14 +20,26 @@ def refusal(verdict: object, sample: Sample, *, low: float, high: float) -> tupl
     if verdict.value is None:
         return None
     value: Any = verdict.value
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        return "not_a_number", f"{value!r} is no number"
-    if not math.isfinite(value):
-        return "not_finite", f"{value} is not finite"
+    if not _is_number(value):
+        return "not_a_number", f"{str(value)[:40]!r} is no number"
+    if not is_finite_number(value):
+        return "not_finite", "not finite: NaN, infinite, or beyond all floats"
     if not low <= value <= high:
         return "out_of_range", f"{value:g} is outside of {low:g} to {high:g}"
     words = _token_words(verdict, sample)
     return ("bad_token_scores", words) if words else None
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether it is a number that a float can hold."""
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # An integer beyond all floats.
+        return False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _token_words(verdict: Verdict, sample: Sample) -> str | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from services.reward.combine import Part, combine, problem
+from services.reward.combine import Part, combine, problem, token_weights
+from services.reward.refusal import is_finite_number
 from services.reward.scorers import Sample, Verdict
 from services.reward.seat import Judged, Seat
 from services.reward.settings import CombinationTable, ScorerTable
@@ -91,7 +92,8 @@ class Rubric:
 
     def _result(self, said: Sequence[Result]) -> Result:
         tables = [table for table, _ in self._members]
-        value = combine(self._table, [_part(table, one.value) for table, one in zip(tables, said, strict=True)])
+        parts = [_part(table, one.value) for table, one in zip(tables, said, strict=True)]
+        value = combine(self._table, parts)
         components: dict[str, float] = {}
         seconds: dict[str, float] = {}
         reasons = []
@@ -108,15 +110,13 @@ class Rubric:
             components=components,
             reason="; ".join(reasons),
             seconds=seconds,
-            token_scores=None if value is None else self._token_scores(tables, said),
+            token_scores=None if value is None else self._token_scores(parts, said),
         )
 
-    def _token_scores(self, tables: Sequence[ScorerTable], said: Sequence[Result]) -> NDArray[np.float32] | None:
-        """Weighted as the values are: each member's, times its weight (of a mean: its share)."""
-        pairs = list(zip(tables, said, strict=True))
-        scored = [(table.weight, one) for table, one in pairs if one.value is not None]
-        share = sum(weight for weight, _ in scored) if self._table.combination == "mean" else 1.0
-        found = [(one.token_scores * (weight / share)) for weight, one in scored if one.token_scores is not None]
+    def _token_scores(self, parts: Sequence[Part], said: Sequence[Result]) -> NDArray[np.float32] | None:
+        """Each member's, by the share that its value has in the whole."""
+        pairs = zip(token_weights(self._table, parts), said, strict=True)
+        found = [one.token_scores * weight for weight, one in pairs if weight and one.token_scores is not None]
         return np.sum(found, axis=0, dtype=np.float32) if found else None
 
 
@@ -130,7 +130,7 @@ async def _ask(member: "Seat | Rubric", samples: Sequence[Sample], *, patient: b
 def _leaf(verdict: Verdict, seconds: float) -> Result:
     return Result(
         value=None if verdict.value is None else float(verdict.value),
-        components={name: float(number) for name, number in verdict.parts.items() if np.isfinite(number)},
+        components={name: float(number) for name, number in verdict.parts.items() if is_finite_number(number)},
         reason=verdict.reason,
         seconds={"": seconds},
         token_scores=verdict.token_scores,

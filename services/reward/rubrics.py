@@ -72,12 +72,12 @@ class Rubrics:
     async def score(self, samples: Sequence[Sample], *, patient: bool) -> list[Result]:
         """One result a sample, in order. Raises CircuitOpenError, ScorerOutageError (see `Seat.judge`).
 
-        Samples of one group are given to a scorer together, and so are samples of no group.
+        Samples of one group are given to a scorer together, those of no group one by one.
         """
-        parts: dict[tuple[int, str], list[int]] = defaultdict(list)
+        parts: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         rubrics = [self.rubric_of(sample.columns) for sample in samples]
         for number, (sample, rubric) in enumerate(zip(samples, rubrics, strict=True)):
-            parts[id(rubric), sample.group].append(number)
+            parts[id(rubric), sample.group, 0 if sample.group else number].append(number)
         scoring = [
             rubrics[numbers[0]].score([samples[number] for number in numbers], patient=patient)
             for numbers in parts.values()

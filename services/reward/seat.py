@@ -1,6 +1,5 @@
 """A scorer in its seat of the rubric: timed, its refused values counted, its circuit kept."""
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,16 +39,15 @@ class Seat:
         self.name, self.scorer, self.circuit = name, scorer, circuit
         self.low, self.high = value_range or (scorer.low, scorer.high)
         self._clock = clock
-        self._calls = itertools.count(1)
 
     async def judge(self, samples: Sequence[Sample], *, patient: bool) -> Judged:
-        """What the scorer says of samples of one group (or of a caller who shares their fate).
+        """What the scorer says of samples of one group, or of one sample of no group.
 
-        With `patient`, a group that failed whole is to come again (CircuitOpenError) until it has had its chances;
-        else it abstains at once. Raises CircuitOpenError while the scorer is down, ScorerOutageError when it has been
-        so for too long.
+        With `patient`, a group that failed whole is to come again (CircuitOpenError) until it has had its chances; else
+        it abstains at once, and only a scorer that says that it is down opens the circuit. Raises CircuitOpenError
+        while the scorer is down, ScorerOutageError when it has been so for too long.
         """
-        group = samples[0].group or f"call {next(self._calls)}"
+        group = samples[0].group or samples[0].name
         self.circuit.admit(self._clock())
         begin = self._clock()
         try:
@@ -59,10 +57,12 @@ class Seat:
             raise
         seconds = self._clock() - begin
         metrics.SCORER_SECONDS.labels(self.name).observe(seconds)
-        if all(verdict.failed for verdict in verdicts):
-            self._failed(group, verdicts[0].reason, why, patient=patient)
-        else:
+        if not all(verdict.failed for verdict in verdicts):
             self.circuit.succeed(group)
+        elif patient or why is Failure.DOWN:
+            self._failed(group, verdicts[0].reason, why)
+        else:  # What others send is no measure of the scorer's health.
+            self.circuit.abandon()
         for verdict in verdicts:
             metrics.VERDICTS.labels(self.name, _outcome(verdict)).inc()
         return Judged(verdicts=verdicts, seconds=seconds)
@@ -70,11 +70,14 @@ class Seat:
     async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], Failure]:
         try:
             found = await self.scorer.score(samples)
+            return self._judged(samples, found)
         except ScorerDownError as error:
             return (Verdict.failure(str(error)),) * len(samples), Failure.DOWN
         except Exception as error:  # A scorer may be the user's code: it may raise anything, and that is told.
             log.warning("scorer_failed", scorer=self.name, group=samples[0].group, error=said(error))
             return (Verdict.failure(said(error)),) * len(samples), Failure.FAILED
+
+    def _judged(self, samples: Sequence[Sample], found: Sequence[Verdict]) -> tuple[tuple[Verdict, ...], Failure]:
         if len(found) != len(samples):
             metrics.REFUSED.labels(self.name, "missing").inc(len(samples))
             words = f"{len(found)} scores came back for {len(samples)} samples"
@@ -93,15 +96,14 @@ class Seat:
         log.warning("score_refused", scorer=self.name, sample=sample.name, kind=kind, said=words)
         return Verdict.failure(f"refused: {words}")
 
-    def _failed(self, group: str, reason: str, why: Failure, *, patient: bool) -> None:
+    def _failed(self, group: str, reason: str, why: Failure) -> None:
         was_closed = self.circuit.state is State.CLOSED
         try:
             self.circuit.fail(group, reason, self._clock(), why)
         except CircuitOpenError as error:
             if was_closed and self.circuit.state is State.OPEN:
                 log.warning("scorer_down", scorer=self.name, reason=reason, next_try_s=error.retry_s)
-            if patient or self.circuit.state is not State.CLOSED:
-                raise
+            raise
 
 
 def _outcome(verdict: Verdict) -> str:

@@ -1,6 +1,7 @@
 """The gRPC and stream faces of the reward service: translate, delegate, translate back."""
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from services.reward import metrics
 from services.reward.circuit import CircuitOpenError, ScorerOutageError
 from services.reward.rubrics import Rubrics
 from services.reward.samples import samples_of, scores_of
+from services.reward.turns import Turns
 from wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
 from wire.contracts.codec import group_from_pb
 from wire.contracts.score_codec import score_to_pb
@@ -66,7 +68,8 @@ class GroupScorer:
             raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
         except ScorerOutageError as error:
             if not self.outage.done():
-                self.outage.set_result(error)
+                way_out = f"{error}. Nothing was lost: mend it, then continue with --resume"
+                self.outage.set_result(ScorerOutageError(way_out))
             raise HandBack(str(error), _LONGEST_PAUSE_S) from error
         body = ScoredGroup(
             group=group,
@@ -93,8 +96,9 @@ class GroupScorer:
 class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
     """See `proto/wire/v1/reward.proto`."""
 
-    def __init__(self, scorer: GroupScorer) -> None:
-        self._scorer = scorer
+    def __init__(self, scorer: GroupScorer, turns: Turns) -> None:
+        self._scorer, self._turns = scorer, turns
+        self._calls = itertools.count(1)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Registers itself on a server."""
@@ -103,7 +107,8 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:  # noqa: D102
         group = group_from_pb(request.group)
         try:
-            scores = await self._scorer.score(group, "", patient=False)
+            async with self._turns.one():
+                scores = await self._scorer.score(group, f"call {next(self._calls)}", patient=False)
         except ScorerOutageError as error:
             raise TransientError(str(error)) from error
         rubrics, columns = self._scorer.rubrics, group.prompt.columns

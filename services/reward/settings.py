@@ -22,6 +22,9 @@ class CombinationTable(Table):
     """Of `mean` and `median`: it abstains unless more than this share of the members has scored."""
 
 
+_PLAIN = ("weighted_sum", 0.0, 0.5)
+
+
 class ScorerTable(CombinationTable):
     """One `[[reward.scorers]]`: a scorer, its weight, and its options."""
 
@@ -52,6 +55,8 @@ class ScorerTable(CombinationTable):
     def _is_whole(self) -> "ScorerTable":
         if (self.name == "ensemble") != bool(self.members):
             raise ValueError("name = 'ensemble' and `members` go together: give [[reward.scorers.members]]")
+        if self.name != "ensemble" and (self.combination, self.gate_value, self.quorum) != _PLAIN:
+            raise ValueError(f"combination, gate_value and quorum are an ensemble's, not those of {self.name!r}")
         if self.range is not None and not self.range[0] <= self.range[1]:
             raise ValueError(f"range = {list(self.range)}: the lowest value comes first")
         return self

@@ -83,7 +83,7 @@ def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
             said.append(fail(one, "g1", now))
     assert said[-1] == "ScorerOutageError" and 10 <= now <= 14
     one.state = State.PROBING
-    with pytest.raises(ScorerOutageError, match=r"judge has been down for .* status 500.*--resume"):
+    with pytest.raises(ScorerOutageError, match=r"judge has been down for .* status 500"):
         one.fail("g1", "status 500", now, Failure.DOWN)
 
 
@@ -119,3 +119,57 @@ def test_refused_values_give_a_group_up_at_once_and_only_a_long_row_of_them_open
     said = [fail(one, f"g{number}", 0.0, Failure.REFUSED) for number in range(3 * REFUSED_ROW)]
     assert said[:-1] == [True] * (3 * REFUSED_ROW - 1)
     assert said[-1] == "CircuitOpenError" and one.state is State.OPEN
+
+
+def test_a_group_that_takes_the_scorer_for_down_again_and_again_while_others_are_scored_is_given_up() -> None:
+    one, now, said = circuit(), 0.0, []
+    for _ in range(10):
+        now += 1.5
+        said.append(fail(one, "poison", now, Failure.DOWN))
+        if said[-1] is True:
+            break
+        now += 1.5
+        one.admit(now)
+        one.succeed("good")
+    assert said == ["CircuitOpenError"] * (TRIES - 1) + [True]
+    assert one.state is State.CLOSED
+
+
+def test_a_group_that_is_tried_again_and_again_while_nothing_is_scored_is_never_given_up() -> None:
+    one, now, said = circuit(outage_s=1000), 0.0, set()
+    for _ in range(20):
+        while one.room(now) == 0:
+            now += 1
+        said.add(fail(one, "g1", now, Failure.DOWN))
+    assert said == {"CircuitOpenError"}
+
+
+def test_a_few_refused_groups_and_one_failure_do_not_open_it() -> None:
+    one = circuit()
+    assert [fail(one, f"g{number}", 0.0, Failure.REFUSED) for number in range(2)] == [True, True]
+    assert fail(one, "g9") == "CircuitOpenError" and one.state is State.CLOSED
+
+
+def test_a_refused_probe_shows_that_the_scorer_answers_again() -> None:
+    one = circuit()
+    fail(one, "g1", 0.0, Failure.DOWN)
+    assert fail(one, "g2", 2.0, Failure.REFUSED) is True
+    assert one.state is State.CLOSED
+
+
+def test_a_scorer_that_says_nothing_but_nonsense_is_an_outage_in_the_end() -> None:
+    one, now, said = circuit(outage_s=10), 0.0, []
+    while now < 60 and (not said or said[-1] != "ScorerOutageError"):
+        now += 0.5
+        if one.room(now) != 0:
+            said.append(fail(one, f"g{len(said)}", now, Failure.REFUSED))
+    assert said[-1] == "ScorerOutageError"
+
+
+def test_nothing_is_remembered_of_groups_that_were_scored() -> None:
+    one = circuit()
+    for number in range(1000):
+        fail(one, f"g{number}")
+        one.admit(0.0)
+        one.succeed(f"g{number}")
+    assert not one._records

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.combine import Part, combine, problem
+from services.reward.combine import Part, combine, problem, token_weights
 from services.reward.settings import Combination, CombinationTable
 
 
@@ -43,6 +43,11 @@ def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
     assert gated(None) is None
 
 
+def test_a_closed_gate_decides_whatever_else_abstains() -> None:
+    shut = [Part(name="g", value=0.0, at_least=0.5), Part(name="h", value=None, at_least=0.5), *parts(None)]
+    assert combine(table("gate", gate_value=-1.0), shut) == -1.0
+
+
 @pytest.mark.parametrize("kind", ["weighted_sum", "product", "min"])
 def test_one_abstention_is_one_of_the_whole_unless_it_is_optional(kind: Combination) -> None:
     assert combine(table(kind), parts(1.0, None)) is None
@@ -74,8 +79,35 @@ def test_the_worst_case_is_no_better_than_the_median_and_a_score_is_finite(value
         ("weighted_sum", parts(1.0, at_least=0.5), "gate"),
         ("median", parts(1.0, weight=2.0), "no weights"),
         ("mean", parts(1.0, weight=0.0), "0 or more"),
+        ("median", parts(1.0, optional=True), "changes nothing"),
+        ("gate", [Part(name="g", value=1.0, at_least=0.5, weight=2.0), *parts(1.0)], "weight counts nowhere"),
     ],
 )
 def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members: list[Part], words: str) -> None:
     assert words in (problem(table(kind), members) or "")
     assert problem(table("weighted_sum"), parts(1.0, 1.0)) is None
+
+
+def test_keys_that_would_do_nothing_are_told() -> None:
+    assert "gate_value" in (problem(table("mean", gate_value=-1.0), parts(1.0)) or "")
+    assert "quorum" in (problem(table("min", quorum=0.3), parts(1.0)) or "")
+    assert problem(table("median", quorum=0.3), parts(1.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [
+        ("weighted_sum", [1.0, 1.0, 0.0]),
+        ("mean", [0.5, 0.5, 0.0]),
+        ("min", [0.0, 1.0, 0.0]),
+        ("median", [0.0, 0.0, 0.0]),
+        ("product", [0.0, 0.0, 0.0]),
+    ],
+)
+def test_scores_of_tokens_count_as_the_values_they_stand_beside(kind: Combination, weights: list[float]) -> None:
+    assert token_weights(table(kind), parts(0.5, -1.0, None)) == weights
+
+
+def test_no_scores_of_tokens_get_through_a_closed_gate() -> None:
+    for value, weights in ((1.0, [0.0, 1.0]), (0.0, [0.0, 0.0])):
+        assert token_weights(table("gate"), [Part(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights

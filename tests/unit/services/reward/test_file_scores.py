@@ -66,17 +66,28 @@ async def test_samples_of_one_group_are_not_parted(tmp_path: Path) -> None:
     assert sorted(map(len, CALLS)) == [40, 40]
 
 
+async def test_lines_that_fail_are_null_each_by_itself_however_many_there_are(tmp_path: Path) -> None:
+    lines = [{"completion": "x"}] * 300 + [{"completion": "2"}] * 20
+    found = await score(tmp_path, lines)
+    assert [line["score"] for line in found] == [None] * 300 + [2.0] * 20
+
+
 async def test_progress_is_told_and_ends_with_everything(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [{"completion": "2"}, {"completion": "x"}, {"completion": "4"}])
     told = io.StringIO()
     await score_file(rubrics(scripted("number")), source, tmp_path / "out", concurrency=1, progress=told)
     last = json.loads(told.getvalue().splitlines()[-1])
-    assert last == {"done": 3, "total": 3, "scored": 2, "abstained": 1, "mean": 3.0}
+    assert last == {"done": 3, "total": 3, "scored": 2, "abstained": 1, "mean": 3.0, "waiting": ""}
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("{", "in.jsonl:2: not JSON"), ('{"prompt": "p"}', "in.jsonl:2: completion"), ("3", "in.jsonl:2")],
+    [
+        ("{", "in.jsonl:2: not JSON"),
+        ("[" * 100_000, "in.jsonl:2: not JSON"),
+        ('{"prompt": "p"}', "in.jsonl:2: completion"),
+        ("3", "in.jsonl:2"),
+    ],
 )
 async def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path, line: str, words: str) -> None:
     source = tmp_path / "in.jsonl"
@@ -87,7 +98,10 @@ async def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path, line: 
 
 
 async def test_a_scorer_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) -> None:
-    assert [line["score"] for line in await score(tmp_path, [{"completion": "1"}] * 3, "slow_start")] == [1.0] * 3
+    source, told = write(tmp_path / "in.jsonl", [{"completion": "1"}] * 3), io.StringIO()
+    await score_file(rubrics(scripted("slow_start")), source, tmp_path / "out", concurrency=1, progress=told)
+    assert [json.loads(line)["score"] for line in (tmp_path / "out").read_text().splitlines()] == [1.0] * 3
+    assert "slow_start is down: starting" in told.getvalue()
 
 
 async def test_one_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from services.reward.http_api import MAX_BYTES, HttpScorer, add_routes
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
 from services.reward.scorers.base import ScorerDownError
+from services.reward.turns import Turns
 from tests.reward_scorers import install, rubrics, scripted
 from wire.http import admin_app
 
@@ -34,7 +35,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def client(made: Rubrics, *, concurrency: int = 4, timeout_s: float = 5) -> AsyncIterator[httpx.AsyncClient]:
     app = admin_app("reward", made.trouble)
-    add_routes(app, HttpScorer(made, concurrency=concurrency, timeout_s=timeout_s))
+    add_routes(app, HttpScorer(made, Turns(concurrency, timeout_s)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reward") as one:
         yield one
 
@@ -118,3 +119,26 @@ async def test_the_state_of_every_scorer_can_be_seen() -> None:
         odd, down = (await one.get("/scorers")).json()
         assert (odd["name"], odd["circuit"], odd["version"], odd["high"]) == ("odd", "closed", "odd@1", 10.0)
         assert (down["circuit"], down["reason"]) == ("open", "connection refused")
+
+
+async def test_parts_of_a_message_are_joined_and_what_is_no_text_is_refused() -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        parts = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
+        completion = [{"role": "assistant", "content": parts}]
+        found = await one.post("/score", json={"samples": [{"completion": completion, "answer": "42"}]})
+        assert found.json()["scores"][0]["score"] == 1.0
+        image = [{"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+        assert (await one.post("/score", json={"samples": [{"completion": image}]})).status_code == 422
+
+
+async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_answer(samples: Sequence[Sample]) -> list[float]:
+        return [float(sample.columns["answer"]) for sample in samples]
+
+    install(monkeypatch, needs=needs_answer)
+    made = rubrics(scripted("needs"))
+    async for one in client(made):
+        for _ in range(50):
+            found = await one.post("/score", json={"samples": [{"completion": "x"}]})
+            assert found.json()["scores"][0]["score"] is None
+    assert made.room() is None and made.trouble() is None

@@ -25,6 +25,7 @@ def tokens(*values: float, dtype: type = np.float32) -> Verdict:
         (Verdict(value=float("nan")), "not_finite"),
         (Verdict(value=float("inf")), "not_finite"),
         (Verdict(value=-float("inf")), "not_finite"),
+        (Verdict(value=10**400), "not_finite"),
         (Verdict(value=1e9), "out_of_range"),
         (Verdict(value=-0.001), "out_of_range"),
         (Verdict(value="0.5"), "not_a_number"),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample, Verdict
 from services.reward.scorers.base import ScorerDownError
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
+from services.reward.turns import Turns
 from tests import builders
 from tests.reward_scorers import install, rubrics, scripted
 from wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
@@ -47,6 +48,7 @@ def down(monkeypatch: pytest.MonkeyPatch) -> Down:
         monkeypatch,
         down=found,
         index=lambda samples: [float(number) for number in range(len(samples))],
+        mates=lambda samples: [float(sum(one.group == other.group != "" for other in samples)) for one in samples],
         nobody=lambda samples: [Verdict.abstain("unreadable")] * len(samples),
         first=lambda samples: [1.0, *[Verdict.abstain("unreadable")] * (len(samples) - 1)],
         last=lambda samples: [*[1.0] * (len(samples) - 1), Verdict.abstain("unreadable")],
@@ -170,7 +172,7 @@ async def test_a_scorer_that_stays_down_ends_the_service_with_the_reason(down: D
     stage.stop.set()
     await task
     assert isinstance(outage, ScorerOutageError) and outage.final
-    assert "down has been down" in str(outage) and "connection refused" in str(outage)
+    assert "down has been down" in str(outage) and "connection refused" in str(outage) and "--resume" in str(outage)
     assert len(await stage.broker.live(StreamName.ROLLOUTS)) == 1, "the group was lost"
 
 
@@ -202,14 +204,18 @@ async def test_token_scores_travel_with_the_group(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_grpc_gives_the_same_scores_and_tells_an_outage(down: Down) -> None:
-    made = rubrics(scripted("index"), tasks={"other": {"scorers": [scripted("down")]}})
-    server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made)).add_to}, "127.0.0.1", 0)
+    others = {"other": {"scorers": [scripted("down")]}, "group": {"scorers": [scripted("mates")]}}
+    made = rubrics(scripted("index"), tasks=others)
+    server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made), Turns(4, 5)).add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     stub = reward_pb2_grpc.RewardServiceStub(link)
     request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))
     answer = await call(stub.Score, request, timeout_s=5, what="scores")
     assert [score.value for score in answer.scores] == [0.0, 1.0]
     assert dict(answer.versions) == {"index": "index@1"}
+    grouped = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="group")))
+    answer = await call(stub.Score, grouped, timeout_s=5, what="scores")
+    assert [score.value for score in answer.scores] == [2.0, 2.0], "a group came apart"
     other = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="other")))
     with pytest.raises(TransientError, match="connection refused"):
         await call(stub.Score, other, timeout_s=5, what="scores")
