@@ -142,6 +142,7 @@ def test_score_refuses_what_cannot_work_in_one_line(tmp_path: Path) -> None:
         (("--reward", "numeric", "--input", "none.jsonl", "--output", "o"), "there is no file none.jsonl"),
         (("--reward", "numeric", "--option", "tolerence=1", *files), "tolerence"),
         (files, "--reward NAME"),
+        (("--option", "a=1", *files), "--option goes with --reward"),
     ):
         done = score(tmp_path, *arguments)
         assert done.returncode == 2 and words in done.stderr, (arguments, done.stderr)
