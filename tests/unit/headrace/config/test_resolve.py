@@ -91,6 +91,26 @@ def test_the_path_of_a_reward_model_is_relative_to_where_it_was_given(tmp_path: 
     assert config.reward.scorers[0].options == {"path": str(tmp_path / "rm" / "export")}
 
 
+def test_files_of_scorers_are_relative_to_where_they_were_given_in_tasks_and_ensembles_too(tmp_path: Path) -> None:
+    text = """
+[reward.tasks."my task"]
+[[reward.tasks."my task".scorers]]
+name = "json_schema"
+options = { schema_file = "schemas/a.json" }
+[[reward.scorers]]
+name = "ensemble"
+label = "judges"
+combination = "median"
+[[reward.scorers.members]]
+name = "judge"
+options = { url = "https://judge.example", api_key_file = "keys/judge" }
+"""
+    reward = resolve(written(tmp_path, GOOD + text)).config.reward
+    assert reward.tasks["my task"].scorers[0].options["schema_file"] == str(tmp_path / "schemas" / "a.json")
+    judge = reward.scorers[0].members[0].options
+    assert judge == {"url": "https://judge.example", "api_key_file": str(tmp_path / "keys" / "judge")}
+
+
 def test_a_dataset_id_stays_as_it_is(tmp_path: Path) -> None:
     assert resolve(written(tmp_path, '[data]\npath = "openai/gsm8k"\n')).config.data.path == "openai/gsm8k"
 
