@@ -12,6 +12,7 @@ import pytest
 from headrace.demo.models import Shape, character_tokenizer, write_model
 
 ROOT = Path(__file__).parents[2]
+SEATS = ("orchestrator", "reward-0", "rollout-0", "rollout-1", "trainer")
 
 GOOD = """\
 [run]
@@ -70,7 +71,7 @@ def test_a_good_place_passes_a_dry_run(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["prompts"] == 9
     names = {path.name for path in (place / "runs" / "run" / "config").iterdir()}
-    assert names >= {"run.toml", "orchestrator.json", "reward-0.json", "rollout-0.json", "rollout-1.json", "trainer.json"}
+    assert names >= {"run.toml", *(f"{seat}.json" for seat in SEATS)}
     assert processes_of(place) == []
     again = headrace(place, "train", "run.toml", "--dry-run")
     assert again.returncode == 0, "a run directory in which nothing has begun may be prepared again"

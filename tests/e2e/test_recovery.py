@@ -77,7 +77,8 @@ def test_another_seed_ends_elsewhere(start: Start, undisturbed: str) -> None:
 
 def test_sigkill_of_every_service_changes_no_bit(start: Start, undisturbed: str) -> None:
     run = start()
-    for step, service in enumerate(("trainer", "rollout-0", "reward-0", "orchestrator", "broker", "rollout-1"), start=1):
+    victims = ("trainer", "rollout-0", "reward-0", "orchestrator", "broker", "rollout-1")
+    for step, service in enumerate(victims, start=1):
         run.wait_for_step(step)
         run.kill(service)
     line = run.finish()
