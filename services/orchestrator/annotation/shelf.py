@@ -18,8 +18,8 @@ log = get_logger("annotation")
 
 _COLUMNS = ["step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason"]
 _STEPS_KEPT = 4
-_FILES_A_LOOK = 32
 _LOOK_S = 2.0
+_LOOK_AT_MOST_S = 0.2
 
 
 class Shelf:
@@ -33,28 +33,29 @@ class Shelf:
         self._texts: OrderedDict[int, dict[str, Pair]] = OrderedDict()
 
     def look(self) -> None:
-        """Takes in new step files, newest first: a bounded number a call, and not in every call."""
+        """Takes in new step files, newest first, and forgets those that are gone: not in every call, and in a bounded
+        time; what is left over is for the next call.
+        """
         now = time.monotonic()
         if now < self._next_look:
             return
-        room = _FILES_A_LOOK
-        for path in sorted(self._rollouts.glob("step-*.parquet"), reverse=True):
-            step = _step(path)
-            with contextlib.suppress(OSError):
-                found = path.stat()
-                mark = (found.st_mtime_ns, found.st_size)
-                if step is None or (step in self._ids and self._ids[step][0] == mark):
-                    continue
-                self._ids[step] = (mark, tuple(self._read(step)))
-                room -= 1
-                if not room:
-                    return
+        marks = self._marks()
+        self._ids = {step: known for step, known in self._ids.items() if step in marks}
+        for step in sorted(marks, reverse=True):
+            if step in self._ids and self._ids[step][0] == marks[step]:
+                continue
+            self._texts.pop(step, None)
+            # Without the messages: ids do not depend on them, and to find them all prompts are read.
+            self._ids[step] = (marks[step], tuple(self._read(step, is_shown=False)))
+            if time.monotonic() - now >= _LOOK_AT_MOST_S:
+                return
         self._next_look = now + _LOOK_S
 
     def newest(self) -> Iterator[str]:
         """Ids of all pairs, newest steps first."""
-        for step in sorted(self._ids, reverse=True):
-            yield from self._ids[step][1]
+        known = dict(self._ids)
+        for step in sorted(known, reverse=True):
+            yield from known[step][1]
 
     def pair(self, pair_id: str) -> Pair | None:
         """With its texts; None if no such pair is in the rollouts (any more)."""
@@ -63,26 +64,43 @@ class Shelf:
             return None
         step = int(found[1])
         if pair_id not in self._texts.get(step, {}):
-            self._read(step)
-        return self._texts.get(step, {}).get(pair_id)
+            mark, ids = self._ids.get(step, (None, ()))
+            if mark is not None and pair_id not in ids:
+                return None
+            self._texts[step] = self._read(step, is_shown=True)
+            self._texts.move_to_end(step)
+            while len(self._texts) > _STEPS_KEPT:
+                self._texts.popitem(last=False)
+            if mark is not None:  # The file may be another one since the last look, or gone.
+                self._ids[step] = (mark, tuple(self._texts[step]))
+        return self._texts[step].get(pair_id)
 
-    def _read(self, step: int) -> dict[str, Pair]:
-        """The pairs of a step, also kept for a while. A file that cannot be read has none: that is told, once."""
+    def _marks(self) -> dict[int, tuple[int, int]]:
+        """Step -> time and size of its file."""
+        marks = {}
+        for path in self._rollouts.glob("step-*.parquet"):
+            found = re.fullmatch(r"step-(\d+)\.parquet", path.name)
+            with contextlib.suppress(OSError):  # Gone meanwhile.
+                if found:
+                    status = path.stat()
+                    marks[int(found[1])] = (status.st_mtime_ns, status.st_size)
+        return marks
+
+    def _read(self, step: int, *, is_shown: bool) -> dict[str, Pair]:
+        """The pairs of a step, with the prompts' messages if they are to be shown.
+
+        A file that cannot be read has none: that is told, once.
+        """
         path = self._rollouts / f"step-{step:06d}.parquet"
         try:
             rows = pq.read_table(path, columns=_COLUMNS, use_threads=False).to_pylist()
-            messages = self._messages({row["sample_id"] for row in rows})
-            pairs = {pair.pair_id: pair for pair in pairs_of_step(rows, messages)}
+            messages = self._messages({row["sample_id"] for row in rows}) if is_shown else {}
+            return {pair.pair_id: pair for pair in pairs_of_step(rows, messages)}
         except FileNotFoundError:
             return {}
         except (OSError, pa.ArrowException, ValueError, KeyError) as error:
             log.warning("rollouts_unreadable", path=str(path), error=str(error))
             return {}
-        self._texts[step] = pairs
-        self._texts.move_to_end(step)
-        while len(self._texts) > _STEPS_KEPT:
-            self._texts.popitem(last=False)
-        return pairs
 
     def _messages(self, sample_ids: set[str]) -> dict[str, list[Message]]:
         """Of the prompts that went through a chat template; an older run's prompts tell none."""
@@ -95,8 +113,3 @@ class Shelf:
             use_threads=False,
         )
         return {row["sample_id"]: json.loads(row["messages"]) for row in table.to_pylist() if row["messages"]}
-
-
-def _step(path: Path) -> int | None:
-    found = re.fullmatch(r"step-(\d+)\.parquet", path.name)
-    return int(found[1]) if found else None

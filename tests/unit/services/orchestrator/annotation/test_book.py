@@ -100,6 +100,18 @@ def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
     assert len(ranked(run_dir)) == 1
 
 
+def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) -> None:
+    book = Book(run_dir)
+    judge(book, "ann", "left")
+    for path in (run_dir / "rollouts").iterdir():
+        path.unlink()
+    book._shelf._texts.clear()
+    turn = book.turn("ann")
+    assert turn["pair"] is None and turn["waiting"] == 0
+    assert book.turn("bob")["waiting"] == 1
+    book.close()
+
+
 def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
     book = Book(run_dir)
     judge(book, "ann", "left", "right")

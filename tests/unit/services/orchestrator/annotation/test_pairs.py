@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import pytest
+
+from services.orchestrator.annotation import shelf as shelf_module
 from services.orchestrator.annotation.pairs import Pair, pairs_of_step
 from services.orchestrator.annotation.shelf import _COLUMNS, Shelf
 from services.trainer.rollout_log import _SCHEMA
@@ -92,6 +96,46 @@ def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> Non
     shelf = Shelf(tmp_path)
     shelf.look()
     assert [pair.prompt for one in shelf.newest() if (pair := shelf.pair(one))] == [tuple(CHAT), "prompt 1"]
+
+
+def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 41):
+        write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
+    write_prompts(tmp_path, {"s0": CHAT, "s1": None})
+    read: list[str] = []
+    real = pq.read_table
+    monkeypatch.setattr(pq, "read_table", lambda path, **how: (read.append(path.name), real(path, **how))[1])
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    ids = list(shelf.newest())
+    assert len(ids) == 80 and "prompts.parquet" not in read
+    assert all(shelf.pair(one) for one in ids[:4]) and read.count("prompts.parquet") == 2
+
+
+def test_a_look_is_bounded_in_time_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 4):
+        write_step(tmp_path, step, [["a", "b"]])
+    monkeypatch.setattr(shelf_module, "_LOOK_AT_MOST_S", 0.0)
+    shelf, seen = Shelf(tmp_path), []
+    for _ in range(4):
+        shelf.look()
+        seen.append([int(one.split("-")[0]) for one in shelf.newest()])
+    assert seen == [[3], [3, 2], [3, 2, 1], [3, 2, 1]]
+
+
+def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
+    for step in (1, 2):
+        write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    ids = list(shelf.newest())
+    (tmp_path / "rollouts" / "step-000002.parquet").unlink()
+    shelf._next_look = 0.0
+    shelf.look()
+    assert list(shelf.newest()) == ids[2:] and shelf.pair(ids[0]) is None
+    # Between two looks it is the pair itself that is found missing.
+    (tmp_path / "rollouts" / "step-000001.parquet").unlink()
+    assert shelf.pair(ids[2]) is None and list(shelf.newest()) == []
 
 
 def test_the_trainer_writes_the_columns_that_are_read() -> None:
