@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.annotation import write_prompts, write_run, write_step
 from tests.integration.orchestrator.served import Served
@@ -151,6 +151,74 @@ def test_a_kill_loses_no_vote_and_the_page_goes_on_by_itself(browser: Browser, s
     assert [one["choice"] for one in votes(served)] == ["left", "right", "tie", "skip"]
     served.stop()
     assert len((served.run_dir / "annotations" / "pairs.jsonl").read_text().splitlines()) == 2
+
+
+def losing_the_first_answer() -> Callable[[Route], None]:
+    """The service has kept the act, but the page did not hear so."""
+    lost: list[Route] = []
+
+    def handle(route: Route) -> None:
+        if lost:
+            route.continue_()
+        else:
+            lost.append(route)
+            route.fetch()
+            route.abort()
+
+    return handle
+
+
+def test_a_vote_whose_answer_was_lost_stays_with_who_gave_it(browser: Browser, served: Served) -> None:
+    write_run(served.run_dir)
+    served.start()
+    with opened(browser, served, "ann") as page:
+        page.allowed = ("ERR_FAILED",)  # type: ignore[attr-defined]
+        for act, key, path in (("Your verdict is not saved", "1", "votes"), ("Not undone", "u", "undo")):
+            page.route(f"**/api/annotation/{path}", losing_the_first_answer())
+            expect(page.locator("#choose-left")).to_be_enabled()
+            page.keyboard.press(key)
+            expect(page.locator("#notice")).to_contain_text(act)
+            expect(page.locator("#who")).to_be_disabled()
+            page.evaluate("document.getElementById('who').dispatchEvent(new MouseEvent('click'))")
+            expect(page.locator("#ask-name")).to_be_hidden()
+            expect(page.locator("#notice")).to_be_hidden(timeout=10_000)
+            expect(page.locator("#who")).to_be_enabled()
+        page.click("#who")
+        page.fill("#name-input", "bob")
+        page.keyboard.press("Enter")
+        expect(page.locator("#who")).to_have_text("bob")
+        judge(page, "2")
+    assert [(one["kind"], one["annotator"]) for one in votes(served)] == [
+        ("vote", "ann"), ("undo", "ann"), ("vote", "bob"),
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_not_changed_after_all_stays(browser: Browser, served: Served) -> None:
+    write_run(served.run_dir)
+    served.start()
+    with opened(browser, served, "ann") as page:
+        page.evaluate("localStorage.setItem('headrace.annotator', 'bob')")  # As another tab of this browser does it.
+        page.click("#who")
+        expect(page.locator("#name-input")).to_have_value("ann")
+        page.keyboard.press("1")
+        page.keyboard.press("Escape")
+        expect(page.locator("#ask-name")).to_be_hidden()
+        expect(page.locator("#who")).to_have_text("ann")
+        judge(page, "1")
+    assert [one["annotator"] for one in votes(served)] == ["ann"]
+
+
+def test_nobody_judges_without_a_name(browser: Browser, served: Served) -> None:
+    write_run(served.run_dir)
+    served.start()
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}/annotate")
+    for _ in range(3):  # A browser lets a second Escape close what a first one may not.
+        page.keyboard.press("Escape")
+        expect(page.locator("#ask-name")).to_be_visible()
+    expect(page.locator("#choose-left")).to_be_disabled()
+    context.close()
 
 
 def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None:

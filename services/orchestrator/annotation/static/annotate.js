@@ -15,7 +15,11 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 function draw() {
   const isFree = !state.isBusy && state.turn !== null;
-  view.drawActions({ canChoose: isFree && state.turn.pair !== null, canUndo: isFree && state.turn.undo !== null });
+  view.drawActions({
+    canChoose: isFree && state.turn.pair !== null,
+    canUndo: isFree && state.turn.undo !== null,
+    canRename: !state.isBusy,
+  });
 }
 
 function show(turn) {
@@ -66,10 +70,12 @@ async function load() {
 
 const choose = (choice) =>
   alone(async () => {
+    // An act stays that of who began it, however often it must be sent.
+    const { annotator } = state;
     const pair = state.turn.pair.id;
     view.drawChoice(choice);
     const [done] = await Promise.all([
-      persist(() => api.vote(state.annotator, pair, choice), "Your verdict is not saved yet"),
+      persist(() => api.vote(annotator, pair, choice), "Your verdict is not saved yet"),
       pause(MARK_MS),
     ]);
     await follow(done);
@@ -77,8 +83,9 @@ const choose = (choice) =>
 
 const undo = () =>
   alone(async () => {
+    const { annotator } = state;
     const pair = state.turn.undo;
-    await follow(await persist(() => api.undo(state.annotator, pair), "Not undone yet"));
+    await follow(await persist(() => api.undo(annotator, pair), "Not undone yet"));
   });
 
 async function follow(done) {
@@ -100,19 +107,19 @@ async function refresh() {
   }
 }
 
-async function askName() {
-  const accept = async (given) => {
-    try {
-      show(await api.next(given));
-      return null;
-    } catch (error) {
-      return error instanceof api.Refused ? error.message : "The service does not answer; try again.";
-    }
-  };
-  state.annotator = await name.ask(accept);
-  view.drawName(state.annotator);
-  draw();
-}
+const askName = () =>
+  alone(async () => {
+    const accept = async (given) => {
+      try {
+        show(await api.next(given));
+        return null;
+      } catch (error) {
+        return error instanceof api.Refused ? error.message : "The service does not answer; try again.";
+      }
+    };
+    state.annotator = await name.ask(state.annotator, accept);
+    view.drawName(state.annotator);
+  });
 
 function press(event) {
   const what = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];

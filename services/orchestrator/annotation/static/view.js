@@ -49,11 +49,12 @@ export function drawTurn(turn) {
 }
 
 /** What may be pressed now. */
-export function drawActions({ canChoose, canUndo }) {
+export function drawActions({ canChoose, canUndo, canRename }) {
   for (const button of document.querySelectorAll("[data-choice]")) {
     button.disabled = !canChoose;
   }
   byId("undo").disabled = !canUndo;
+  byId("who").disabled = !canRename;
 }
 
 /** Marks the answer that was chosen, until the next pair is drawn. */
