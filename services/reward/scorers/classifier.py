@@ -5,6 +5,7 @@ torch and transformers are imported when one is loaded, not before.
 
 import hashlib
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from services.reward.scorers.passes import TokenIds
 from wire.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
+_LOADING = threading.Lock()
+"""transformers replaces torch's initializers for all threads while it loads: two loads at once leave them replaced."""
 DIGEST_LENGTH = 16
 """Hex digits of a digest that tell versions apart."""
 
@@ -117,9 +120,10 @@ def _load(path: Path, device: str, dtype: Dtype, component: str) -> Any:
 
     logging.disable_progress_bar()
     try:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            path, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
+        with _LOADING:
+            model = AutoModelForSequenceClassification.from_pretrained(
+                path, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
+            )
         return model.to(device).eval()
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{component}: {path} cannot be loaded on {device}: {error}") from error
