@@ -240,10 +240,40 @@ def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None
     assert shown == set(HOSTILE)
 
 
+def test_fenced_blocks_stand_as_code_and_the_text_stays_whole(browser: Browser, served: Served) -> None:
+    block = "~~~py\n<b>x</b> = '```'\n\n~~~~\n"
+    closed = f"Before\n{block}between, ```no block``` here\n  ```\n  cut off"
+    write_step(served.run_dir, 1, [[closed, "plain\n"]], prompt=f"\n{block}\u05d0\nb")
+    served.start()
+    with opened(browser, served, "ann") as page:
+        expect(page.locator("#choose-left")).to_be_enabled()
+        assert set(answers(page)) == {closed, "plain\n"}
+        assert page.locator(".answers .code").all_text_contents() == [block, "  ```\n  cut off"]
+        assert page.locator("#prompt .code").all_text_contents() == [block]
+        assert page.locator("#prompt .said").text_content() == f"\n{block}\u05d0\nb"
+        assert "monospace" in page.eval_on_selector(".answers .code", "(one) => getComputedStyle(one).fontFamily")
+
+
+def test_the_head_of_a_long_answer_stays_and_leads_to_the_other(browser: Browser, served: Served) -> None:
+    write_step(served.run_dir, 1, [["line\n" * 300, "word\n" * 300]], finish_reason="length")
+    served.start()
+    with opened(browser, served, "ann", viewport={"width": 390, "height": 844}) as page:
+        expect(page.locator("#choose-left")).to_be_enabled()
+        page.evaluate("window.scrollTo(0, 2000)")
+        expect(page.locator("#left header")).to_be_in_viewport(ratio=1)
+        page.click("#left .jump")
+        expect(page.locator("#right header")).to_be_in_viewport(ratio=1)
+        assert page.evaluate("document.querySelector('#right').getBoundingClientRect().top") == pytest.approx(0, abs=2)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.click("#right .jump")
+        expect(page.locator("#left .text")).to_be_in_viewport()
+        judge(page, "1")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_can_be_read(browser: Browser, served: Served, width: int, scheme: str) -> None:
-    write_step(served.run_dir, 1, [["one " * 200, "w" * 2000]], finish_reason="length", prompt="long " * 900)
+    write_step(served.run_dir, 1, [["one " * 200, "w" * 2000 + "\n```\n" + "c" * 999]], finish_reason="length", prompt="long " * 900)
     served.start()
     size = {"width": width, "height": 800}
     with opened(
@@ -261,6 +291,7 @@ def test_it_fits_and_can_be_read(browser: Browser, served: Served, width: int, s
             "#left .text",
             ".said",
             ".badge",
+            ".answers .code",
             "#step",
             "#choose-left",
             "dt",

@@ -1,5 +1,7 @@
 // Draws what the service says. What a model wrote is text and nothing else: only textContent is ever set.
 
+import { pieces } from "./text.js";
+
 const byId = (id) => document.getElementById(id);
 
 function element(name, className, text) {
@@ -9,10 +11,15 @@ function element(name, className, text) {
   return made;
 }
 
+/** A text by its pieces: code stands in a fixed width. */
+function drawText(place, text) {
+  place.replaceChildren(...pieces(text).map((one) => element("div", one.isCode ? "code" : "prose", one.text)));
+}
+
 function drawSide(name, side) {
   const card = byId(name);
   card.classList.remove("chosen");
-  card.querySelector(".text").textContent = side.text;
+  drawText(card.querySelector(".text"), side.text);
   card.querySelector(".badge").hidden = !side.truncated;
 }
 
@@ -20,7 +27,8 @@ function drawPrompt(messages) {
   byId("prompt").replaceChildren(
     ...messages.map((message) => {
       const block = element("div", "message", "");
-      const parts = [element("div", "said", message.content)];
+      const parts = [element("div", "said", "")];
+      drawText(parts[0], message.content);
       if (message.role !== "prompt") {
         parts.unshift(element("div", "role", message.role));
       }
