@@ -273,7 +273,8 @@ def test_the_head_of_a_long_answer_stays_and_leads_to_the_other(browser: Browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_can_be_read(browser: Browser, served: Served, width: int, scheme: str) -> None:
-    write_step(served.run_dir, 1, [["one " * 200, "w" * 2000 + "\n```\n" + "c" * 999]], finish_reason="length", prompt="long " * 900)
+    texts = ["one " * 200, "w" * 2000 + "\n```\n" + "c" * 999]
+    write_step(served.run_dir, 1, [texts], finish_reason="length", prompt="long " * 900)
     served.start()
     size = {"width": width, "height": 800}
     with opened(
