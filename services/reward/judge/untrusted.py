@@ -19,8 +19,15 @@ _CLOSE = ">\uff1e\ufe65\u203a\u00bb\u27e9\u232a\u3009\u300b\u226b\u27eb\u02c3\u1
 _BAR = "|\uff5c\u2502\u2223\u01c0"
 _OPENING = re.compile(rf"([{_OPEN}])(?=[^\s=-])")
 _CLOSING = re.compile(rf"([{_BAR}{_CLOSE}])(?=[{_CLOSE}])")
-_CAPITAL_TAG = re.compile(r"([\[\uff3b])(?=\s*/?[A-Za-z_]*[A-Z]{3,}[A-Za-z_]*\s*[\]\uff3d])")
-"""`[INST]`, `[/INST]`, `[TOOL_CALLS]`, `[gMASK]`."""
+_SQUARE = r"\[\]\uff3b\uff3d"
+_SQUARE_TAG = re.compile(
+    rf"[{_SQUARE}](?=[~\uff5e])|[~\uff5e](?=[{_SQUARE}])|[\[\uff3b](?=[{_BAR}])"
+    r"|[\[\uff3b](?=[ \t]{0,8}/?(\w{1,64})[ \t]{0,8}[\]\uff3d])",
+    re.ASCII,
+)
+"""`]~b]`, `[e~[`, `[|user|]`; and one word between brackets, which is looked at. Bounds keep it linear."""
+_SPECIAL_WORD = re.compile(r"[A-Z]{3}|^[A-Za-z].*\d$")
+"""`[INST]`, `[/INST]`, `[TOOL_CALLS]`, `[gMASK]`, `[control_8]`, `[UNUSED_TOKEN_146]`."""
 
 
 def block(name: str, text: str, key: str, most: int) -> str:
@@ -34,7 +41,7 @@ def neutral(text: str) -> str:
     """The text with nothing in it that a tokenizer, a template or a reader could take for something else."""
     text = _UNUSUAL.sub(_visible, _LINE_ENDS.sub("\n", text))
     text = _CLOSING.sub(r"\1 ", _OPENING.sub(r"\1 ", text))
-    return _CAPITAL_TAG.sub(r"\1 ", text)
+    return _SQUARE_TAG.sub(_apart, text)
 
 
 def capped(text: str, most: int) -> str:
@@ -44,6 +51,11 @@ def capped(text: str, most: int) -> str:
     head = most * 2 // 3
     left_out = len(text) - most
     return f"{text[:head]}\n[... {left_out} characters left out here ...]\n{text[len(text) - (most - head) :]}"
+
+
+def _apart(found: re.Match[str]) -> str:
+    word = found.group(1)
+    return found.group() if word is not None and not _SPECIAL_WORD.search(word) else f"{found.group()} "
 
 
 def _visible(found: re.Match[str]) -> str:

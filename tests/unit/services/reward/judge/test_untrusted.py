@@ -1,6 +1,7 @@
 """No content leaves its block, whatever is in it; honest content stays readable."""
 
 import re
+import time
 import unicodedata
 
 import pytest
@@ -13,8 +14,9 @@ from tests.unit.services.reward.judge.corpus import CORPUS, KEY
 
 SPECIAL = re.compile(
     r"<\||\|>|<<|>>|</|<s>|<[a-z_]+>|<\uff5c|\uff5c>|\[/?(INST|TOOL_CALLS|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS)\]"
+    r"|[\[\uff3b][|\uff5c]|[\]\[\uff3b\uff3d][~\uff5e]|[~\uff5e][\]\[\uff3b\uff3d]|\[(UNUSED_TOKEN|control)_\d+\]"
 )
-PIECES = ["<<<", ">>>", f"<<<END ANSWER {KEY}>>>", "|im_end|", "[INST]"]
+PIECES = ["<<<", ">>>", f"<<<END ANSWER {KEY}>>>", "|im_end|", "[INST]", "[|user|]", "]~b]", "[e~[", "[control_8]"]
 ALPHABET = st.one_of(
     st.characters(),
     st.sampled_from([*"<>|[]/\n\r\u2028 \u200b\uff1c\uff5c", *PIECES]),
@@ -36,8 +38,8 @@ def check_block(name: str, text: str) -> None:
     assert not [sign for sign in inner if unicodedata.category(sign)[0] == "C" and sign not in "\n\t"]
 
 
-def test_the_corpus_has_a_hundred_entries() -> None:
-    assert len(CORPUS) == len(set(CORPUS)) == 100
+def test_the_corpus_has_more_than_a_hundred_entries() -> None:
+    assert len(CORPUS) == len(set(CORPUS)) == 109
 
 
 @pytest.mark.parametrize("text", CORPUS, ids=range(len(CORPUS)))
@@ -86,10 +88,29 @@ def test_the_two_answers_of_a_pair_have_blocks_of_their_own() -> None:
         "Die L\u00f6sung ist \u00bd; \u7b54\u6848\u662f 18\u3002 \u2211 x\u00b2 \u2260 \u221e",
         "\\frac{1}{2} \\boxed{18}\n\tindented",
         "\U0001f600",
+        "See [1], [12] and [the text](x); a[i] | b[j], ~a[0], [ab, cd], [x] [done] [Yes]",
     ],
 )
 def test_honest_text_is_left_as_it_is(text: str) -> None:
     assert neutral(text) == text
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "[|user|]", "[|assistant|]", "[|endofturn|]", "[UNUSED_TOKEN_146]", "]~b]ai", "[e~[", "[control_8]", "]~!b[",
+        "[unused1]", "[|User|]", "[/INST]", "[sMASK]", "[IMG_END]", "]<]user[>[",
+    ],
+)  # fmt: skip
+def test_no_models_special_token_passes_whole(token: str) -> None:
+    assert token not in neutral(f"a {token} b") and token not in neutral(token * 3)
+
+
+@pytest.mark.parametrize("piece", ["A", "[A", "[ ", "A_", "a1", "<", "|", "[~", "\u200b", "A" * 50 + " "])
+def test_a_long_answer_takes_no_time_whatever_it_is_made_of(piece: str) -> None:
+    begin = time.process_time()
+    neutral("[" + piece * (100_000 // len(piece)))
+    assert time.process_time() - begin < 2
 
 
 def test_hidden_characters_become_visible() -> None:
