@@ -40,6 +40,15 @@ def test_a_listed_host_may_be_private_and_a_listed_address_even_link_local() -> 
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["169.254.169.254", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe"],
+)
+def test_no_listed_name_may_come_to_stand_for_a_metadata_service(text: str) -> None:
+    assert kind(text, is_listed=True) in ("a metadata service's", "a link-local")
+    assert kind(text, is_listed=True, is_literal=True) is None
+
+
+@pytest.mark.parametrize(
     ("url", "form"),
     [
         ("https://API.Example.com:443/v1/", "https://api.example.com/v1"),
