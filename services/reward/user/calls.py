@@ -1,11 +1,15 @@
 """The worker's side of a user's function: found, looked at, called, its answer made plain JSON."""
 
 import asyncio
+import atexit
+import functools
 import hashlib
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,8 +79,8 @@ def signature(parameters: Sequence[tuple[str, int, bool]] | None) -> inspect.Sig
 
 
 def settled(value: Any) -> Any:
-    """What it returned; an async function's coroutine is run to its end."""
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    """What it returned; an async function's coroutine is run to its end, on the process's one loop."""
+    return _runner().run(_awaited(value)) if inspect.isawaitable(value) else value
 
 
 def plain(value: Any) -> Any:
@@ -84,6 +88,29 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item") and not isinstance(value, str | bytes):
         value = value.item()
     return float(value) if isinstance(value, bool) else value
+
+
+def numbers(values: Mapping[Any, Any]) -> dict[str, float]:
+    """What is shown beside a score: the finite numbers among the values. All else is dropped, never an error."""
+    found = {str(name): _number(value) for name, value in values.items()}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _number(value: Any) -> float | None:
+    try:
+        given = plain(value)
+        number = float(given) if isinstance(given, Real) else math.nan
+    except Exception:  # The user's own objects may raise anything, and the score does not depend on them.
+        return None
+    return number if math.isfinite(number) else None
+
+
+@functools.cache
+def _runner() -> asyncio.Runner:
+    """One loop for the process's life: clients that the user's module holds keep their connections on it."""
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -7,11 +7,10 @@ means that it does not apply to that sample. Source: TRL documentation, GRPO Tra
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
-from numbers import Real
 from typing import Any
 
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import about, find, plain, settled
+from services.reward.user.calls import about, find, numbers, plain, settled
 from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
 
 _OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log_metric"})
@@ -85,10 +84,10 @@ def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], di
     def answer(job: dict[str, Any]) -> dict[str, Any]:
         if "about" in job:
             return told
-        metrics: dict[str, Any] = {}
+        metrics: dict[str, float] = {}
 
         def log_metric(name: str, value: Any) -> None:
-            metrics[str(name)] = plain(value)
+            metrics.update(numbers({name: value}))
 
         offered = job.pop("columns") | options | job | {"log_extra": _forget, "log_metric": log_metric}
         if offered["completion_ids"] is None:
@@ -97,8 +96,7 @@ def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], di
         values = settled(function(**given))
         if isinstance(values, str | bytes | Mapping):
             raise TypeError(f"it returned {type(values).__name__}, not a list of numbers")
-        numbers = {key: float(value) for key, value in metrics.items() if isinstance(value, Real)}
-        return {"values": [plain(value) for value in values], "metrics": numbers}
+        return {"values": [plain(value) for value in values], "metrics": metrics}
 
     return answer
 

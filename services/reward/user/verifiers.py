@@ -6,14 +6,13 @@ one reward alone where it is named. Options are those of the taskset's config. A
 file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py).
 """
 
-import asyncio
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import source_version
+from services.reward.user.calls import numbers, settled, source_version
 from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, verdict
 from wire.errors import ConfigError
 
@@ -162,10 +161,9 @@ def _trace(task: Any, job: Mapping[str, Any]) -> Any:
 
 
 def _scored(task: Any, trace: Any, job: Mapping[str, Any]) -> dict[str, Any]:
-    asyncio.run(task.score(trace))
+    settled(task.score(trace))
     unscored = [name for name, one in trace.rewards.items() if one is None]
     if unscored or not trace.rewards:
         raise ValueError(f"not scored: {', '.join(unscored) or 'no reward'}")
     parts = {name: one.score for name, one in trace.rewards.items()}
-    parts |= {name: number for name, number in trace.metrics.items() if number is not None}
-    return {"value": trace.reward, "parts": parts}
+    return {"value": trace.reward, "parts": numbers(parts | trace.metrics)}

@@ -9,11 +9,10 @@ Reward Function for Dataset", and its batch reward manager.
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import about, find, plain, settled
+from services.reward.user.calls import about, find, numbers, plain, settled
 from services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
 
 _ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -104,6 +103,5 @@ def _one(found: Any) -> dict[str, Any]:
         return {"score": plain(found), "parts": {}}
     if "score" not in found:
         raise KeyError(f"its dict has no 'score', only {', '.join(map(str, found))}")
-    rest = {str(key): plain(value) for key, value in found.items() if key != "score"}
-    parts = {key: float(value) for key, value in rest.items() if isinstance(value, Real)}
-    return {"score": plain(found["score"]), "parts": parts}
+    rest = {key: value for key, value in found.items() if key != "score"}
+    return {"score": plain(found["score"]), "parts": numbers(rest)}

@@ -57,6 +57,28 @@ class Sums(vf.Taskset[SumTask, SumConfig]):
 
 __all__ = ["Sums"]
 """
+LOOPS = """
+import asyncio
+import verifiers.v1 as vf
+
+LOOPS = set()
+
+class LoopTask(vf.Task[vf.TaskData]):
+    @vf.reward
+    async def loops(self, trace) -> float:
+        LOOPS.add(asyncio.get_running_loop())
+        return float(len(LOOPS))
+
+    @vf.metric
+    async def odd(self, trace) -> float:
+        return float("inf")
+
+class Loops(vf.Taskset[LoopTask, vf.TasksetConfig]):
+    def load(self):
+        return []
+
+__all__ = ["Loops"]
+"""
 OTHERS = """
 import verifiers.v1 as vf
 
@@ -108,6 +130,13 @@ async def test_one_reward_can_be_named_and_the_config_is_the_options(tmp_path: P
     async with loaded(tmp_path, "sums_env:correct", task={"tolerance": 1}) as scorer:
         found = await scorer.score([sample("3"), sample("4")])
         assert [one.value for one in found] == [2.0, 0.0] and "concise" not in found[0].parts
+
+
+async def test_rewards_have_one_loop_for_the_workers_life_and_odd_metrics_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "loops_env.py").write_text(LOOPS)
+    async with loaded(tmp_path, "loops_env") as scorer:
+        found = await scorer.score([sample("1"), sample("2")])
+        assert [(one.value, one.parts) for one in found] == [(1.0, {"loops": 1.0})] * 2
 
 
 @pytest.mark.parametrize(

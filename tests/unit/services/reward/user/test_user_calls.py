@@ -13,6 +13,7 @@ from services.reward.user.calls import about, find, signature
 from wire.errors import ConfigError
 
 MODULE = """
+import asyncio
 import math
 import numpy as np
 
@@ -51,6 +52,32 @@ def no_score(data_source, solution_str, ground_truth, extra_info=None):
 def returns(completion, what):
     return {"nan": math.nan, "text": "1.0", "none": None, "array": np.float64(2.0), "truth": np.bool_(True)}[what]
 
+class Odd:
+    def item(self, which):
+        return which
+
+ODD = {"len": 10**400, "nan": math.nan, "inf": math.inf, "text": "1.0", "list": [1], "none": None,
+       "array": np.ones(3), "odd": Odd(), "fine": np.float32(0.5), 7: True}
+
+def odd_parts(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": 1.0, **ODD}
+
+def odd_metrics(completions, log_metric, log_extra):
+    for name, value in ODD.items():
+        log_metric(name, value)
+    return [1.0 for _ in completions]
+
+def huge(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": 10**400}
+
+lock = asyncio.Lock()
+
+async def counted(completion, **columns):
+    async with lock:
+        loops.add(asyncio.get_running_loop())
+    return float(len(loops))
+
+loops = set()
 number = 7
 """
 
@@ -157,6 +184,24 @@ def test_verls_dict_is_the_score_and_its_other_numbers() -> None:
         verl.serve("user_functions:no_score")(
             {"keywords": {"data_source": "s", "solution_str": "4", "ground_truth": "4"}}
         )
+
+
+def test_side_numbers_that_are_none_leave_the_score() -> None:
+    keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4"}
+    found = verl.serve("user_functions:odd_parts")({"keywords": keywords})
+    assert found == {"scores": [{"score": 1.0, "parts": {"fine": 0.5, "7": 1.0}}]}
+    found = trl.serve("user_functions:odd_metrics", {})(job())
+    assert found == {"values": [1.0, 1.0], "metrics": {"fine": 0.5, "7": 1.0}}
+
+
+def test_the_score_itself_stays_what_it_is_for_the_rubric_to_refuse() -> None:
+    keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4"}
+    assert verl.serve("user_functions:huge")({"keywords": keywords})["scores"][0]["score"] == 10**400
+
+
+def test_async_functions_have_one_loop_for_the_workers_life() -> None:
+    answer = plain.serve("user_functions:counted")
+    assert [answer({"completion": "", "keywords": {}}) for _ in range(3)] == [{"value": 1.0}] * 3
 
 
 def test_verls_batch_form_scores_a_list() -> None:
