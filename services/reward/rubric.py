@@ -27,6 +27,8 @@ class Result:
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     token_scores: NDArray[np.float32] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of the scorers that said themselves which version of theirs scored it."""
 
 
 class Rubric:
@@ -96,13 +98,15 @@ class Rubric:
         value = combine(self._table, parts)
         components: dict[str, float] = {}
         seconds: dict[str, float] = {}
+        versions: dict[str, str] = {}
         reasons = []
         for table, one in zip(tables, said, strict=True):
             name = table.component
             if one.value is not None:
                 components[name] = one.value
             components |= {f"{name}.{part}": number for part, number in one.components.items()}
-            seconds |= {f"{name}.{part}" if part else name: number for part, number in one.seconds.items()}
+            seconds |= {_under(name, part): number for part, number in one.seconds.items()}
+            versions |= {_under(name, part): version for part, version in one.versions.items()}
             if one.reason:
                 reasons.append(f"{name}: {one.reason}")
         return Result(
@@ -110,6 +114,7 @@ class Rubric:
             components=components,
             reason="; ".join(reasons),
             seconds=seconds,
+            versions=versions,
             token_scores=None if value is None else self._token_scores(parts, said),
         )
 
@@ -117,7 +122,16 @@ class Rubric:
         """Each member's, by the share that its value has in the whole."""
         pairs = zip(token_weights(self._table, parts), said, strict=True)
         found = [one.token_scores * weight for weight, one in pairs if weight and one.token_scores is not None]
-        return np.sum(found, axis=0, dtype=np.float32) if found else None
+        if not found:
+            return None
+        # A token that only some of them score has those; one that none scores has none (NaN).
+        nobody = np.all(np.isnan(found), axis=0)
+        return np.where(nobody, np.nan, np.nansum(found, axis=0)).astype(np.float32)
+
+
+def _under(name: str, part: str) -> str:
+    """`name.part`; the name alone for the scorer's own."""
+    return f"{name}.{part}" if part else name
 
 
 async def _ask(member: "Seat | Rubric", samples: Sequence[Sample], *, patient: bool) -> list[Result]:
@@ -133,6 +147,7 @@ def _leaf(verdict: Verdict, seconds: float) -> Result:
         components={name: float(number) for name, number in verdict.parts.items() if is_finite_number(number)},
         reason=verdict.reason,
         seconds={"": seconds},
+        versions={"": verdict.version} if verdict.version else {},
         token_scores=verdict.token_scores,
     )
 

@@ -45,17 +45,24 @@ class GroupScorer:
         wanted = concurrency - in_flight
         return wanted if room is None else min(wanted, max(0, room - in_flight))
 
-    async def score(self, group: RolloutGroup, name: str, *, patient: bool) -> tuple[Score, ...]:
-        """Scores of one group; raises CircuitOpenError, ScorerOutageError (see `Seat.judge`)."""
+    async def score(self, group: RolloutGroup, name: str, *, patient: bool) -> tuple[tuple[Score, ...], dict[str, str]]:
+        """Scores of one group, and the versions of its scorers (of one that changed meanwhile, the last rollout's).
+
+        Raises CircuitOpenError, ScorerOutageError (see `Seat.judge`).
+        """
         begin = time.monotonic()
-        scores = scores_of(group, await self.rubrics.score(samples_of(group, name), patient=patient))
+        results = await self.rubrics.score(samples_of(group, name), patient=patient)
+        scores = scores_of(group, results)
         values = [score.value for score in scores if score.value is not None]
         metrics.SECONDS.observe(time.monotonic() - begin)
         metrics.ROLLOUTS.inc(len(values))
         metrics.ABSTAINED.inc(len(scores) - len(values))
         if values:
             metrics.SCORE_MEAN.set(sum(values) / len(values))
-        return scores
+        versions = self.rubrics.versions(group.prompt.columns)
+        for result in results:
+            versions |= result.versions
+        return scores, versions
 
     async def handle(self, message: Message) -> list[Put]:
         """A group of the `rollouts` stream becomes one of `scored`, or of `evaluated`."""
@@ -63,7 +70,7 @@ class GroupScorer:
         if not isinstance(group, RolloutGroup):
             raise ContractError("wrong_body", f"{header.group_id}: the rollouts stream carries rollout groups")
         try:
-            scores = await self.score(group, header.group_id, patient=True)
+            scores, versions = await self.score(group, header.group_id, patient=True)
         except CircuitOpenError as error:
             raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
         except ScorerOutageError as error:
@@ -75,7 +82,7 @@ class GroupScorer:
             group=group,
             scores=scores,
             scorer_version=self.rubrics.version(group.prompt.columns),
-            versions=self.rubrics.versions(group.prompt.columns),
+            versions=versions,
         )
         self._tell(message, scores)
         if header.purpose is Purpose.TRAIN and not body.is_trainable:
@@ -108,14 +115,13 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
         group = group_from_pb(request.group)
         try:
             async with self._turns.one():
-                scores = await self._scorer.score(group, f"call {next(self._calls)}", patient=False)
+                scores, versions = await self._scorer.score(group, f"call {next(self._calls)}", patient=False)
         except ScorerOutageError as error:
             raise TransientError(str(error)) from error
-        rubrics, columns = self._scorer.rubrics, group.prompt.columns
         return pb.ScoreResponse(
             scores=[score_to_pb(score) for score in scores],
-            scorer_version=rubrics.version(columns),
-            versions=rubrics.versions(columns),
+            scorer_version=self._scorer.rubrics.version(group.prompt.columns),
+            versions=versions,
         )
 
     async def ListScorers(self, request: pb.ListScorersRequest, context: Any) -> pb.ListScorersResponse:  # noqa: D102

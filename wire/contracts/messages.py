@@ -282,7 +282,7 @@ def _check_token_scores(rollout: Rollout, score: Score) -> None:
             "length_mismatch",
             f"{rollout.rollout_id}: {len(rollout.token_ids)} tokens, {len(score.token_scores)} token scores",
         )
-    if score.token_scores[~rollout.trained_mask].any():
+    if np.nan_to_num(score.token_scores[~rollout.trained_mask]).any():
         raise ContractError("bad_score", f"{rollout.rollout_id}: a masked token has a score, though nobody sampled it")
 
 

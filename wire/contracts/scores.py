@@ -23,7 +23,8 @@ class Score:
     seconds: dict[str, float] = field(default_factory=dict)
     """What each scorer took."""
     token_scores: NDArray[np.float32] | None = None
-    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; 0 where masked."""
+    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; NaN = this token has none, and
+    0 or NaN where masked."""
 
     def __post_init__(self) -> None:
         numbers = [*self.components.values(), *self.seconds.values()]
@@ -37,5 +38,7 @@ class Score:
     def _check_tokens(self, token_scores: NDArray[np.float32]) -> None:
         if self.value is None:
             raise ContractError("bad_score", f"{self.rollout_id}: it abstained, and yet scores tokens")
-        if token_scores.dtype != np.float32 or token_scores.ndim != 1 or not np.isfinite(token_scores).all():
-            raise ContractError("bad_score", f"{self.rollout_id}: token scores must be finite float32 [completion]")
+        if token_scores.dtype != np.float32 or token_scores.ndim != 1 or np.isinf(token_scores).any():
+            raise ContractError(
+                "bad_score", f"{self.rollout_id}: token scores must be float32 [completion], finite or NaN"
+            )

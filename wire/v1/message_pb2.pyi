@@ -429,7 +429,9 @@ class Score(_message.Message):
     reason: _builtins.str
     """Why it abstained, or what the verdict rests on; for people."""
     token_scores: _builtins.bytes
-    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; 0 where masked. Empty = none."""
+    """float32 [completion]: rewards of single tokens (process rewards), beside `value`; NaN = this token has none; 0 or NaN
+    where masked. Empty = none at all.
+    """
     @_builtins.property
     def components(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What each scorer said, by its name; those that abstained are absent."""

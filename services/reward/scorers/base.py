@@ -67,7 +67,9 @@ class Verdict:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Further numbers of interest: shown as `SCORER.PART` beside the score, never weighted."""
     token_scores: NDArray[np.float32] | None = None
-    """float32 [completion]: rewards of single tokens, beside `value`."""
+    """float32 [completion]: rewards of single tokens, beside `value`; NaN = this token has none."""
+    version: str = ""
+    """Of what scored it, where that may change while it scores; empty = the scorer's own."""
     failed: bool = False
     """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
 

@@ -34,7 +34,7 @@ def tokens(*values: float, dtype: type = np.float32) -> Verdict:
         (None, "missing"),
         (0.5, "missing"),
         (tokens(0.1, 0.2), "bad_token_scores"),
-        (tokens(0.1, float("nan"), 0), "bad_token_scores"),
+        (tokens(0.1, float("inf"), 0), "bad_token_scores"),
         (tokens(0.1, 1e9, 0), "bad_token_scores"),
         (tokens(0.1, 0.2, 0.3), "bad_token_scores"),
         (tokens(0.1, 0.2, 0, dtype=np.float64), "bad_token_scores"),
@@ -52,6 +52,7 @@ def test_it_is_refused_under_its_kind(verdict: object, kind: str) -> None:
         Verdict(value=1),
         Verdict(value=np.float32(0.5)),
         Verdict.abstain("odd"),
+        tokens(0.5, float("nan"), 0),
         tokens(0.5, -0.5, 0),
     ],
 )

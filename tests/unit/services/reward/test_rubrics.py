@@ -194,3 +194,23 @@ def test_the_version_follows_config_combination_and_the_scorers_own_version() ->
     changed = rubrics(scripted("one"))
     changed.seats[0].scorer.version = "one@2"
     assert changed.version({}) != base
+
+
+async def test_a_token_that_nobody_scores_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    nan = float("nan")
+
+    def said(*values: float) -> list[Verdict]:
+        return [Verdict(value=0.0, token_scores=np.array(values, np.float32))]
+
+    install(monkeypatch, a=lambda samples: said(1.0, nan, nan), b=lambda samples: said(0.5, 2.0, nan))
+    sample = Sample(prompt="p", completion="c", group="g", completion_ids=np.array([3, 4, 5], np.int32))
+    (result,) = await rubrics(scripted("a"), scripted("b")).score([sample], patient=True)
+    assert result.token_scores is not None
+    assert result.token_scores[:2].tolist() == [1.5, 2.0] and np.isnan(result.token_scores[2])
+
+
+async def test_a_verdict_may_say_itself_which_version_scored_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, moving=lambda samples: [Verdict(value=0.0, version="moving@7")] * len(samples))
+    ensemble = {"name": "ensemble", "label": "all", "combination": "mean", "members": [scripted("moving")]}
+    (result,) = await rubrics(ensemble).score(group("a"), patient=True)
+    assert result.versions == {"all.moving": "moving@7"}
