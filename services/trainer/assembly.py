@@ -30,7 +30,7 @@ class TrainRollout:
     truncated: bool = False
     """Cut at the longest length."""
     token_scores: NDArray[np.float32] | None = None
-    """[completion] Rewards of single tokens, beside the rollout's own; 0 where masked. None = there are none."""
+    """[completion] Rewards of single tokens, beside the rollout's own; NaN = the token has none. None = none has."""
 
     @property
     def row_tokens(self) -> int:
@@ -115,7 +115,24 @@ def _baseline(scored: ScoredGroup) -> tuple[float, int] | None:
 
 def token_total(score: Score) -> float:
     """Sum of a score's token scores, in float64; 0 without any."""
-    return 0.0 if score.token_scores is None else float(score.token_scores.sum(dtype=np.float64))
+    return 0.0 if score.token_scores is None else float(np.nansum(score.token_scores, dtype=np.float64))
+
+
+def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
+    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score.
+
+    Where no token of the group is marked so, its scorer gives 0 to those that end no step: a 0 then is no score.
+    """
+    found = [
+        np.full(len(rollout.trained), np.nan, np.float32)
+        if rollout.token_scores is None
+        else rollout.token_scores[rollout.trained]
+        for rollout in group
+    ]
+    given = [own for own, rollout in zip(found, group, strict=True) if rollout.token_scores is not None]
+    if any(np.isnan(own).any() for own in given):
+        return found
+    return [np.where(own == 0, np.float32(np.nan), own) for own in found]
 
 
 def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:

@@ -3,6 +3,7 @@
 Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; every rank has all of them.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from services.trainer.algorithms.critic_loss import quantile_mean, quantile_spre
 from services.trainer.algorithms.estimates import monte_carlo_returns
 from services.trainer.algorithms.kl import kl_per_token
 from services.trainer.algorithms.shaping import overlong_penalty
-from services.trainer.assembly import MicroBatch, StepBatch
+from services.trainer.assembly import MicroBatch, StepBatch, step_scores
 from services.trainer.scoring import score_tokens, starts_of, sweep
 
 
@@ -146,7 +147,9 @@ def _penalties(
 def _token_scores(batch: StepBatch) -> Tensor | None:
     if all(rollout.token_scores is None for rollout in batch.rollouts):
         return None
-    return torch.from_numpy(_flat(batch, lambda rollout: rollout.token_scores, np.float32)).double()
+    ends = itertools.accumulate(len(rewards) for rewards in batch.rewards)
+    groups = [batch.rollouts[end - len(rewards) : end] for end, rewards in zip(ends, batch.rewards, strict=True)]
+    return torch.from_numpy(np.concatenate([own for group in groups for own in step_scores(group)])).double()
 
 
 def _behaviour(batch: StepBatch) -> Tensor:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from wire.contracts import DropReason, PolicyVersion, ScoredGroup
 from wire.errors import HeadraceError
 
@@ -208,10 +210,10 @@ def common_score(scored: ScoredGroup) -> float | None:
     """The one score that all trained rollouts of the group have; None if they differ, or if there is but one.
 
     Greedy baselines are not looked at, nor is what abstained. Equal means equal: a spread that comes of rounding is the
-    scorer's doing. A group whose tokens are scored always has something to tell.
+    scorer's doing. A group has something to tell where a token's score is not 0.
     """
     scores = [score for score in scored.scores[: scored.group.prompt.trained] if score.value is not None]
-    if any(score.token_scores is not None and score.token_scores.any() for score in scores):
+    if any(score.token_scores is not None and np.nan_to_num(score.token_scores).any() for score in scores):
         return None
     values = {score.value for score in scores}
     return values.pop() if len(values) == 1 and len(scores) > 1 else None

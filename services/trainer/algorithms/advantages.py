@@ -64,10 +64,9 @@ def process_advantages(
 
     DeepSeekMath's process supervision (arXiv 2402.03300, section 4.1.3): (r - mean) / (std + `eps`) over the rewards of
     all steps of all rollouts; a token's advantage is the sum of those of the steps from it on, which the caller takes.
-    A token with a score other than 0 ends a step: a step worth exactly 0 cannot be told from none.
+    A token that has a score ends a step, whatever the step is worth; NaN: it has none.
     """
-    steps = token_scores.where(token_scores != 0, torch.nan)
-    return group_relative_advantages(steps, normalize_std=normalize_std, eps=eps)
+    return group_relative_advantages(token_scores, normalize_std=normalize_std, eps=eps)
 
 
 def _of_scored(rewards: Tensor, advantages: Callable[[Tensor], Tensor]) -> Tensor:

@@ -40,7 +40,7 @@ class Signals:
     truncated: Bool[Tensor, " rollouts"]
     """Cut at the longest length."""
     token_scores: Float[Tensor, " tokens"] | None = None
-    """float64: rewards of single tokens (process rewards), beside `rewards`."""
+    """float64: rewards of single tokens (process rewards), beside `rewards`; NaN: the token has none."""
     penalties: Float[Tensor, " tokens"] | None = None
     """Taken off each token's reward: the KL, already weighted."""
     values: Float[Tensor, " tokens"] | None = None

@@ -3,7 +3,8 @@
 Where tokens are scored beside the rollout (process rewards), estimators that discount rewards along the tokens
 (`return`, `gae`, `k_step`, `monte_carlo`) get them as rewards at their tokens. To those that compare whole rollouts
 (`group`, `mean_baseline`, `rloo`, `opo`, `remax`, `online_dpo`) a rollout's reward is its own plus the sum of them.
-`group_process` compares the steps of a group's rollouts with each other.
+`group_process` compares the steps of a group's rollouts with each other: there a token without a score is no step, to
+all others it earned 0.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def token_rewards(signals: Signals) -> Tensor:
     """float64 [tokens]: the scores of tokens, the outcome at the last of each rollout, less the penalties of each."""
     rewards = place_outcome(signals.rewards.nan_to_num(0.0), signals.lengths)
     if signals.token_scores is not None:
-        rewards = rewards + signals.token_scores
+        rewards = rewards + signals.token_scores.nan_to_num(0.0)
     return rewards if signals.penalties is None else rewards - signals.penalties.double()
 
 
@@ -47,7 +48,7 @@ def whole_rewards(signals: Signals) -> Tensor:
     """float64 [rollouts]: what each rollout earned in all."""
     if signals.token_scores is None:
         return signals.rewards
-    return signals.rewards + segment_sum(signals.token_scores, signals.lengths)
+    return signals.rewards + segment_sum(signals.token_scores.nan_to_num(0.0), signals.lengths)
 
 
 def monte_carlo_returns(signals: Signals, *, gamma: float) -> Tensor:

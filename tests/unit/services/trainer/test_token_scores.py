@@ -1,6 +1,7 @@
 """Rewards of single tokens beside the rollout's own, against numbers made by hand."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ import torch
 from services.trainer.algorithm_settings import AlgorithmTable
 from services.trainer.algorithms.algorithm import Signals
 from services.trainer.algorithms.registry import ADVANTAGES, build_algorithm
-from services.trainer.assembly import assemble, batch_metrics
+from services.trainer.assembly import TrainRollout, assemble, batch_metrics, step_scores
 from services.trainer.ledger import common_score
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.test_updates import how, run, with_greedy
 from wire.contracts import Score
 
 LENGTHS = (3, 2, 4, 1)
-SCORES = ((0.5, 0, -1.0), (0, 2.0), (0, 0, 0, 0), (0.25,))
+NAN = math.nan
+SCORES = ((0.5, NAN, -1.0), (NAN, 2.0), (NAN, NAN, NAN, NAN), (0.25,))
+"""NaN: the token has no score."""
 OUTCOMES = (1.0, 0.0, 1.0, -1.0)
 
 
@@ -91,6 +94,59 @@ def test_process_supervision_compares_the_steps_of_a_group():
     assert by_rollout(plain) == pytest.approx([0.5, -0.5, 1.0, -1.0])
 
 
+def test_a_step_worth_0_is_a_step():
+    """Right and wrong steps, 1 and 0: of the first group 1, 1, 0, with mean 2/3 and (unbiased) std 1 / sqrt(3)."""
+    scores = [1.0, NAN, 1.0, NAN, 0.0, *[NAN] * 5]
+    found = advantages(
+        "group_process",
+        dataclasses.replace(
+            signals(),
+            rewards=torch.tensor([1.0, 1.0, 0.5, 0.5], dtype=torch.float64),
+            token_scores=torch.tensor(scores, dtype=torch.float64),
+        ),
+        std_eps=1e-9,
+    )
+    right, wrong = 1 / 3**0.5, -2 / 3**0.5
+    assert found[0].tolist() == pytest.approx([2 * right, right, right])
+    assert found[1].tolist() == pytest.approx([wrong, wrong])
+    assert found[2].tolist() == [0] * 4 and found[3].tolist() == [0]
+
+
+@pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"remax", "group_process"}))
+def test_to_those_that_compare_no_steps_a_token_without_a_score_earned_nothing(name):
+    draw = torch.Generator().manual_seed(1)
+    flat = {key: torch.randn(10, generator=draw, dtype=torch.float64) for key in ("values", "old", "reference")}
+    used = signals(**flat)
+    without = dataclasses.replace(used, token_scores=used.token_scores.nan_to_num(0.0))
+    pairs = list(zip(advantages(name, used), advantages(name, without), strict=True))
+    assert all(torch.equal(left, right) and left.isfinite().all() for left, right in pairs)
+
+
+def rollout_of(scores, mask=None):
+    count = 4 if scores is None else len(scores)
+    return TrainRollout(
+        prompt_ids=np.ones(2, np.int32),
+        completion_ids=np.ones(count, np.int32),
+        behaviour_logprobs=np.zeros(count, np.float32),
+        current=np.ones(count, np.bool_),
+        temperature=1.0,
+        loss_mask=None if mask is None else np.array(mask),
+        token_scores=None if scores is None else np.array(scores, np.float32),
+    )
+
+
+def test_zeros_are_steps_where_a_group_says_which_tokens_have_no_score():
+    def found(*rollouts):
+        return [[None if math.isnan(one) else one for one in own.tolist()] for own in step_scores(rollouts)]
+
+    marked, plain, absent = rollout_of([0, NAN, 1]), rollout_of([0, 2, 0]), rollout_of(None)
+    assert found(marked, plain, absent) == [[0, None, 1], [0, 2, 0], [None] * 4]
+    # The older form: whoever marks none gives 0 to all tokens that end no step.
+    assert found(plain, absent) == [[None, 2, None], [None] * 4]
+    # What stands at tokens that nobody sampled says nothing.
+    assert found(rollout_of([0, NAN, 1], mask=[True, False, True])) == [[None, 1]]
+
+
 @pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"remax"}))
 def test_scores_of_zero_change_no_advantage(name):
     draw = torch.Generator().manual_seed(1)
@@ -112,6 +168,16 @@ def with_tokens(group, scores):
     return dataclasses.replace(group, scores=made)
 
 
+def test_right_and_wrong_steps_reach_the_advantages_of_the_step():
+    group = scored_group(0, rewards=[1, 1, 1, 1])
+    steps = {}
+    for member, value in ((0, 1.0), (1, 0.0)):
+        steps[member] = each_token(group, member, NAN)
+        steps[member][-1] = value
+    _, outcome = run(how(name="grpo", advantage="group_process", std_eps=1e-9), groups=[with_tokens(group, steps)])
+    assert outcome.advantages == pytest.approx((1 / 2**0.5, -1 / 2**0.5, 0, 0), abs=1e-5)
+
+
 def each_token(group, member, value):
     return [value] * len(group.group.rollouts[member].token_ids)
 
@@ -127,6 +193,14 @@ def test_they_come_from_the_scored_group_to_the_advantages_of_the_step():
         0.5 * length / sum(len(rollout.token_ids) for rollout in group.group.rollouts)
     )
     assert "token_score_mean" not in batch_metrics([group], version=0)
+
+
+def test_a_token_without_a_score_adds_nothing_to_what_is_told():
+    group = scored_group(0, rewards=[1, 0, 0, 1])
+    scores = each_token(group, 1, NAN)
+    scores[0] = 2.0
+    told = batch_metrics([with_tokens(group, {1: scores})], version=0)["token_score_mean"]
+    assert told == pytest.approx(2.0 / sum(len(rollout.token_ids) for rollout in group.group.rollouts))
 
 
 def test_masked_tokens_take_no_part():
@@ -154,5 +228,6 @@ def test_a_group_whose_tokens_are_scored_is_never_uninformative():
     group = scored_group(0, rewards=[1, 1, 1, 1])
     assert common_score(group) == 1.0
     assert common_score(with_tokens(group, {0: each_token(group, 0, 0.0)})) == 1.0
+    assert common_score(with_tokens(group, {0: each_token(group, 0, NAN)})) == 1.0
     assert common_score(with_tokens(group, {0: each_token(group, 0, 0.5)})) is None
     assert Score(rollout_id="r", value=1.0).token_scores is None
