@@ -44,6 +44,7 @@ class UserScorer(Scorer):
             path=context.user_path,
             start_s=_START_S,
         )
+        self._turns = asyncio.Semaphore(context.processes)
         self._waiting = 0
         self._signature: inspect.Signature | None = None
 
@@ -57,9 +58,15 @@ class UserScorer(Scorer):
         await self._pool.close()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
-        """One verdict a sample; a call that fails is the failure of its samples. Raises ScorerDownError."""
+        """One verdict a sample; a call that fails is the failure of its samples. Raises ScorerDownError.
+
+        One that passes its deadline is also the failure of its group's calls that have not begun: a group whose every
+        call hangs ends with the first ones.
+        """
         calls = self._calls(samples)
-        found = await asyncio.gather(*(self._call(call) for call in calls), return_exceptions=True)
+        hung: set[str | int] = set()
+        asked = [self._call(call, samples[call.positions[0]].group or call.positions[0], hung) for call in calls]
+        found = await asyncio.gather(*asked, return_exceptions=True)
         verdicts: dict[int, Verdict] = {}
         for call, some in zip(calls, found, strict=True):
             if isinstance(some, BaseException):
@@ -80,13 +87,13 @@ class UserScorer(Scorer):
         self._signature = signature(about["parameters"])
         self.version = about["version"] or "1"
 
-    async def _call(self, call: Call) -> list[Verdict]:
+    async def _call(self, call: Call, group: str | int, hung: set[str | int]) -> list[Verdict]:
         count = len(call.positions)
         self._waiting += 1
         ahead = self._waiting // self._context.processes + 1
         try:
             # The pool bounds the work; whoever is ahead may hang too, and each worker that did is started anew.
-            job = self._pool.run(call.job)
+            job = self._run(call.job, group, hung)
             answer = await wait_for(job, ahead * (self._context.timeout_s + _START_S), self._context.component)
         except (JobTimeoutError, JobDiedError, JobError, WaitTimeoutError) as error:
             return [Verdict.failure(str(error))] * count
@@ -96,6 +103,16 @@ class UserScorer(Scorer):
         if len(verdicts) != count:
             return [Verdict.failure(f"it returned {len(verdicts)} scores for {count} completions")] * count
         return verdicts
+
+    async def _run(self, job: Mapping[str, Any], group: str | int, hung: set[str | int]) -> dict[str, Any]:
+        async with self._turns:
+            if group in hung:
+                raise JobTimeoutError(f"not run: another call of its group passed {self._context.timeout_s:g} s")
+            try:
+                return await self._pool.run(job)
+            except JobTimeoutError:
+                hung.add(group)
+                raise
 
 
 def verdict(value: Any, parts: Mapping[str, float] | None = None) -> Verdict:

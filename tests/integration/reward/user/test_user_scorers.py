@@ -1,6 +1,7 @@
 """Users' functions in real workers: whatever one does, it is its own samples' failure, and never a zero."""
 
 import math
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from tests.integration.reward.endpoint.scripted import answer, scripted
 from wire.errors import ConfigError
 
 MODULE = """
@@ -62,10 +64,24 @@ def compute_batch(data_sources, solution_strs, ground_truths, extra_infos):
 """
 
 
+CLIENT = """
+import asyncio
+import httpx
+
+client = httpx.AsyncClient(trust_env=False)
+
+async def asked(completion, port):
+    return float((await client.get(f"http://127.0.0.1:{port}/")).status_code == 200)
+"""
+
+
 @asynccontextmanager
-async def loaded(folder: Path, name: str, timeout_s: float = 20.0, **options: Any) -> AsyncIterator[Scorer]:
+async def loaded(
+    folder: Path, name: str, timeout_s: float = 20.0, processes: int = 1, **options: Any
+) -> AsyncIterator[Scorer]:
     (folder / "mine.py").write_text(MODULE)
-    scorer = build_scorer(name, options, Context(component="mine", timeout_s=timeout_s, user_path=folder))
+    context = Context(component="mine", timeout_s=timeout_s, processes=processes, user_path=folder)
+    scorer = build_scorer(name, options, context)
     try:
         await scorer.load()
         yield scorer
@@ -84,15 +100,32 @@ def values(verdicts: Any) -> list[float | None]:
 
 async def test_a_plain_function_scores_and_its_misdeeds_are_failures_of_single_samples(tmp_path: Path) -> None:
     async with loaded(tmp_path, "mine:act", timeout_s=2.0) as scorer:
-        texts = ["fine", "hang", "die", "raise", "print", "mutate", "exit", "none", "fine"]
+        texts = ["fine", "die", "raise", "print", "mutate", "exit", "none", "fine", "hang"]
         found = list(await scorer.score(samples(*texts, list=[1])))
-        assert values(found) == [0.25, None, None, None, 0.25, 0.25, None, None, 0.25]
+        assert values(found) == [0.25, None, None, 0.25, 0.25, None, None, 0.25, None]
         failed = [text for text, one in zip(texts, found, strict=True) if one.failed]
-        assert failed == ["hang", "die", "raise", "exit", "none"]
-        assert "it does not like this" in found[3].reason and "no answer within 2 s" in found[1].reason
+        assert failed == ["die", "raise", "exit", "none", "hang"]
+        assert "it does not like this" in found[2].reason and "no answer within 2 s" in found[8].reason
         odd = list(await scorer.score(samples("nan", "text", "huge")))
         assert math.isnan(odd[0].value or 0) and values(odd)[1:] == ["1.0", 1e9]
         assert len(scorer.version) == 12
+
+
+async def test_a_group_of_hanging_calls_ends_with_the_first_deadline_and_the_rest_is_not_run(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "mine:act", timeout_s=1.0) as scorer:
+        begin = time.monotonic()
+        hanging = scorer.score([*samples("fine", *["hang"] * 8), *samples("fine", group="other")])
+        found = list(await hanging)
+        assert time.monotonic() - begin < 6
+        assert values(found) == [0.25, *[None] * 8, 0.25]
+        assert "no answer within 1 s" in found[1].reason and "another call of its group" in found[2].reason
+        assert all(one.failed for one in found[1:9])
+
+
+async def test_with_two_workers_one_hanging_call_leaves_its_group_the_other_scores(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "mine:act", timeout_s=2.0, processes=2) as scorer:
+        found = await scorer.score(samples("hang", *["fine"] * 8))
+        assert values(found) == [None, *[0.25] * 8]
 
 
 async def test_a_dry_run_finds_a_plain_function_that_does_not_take_the_columns(tmp_path: Path) -> None:
@@ -150,6 +183,13 @@ async def test_verls_batch_form_gets_the_group(tmp_path: Path) -> None:
         assert scorer.problem(row) is None
         found = await scorer.score([*samples("a", "b", group="1", **row), *samples("c", group="2", **row)])
         assert values(found) == [2.0, 2.0, 1.0]
+
+
+async def test_an_async_function_may_keep_a_client_with_open_connections(tmp_path: Path) -> None:
+    (tmp_path / "clients.py").write_text(CLIENT)
+    async with scripted(otherwise=lambda _: answer(200)) as server, loaded(tmp_path, "clients:asked") as scorer:
+        found = list(await scorer.score(samples("a", "b", "c", port=server.port)))
+        assert values(found) == [1.0, 1.0, 1.0] and server.connections == 1
 
 
 @pytest.mark.parametrize("prefix", ["", "trl:", "verl:"])
