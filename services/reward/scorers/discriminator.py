@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,16 @@ class _GoneError(TransientError):
     """A version was removed while it was loaded: a newer one has come."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """One version, ready to score."""
+
+    name: str
+    """What `current` said of it."""
+    version: str
+    sequences: ModelSequences
+
+
 class DiscriminatorOptions(ModelOptions):
     """Of `discriminator`."""
 
@@ -58,10 +69,8 @@ class Discriminator(Scorer):
             )
         self._options, self._context = options, context
         self._folder = options.path if options.path.parts else Path(context.run_dir or "") / FOLDER
-        self._current: ModelSequences | None = None
-        self._name = ""
-        """What `current` said of the version that is loaded."""
-        self._loading: asyncio.Task[ModelSequences] | None = None
+        self._current: _Loaded | None = None
+        self._loading: asyncio.Task[_Loaded] | None = None
         self._wanted = ""
         match options.form:
             case "probability":
@@ -78,11 +87,16 @@ class Discriminator(Scorer):
             await self._newest()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
-        """All samples by one version: the current one. Raises ScorerDownError while there is none."""
-        sequences = await self._newest()
+        """All samples by one version, the current one, which each verdict names: meanwhile another may come.
+
+        Raises ScorerDownError while there is none.
+        """
+        loaded = await self._newest()
         return [
-            Verdict.failure(found) if isinstance(found, str) else Verdict(value=_formed(found, self._options.form))
-            for found in await sequences.score(samples)
+            Verdict(value=None, reason=found, failed=True, version=loaded.version)
+            if isinstance(found, str)
+            else Verdict(value=_formed(found, self._options.form), version=loaded.version)
+            for found in await loaded.sequences.score(samples)
         ]
 
     async def close(self) -> None:
@@ -91,13 +105,13 @@ class Discriminator(Scorer):
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
         if self._current is not None:
-            await self._current.passes.close()
+            await self._current.sequences.passes.close()
 
-    async def _newest(self) -> ModelSequences:
+    async def _newest(self) -> _Loaded:
         """Of several callers who find a new version, one loads it and all wait."""
         for _ in range(_TRIES):
             wanted = await asyncio.to_thread(self._look)
-            if wanted == self._name and self._current is not None:
+            if self._current is not None and wanted == self._current.name:
                 return self._current
             if self._loading is None or self._wanted != wanted:
                 self._wanted, self._loading = wanted, asyncio.create_task(self._load(wanted))
@@ -120,7 +134,7 @@ class Discriminator(Scorer):
             raise ScorerDownError(f"{self._context.component}: {self._folder / _CURRENT} names no version: {found!r}")
         return found
 
-    async def _load(self, wanted: str) -> ModelSequences:
+    async def _load(self, wanted: str) -> _Loaded:
         name, _, digest = wanted.partition(" ")
         options, path = self._options, self._folder / name
         try:
@@ -134,11 +148,14 @@ class Discriminator(Scorer):
         finally:
             if self._wanted == wanted:
                 self._loading = None
-        loaded = ModelSequences(classifier, path, options, self._context)
+        loaded = _Loaded(
+            name=wanted,
+            version=f"{int(name.removeprefix('version-'))}-{digest[:DIGEST_LENGTH]}",
+            sequences=ModelSequences(classifier, path, options, self._context),
+        )
         if self._wanted == wanted:
             # Who is being scored by the old one keeps it until then.
-            self._current, self._name = loaded, wanted
-            self.version = f"{int(name.removeprefix('version-'))}-{digest[:DIGEST_LENGTH]}"
+            self._current, self.version = loaded, loaded.version
             log.info("discriminator_loaded", version=self.version)
         return loaded
 

@@ -1,11 +1,14 @@
 """The discriminator as a scorer: it follows the trainer's versions, each group by one of them, and never guesses."""
 
 import asyncio
+import dataclasses
 import math
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from services.reward.scorers import Context, Scorer, build_scorer
@@ -58,6 +61,35 @@ async def test_it_follows_the_versions_as_they_are_published(tmp_path: Path) -> 
     path = publish(tmp_path, 12, seed=40, digest="f" * 64)
     assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
     assert scorer.version != seen[-1]
+    await scorer.close()
+
+
+async def test_each_verdict_names_the_version_that_scored_it_though_another_comes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, waits = threading.Event(), threading.Event()
+    real = module.Classifier
+
+    class Slow(real):  # type: ignore[misc, valid-type]
+        def __call__(self, sequences: Any) -> list[float]:
+            waits.set()
+            assert held.wait(20)
+            found: list[float] = super().__call__(sequences)
+            return found
+
+    monkeypatch.setattr(module, "Classifier", Slow)
+    publish(tmp_path, 3)
+    scorer = build(tmp_path)
+    foreign = dataclasses.replace(samples()[0], completion_ids=np.array([10_000], np.int32))
+    early = asyncio.create_task(scorer.score([*samples(), foreign]))
+    assert await asyncio.to_thread(waits.wait, 20)
+    monkeypatch.setattr(module, "Classifier", real)
+    publish(tmp_path, 4)
+    late = await scorer.score(samples())
+    held.set()
+    versions = [{verdict.version.split("-")[0] for verdict in verdicts} for verdicts in (await early, late)]
+    assert versions == [{"3"}, {"4"}]
+    assert {verdict.version for verdict in late} == {scorer.version}
     await scorer.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen3ForSequenceClassification
+from transformers import AutoTokenizer, PreTrainedModel, Qwen3ForSequenceClassification
 
 from headrace.data.example_render import ExampleRenderer
 from headrace.data.examples import RankedPair
@@ -102,6 +102,26 @@ async def test_apart_a_groups_scores_are_the_same_bits_whatever_else_is_scored(f
     among = (await asyncio.gather(*(scorer.score(samples(index)) for index in range(5))))[0]
     await scorer.close()
     assert by_itself == among
+
+
+async def test_models_that_are_loaded_at_the_same_time_leave_the_libraries_as_they_were(folder: Path) -> None:
+    """transformers replaces functions and the default dtype for all threads while it loads."""
+    state = PreTrainedModel.tie_weights, torch.linspace, torch.nn.init.normal_, torch.get_default_dtype()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(5):
+            scorers = [
+                build_scorer("reward_model", {"path": str(folder), "dtype": "bfloat16"}, CONTEXT) for _ in range(4)
+            ]
+            await asyncio.gather(*(scorer.load() for scorer in scorers))
+            await asyncio.gather(*(scorer.close() for scorer in scorers))
+            found = PreTrainedModel.tie_weights, torch.linspace, torch.nn.init.normal_, torch.get_default_dtype()
+            assert found == state
+    finally:
+        sys.setswitchinterval(interval)
+        PreTrainedModel.tie_weights, torch.linspace, torch.nn.init.normal_, _ = state  # type: ignore[method-assign]
+        torch.set_default_dtype(state[-1])
 
 
 async def test_scales_of_several_models_can_be_made_comparable(folder: Path) -> None:
