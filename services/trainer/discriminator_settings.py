@@ -1,10 +1,19 @@
 """`[discriminator]`. Imports no torch."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from wire.settings import Table
+
+
+def reference_texts(columns: Mapping[str, Any], column: str) -> list[str]:
+    """The references of a data row: its `column` is a text, or a list of texts; none if it is absent or null."""
+    given = columns.get(column)
+    texts = given if isinstance(given, list) else [given]
+    return [str(text) for text in texts if text is not None]
 
 
 class DiscriminatorTable(Table):

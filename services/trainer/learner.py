@@ -75,16 +75,17 @@ class Learner:
     ) -> StepOutcome:
         """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed.
 
-        Raises DataError for a batch that the discriminator cannot learn from.
+        What the discriminator learns from is read before the policy moves: what is wrong with it shows in time.
         """
         seed = step_seed(self._settings.run.seed, step)
         torch.manual_seed(seed)
         batch = assemble(groups, version=step - 1)
+        examples = None if self._discriminator is None else self._discriminator.examples(step, groups)
         outcome = train_step(self._actors, batch, self._recipe, self._rates(step, seed), interrupted=interrupted)
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))
-        if self._discriminator is not None:
-            outcome.metrics.update(self._discriminator.train(step, groups))
+        if self._discriminator is not None and examples is not None:
+            outcome.metrics.update(self._discriminator.train(step, examples))
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             self._frozen.load(dict(self.policy.whole_weights()))

@@ -11,13 +11,18 @@ import torch
 from torch import Tensor
 
 from services.trainer.backends.backend import Backend
-from services.trainer.discriminator.examples import References, labelled_examples
+from services.trainer.discriminator.examples import Labelled, References, labelled_examples
 from services.trainer.discriminator.objective import TellApart
 from services.trainer.discriminator.shelf import Shelf
 from services.trainer.discriminator_settings import DiscriminatorTable
 from services.trainer.export import export_model
 from services.trainer.stages.offline import OfflineStep
 from wire.contracts import ScoredGroup
+from wire.telemetry import get_logger
+
+_PREFIX = "discriminator_"
+"""Of its metrics."""
+log = get_logger("trainer.discriminator")
 
 
 class Discriminator:
@@ -35,14 +40,16 @@ class Discriminator:
         self.backend = backend
         self.version = 0
 
-    def train(self, step: int, groups: Sequence[ScoredGroup]) -> dict[str, float]:
-        """The update of `step`, if it has one: what there is to tell of it, as it was before it.
+    def examples(self, step: int, groups: Sequence[ScoredGroup]) -> list[Labelled] | None:
+        """What the update of `step` learns from, empty without references; None = the step has no update."""
+        return None if step % self._table.every else labelled_examples(groups, self._references)
 
-        Raises DataError where no prompt of the batch has a reference, also if the step has no update.
-        """
-        examples = labelled_examples(groups, self._references)
-        if step % self._table.every:
-            return {}
+    def train(self, step: int, examples: Sequence[Labelled]) -> dict[str, float]:
+        """The update of `step`: what there is to tell of it, as it was before it. Without examples there is none."""
+        count = sum(labelled.is_reference for labelled in examples)
+        if not examples:
+            log.warning("discriminator_without_references", step=step, column=self._references.column)
+            return {f"{_PREFIX}references": count}
         found = [
             self._step.train(examples, learning_rate=self._table.learning_rate, grad_clip=self._table.grad_clip)
             for _ in range(self._table.epochs)
@@ -50,7 +57,8 @@ class Discriminator:
         self.version = step
         told = {name: found[0][name] for name in ("loss", "accuracy_rollouts", "accuracy_references", "grad_norm")}
         told["skipped"] = max(each["skipped"] for each in found)
-        return {f"discriminator_{name}": value for name, value in told.items()}
+        told["references"] = count
+        return {f"{_PREFIX}{name}": value for name, value in told.items()}
 
     def publish(self, folder: Path, source: Path, *, dtype: torch.dtype) -> None:
         """Puts the version on the shelf at `folder`, unless this life has; with the tokenizer of `source`."""

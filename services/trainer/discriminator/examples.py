@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from services.trainer.assembly import scored_members
+from services.trainer.discriminator_settings import reference_texts
 from services.trainer.stages.examples import Example, TokenIds
 from wire.contracts import PromptGroup, ScoredGroup
-from wire.errors import ConfigError, DataError
+from wire.errors import ConfigError
 
 Encode = Callable[[str], Sequence[int]]
 """From a text to token ids, without special tokens."""
@@ -37,9 +38,8 @@ class References:
 
     def of(self, prompt: PromptGroup) -> list[TokenIds]:
         """int32 [completion] each, with a stop token at their end; none if the prompt's row has no reference."""
-        given = prompt.columns.get(self.column)
-        texts = given if isinstance(given, list) else [given]
-        return [self._ids(str(text), prompt.sampling.stop_token_ids) for text in texts if text is not None]
+        texts = reference_texts(prompt.columns, self.column)
+        return [self._ids(text, prompt.sampling.stop_token_ids) for text in texts]
 
     def _ids(self, text: str, stops: Sequence[int]) -> TokenIds:
         ids = list(self.encode(text))
@@ -66,10 +66,7 @@ def read_references(column: str, model: Path) -> References:
 
 
 def labelled_examples(groups: Sequence[ScoredGroup], references: References) -> list[Labelled]:
-    """Rollouts (label 0) and references (label 1) of the same prompts; a prompt without references gives neither.
-
-    Raises DataError if no prompt of the batch has one.
-    """
+    """Rollouts (label 0) and references (label 1) of the same prompts; a prompt without references gives neither."""
     ours: list[Example] = []
     theirs: list[Example] = []
     for scored in groups:
@@ -78,12 +75,6 @@ def labelled_examples(groups: Sequence[ScoredGroup], references: References) -> 
         if found:
             theirs += [_example(prompt.token_ids, ids) for ids in found]
             ours += [_example(prompt.token_ids, rollout.token_ids) for rollout, _, _ in scored_members(scored)]
-    if not theirs:
-        raise DataError(
-            f"[discriminator] reference = {references.column!r}: no prompt of the batch has a text in this column, the "
-            f"first one is {groups[0].group.prompt.sample_id}; its columns are "
-            f"{', '.join(groups[0].group.prompt.columns) or 'none'}"
-        )
     return [
         Labelled(example=example, is_reference=is_reference, share=1 / len(side))
         for side, is_reference in ((ours, False), (theirs, True))

@@ -111,8 +111,45 @@ def test_prompts_without_a_reference_and_rollouts_without_a_score_teach_nothing(
     ]
     made = labelled_examples(groups, references())
     assert [one.is_reference for one in made] == [False] * 7 + [True] * 2
-    with pytest.raises(DataError, match=r"reference = 'answer'.*sample-1"):
-        labelled_examples([scored_group(1)], references())
+    assert labelled_examples([scored_group(1)], references()) == []
+
+
+def test_a_batch_without_references_trains_the_policy_and_not_the_discriminator(model):
+    """Ending the run would not help: the batch is in the journal, and a resumed run would train it again."""
+    used, alone = learner(model), learner(model, every=0)
+    begin = weights(used)
+    groups = [scored_group(index, rewards=[1, 0, 0.5, 0]) for index in range(4)]
+    told = used.train(1, groups).metrics
+    alone.train(1, groups)
+    assert same(dict(used.policy.whole_weights()), dict(alone.policy.whole_weights()))
+    assert same(weights(used), begin)
+    assert {name: value for name, value in told.items() if name.startswith("discriminator")} == {
+        "discriminator_references": 0
+    }
+    assert used.save().coefficients["discriminator_version"] == 0
+    assert used.train(2, GROUPS).metrics["discriminator_references"] == 4
+    assert used.save().coefficients["discriminator_version"] == 2
+
+
+def test_steps_without_an_update_look_at_no_reference(model):
+    assert not any(name.startswith("discriminator") for name in learner(model, every=2).train(1, GROUPS).metrics)
+    assert learner(model, every=2).train(1, [scored_group(0)]).metrics
+
+
+def test_references_are_read_before_anything_is_trained(model):
+    """What a reference cannot be made into must not stop a step whose policy has moved."""
+    used = learner(model)
+    begin = dict(used.policy.whole_weights())
+    begin = {name: tensor.clone() for name, tensor in begin.items()}
+
+    def refuse(text):
+        raise DataError(f"no token for {text}")
+
+    broken = dataclasses.replace(used._discriminator._references, encode=refuse)
+    used._discriminator._references = broken
+    with pytest.raises(DataError, match="no token for abca"):
+        used.train(1, GROUPS)
+    assert same(dict(used.policy.whole_weights()), begin)
 
 
 def test_the_references_are_read_by_the_policys_tokenizer(model, tmp_path):
