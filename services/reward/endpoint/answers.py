@@ -9,7 +9,8 @@ import httpx
 
 from services.reward.endpoint.errors import EndpointError
 
-_NOT_SERVED = {401, 402, 403, 404, 405, 407, 410}
+_NOT_SERVED = {401, 402, 404, 407, 410}
+_BANS = {403, 405, 451}
 _TRY_LATER = {408, 425, 429}
 _WORDS = 2048
 """Bytes read of an error's body."""
@@ -26,6 +27,8 @@ async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> An
     words = f"{status} {await _told(answer, secret)}".strip()
     if status in _NOT_SERVED:
         raise EndpointError("down", words)
+    if status in _BANS:
+        raise EndpointError("down", words, is_ban=True)
     if status in _TRY_LATER or status >= 500:
         raise EndpointError("busy", words, may_retry=True, after_s=_retry_after(answer))
     raise EndpointError("refused", words)

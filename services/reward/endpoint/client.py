@@ -14,6 +14,8 @@ import httpx
 
 from services.reward import metrics
 from services.reward.endpoint.answers import read_answer
+from services.reward.endpoint.bans import Bans
+from services.reward.endpoint.errand import Errand
 from services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
 from services.reward.endpoint.target import Target, read_target
 from services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
@@ -60,7 +62,11 @@ class Endpoint:
         self._key = _read_key(api_key_file, self._target, self.what)
         self._system = SystemResolver() if resolve is None else None
         self._transport = PinnedTransport(
-            self._target, resolve or self._system or SystemResolver(), _tls(ca_file, self.what), concurrency
+            self._target,
+            resolve or self._system or SystemResolver(),
+            _tls(ca_file, self.what),
+            connections=concurrency,
+            attempt_s=attempt_s,
         )
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
         if self._key:
@@ -68,6 +74,7 @@ class Endpoint:
         self._http = httpx.AsyncClient(transport=self._transport, headers=headers, timeout=None, trust_env=False)
         self._slots = asyncio.Semaphore(concurrency)
         self._waiting = 0
+        self._bans = Bans()
 
     @property
     def url(self) -> str:
@@ -86,8 +93,28 @@ class Endpoint:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[float]:
-        """Waits for one of the `concurrency` places; gives the time (of the loop's clock) by which its holder ends."""
+    async def turn(self, errand: Errand | None = None) -> AsyncIterator[float]:
+        """Waits for one of the `concurrency` places; gives the time (of the loop's clock) by which its holder ends.
+
+        `errand`: the scorer call that it belongs to; none = it stands alone. Raises EndpointError if that is over.
+        """
+        errand = errand or Errand(self._deadline_s)
+        try:
+            with self._bans.request():
+                async with errand.waiting():
+                    await self._place()
+                try:
+                    yield errand.begin(self._deadline_s)
+                finally:
+                    self._slots.release()
+            errand.note(None)
+        except EndpointError as error:
+            errand.note(error)
+            if error.is_ban and await self._bans.spare_others(errand.left_s()):
+                raise EndpointError("refused", error.message, is_ban=True) from error
+            raise
+
+    async def _place(self) -> None:
         # Whoever is before us ends by its deadline, so the wait has one too.
         longest_s = (self._waiting // self._concurrency + 1) * self._deadline_s * 1.1 + 1
         self._waiting += 1
@@ -95,32 +122,30 @@ class Endpoint:
             await wait_for(self._slots.acquire(), longest_s, f"a turn at {self.what}")
         finally:
             self._waiting -= 1
-        try:
-            yield asyncio.get_running_loop().time() + self._deadline_s
-        finally:
-            self._slots.release()
 
-    async def post(self, path: str, body: Mapping[str, Any], *, until: float | None = None) -> Any:
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, errand: Errand | None = None, until: float | None = None
+    ) -> Any:
         """The parsed JSON of the answer; raises EndpointError when no try is left.
 
-        `path` is appended to the base URL. `until`: the caller holds a turn, and this is its end.
+        `path` is appended to the base URL. `errand` as for `turn`. `until`: the caller holds a turn, and this
+        is its end.
         """
         if until is None:
-            async with self.turn() as end:
+            async with self.turn(errand) as end:
                 return await self.post(path, body, until=end)
         content = json.dumps(body, allow_nan=False).encode()
         clock = asyncio.get_running_loop().time
-        begin = clock()
         for tries in range(1, self._retries + 2):
             try:
                 return await self._try(path, content, min(self._attempt_s, until - clock()))
             except EndpointError as error:
                 pause_s = max(error.after_s, _pause_s(tries))
                 if not error.may_retry or tries > self._retries or clock() + pause_s >= until:
-                    spent = f"{tries} {'try' if tries == 1 else 'tries'} in {clock() - begin:.1f} s"
-                    raise EndpointError(
-                        error.kind, f"{self.what} at {self.url}{path}: {error.message} ({spent})"
-                    ) from error
+                    # Without times: one fault has one message, so that logs and counts can tell it from others.
+                    spent = f"{tries} {'try' if tries == 1 else 'tries'}"
+                    words = f"{self.what} at {self.url}{path}: {error.message} ({spent})"
+                    raise EndpointError(error.kind, words, is_ban=error.is_ban) from error
             metrics.ENDPOINT_RETRIES.labels(self._label).inc()
             await asyncio.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
@@ -137,6 +162,7 @@ class Endpoint:
         try:
             answer = await self._ask(path, content, seconds)
             outcome = "ok"
+            self._bans.served()
             return answer
         except EndpointError as error:
             outcome = error.kind
@@ -157,7 +183,7 @@ class Endpoint:
         except TimeoutError as error:
             if not scope.expired():
                 raise
-            raise EndpointError("busy", f"no answer in {seconds:.1f} s", may_retry=True) from error
+            raise EndpointError("busy", "no answer in time", may_retry=True) from error
         except httpx.TransportError as error:
             kind: Kind = "down" if isinstance(error, httpx.ConnectError) else "busy"
             raise EndpointError(kind, f"{type(error).__name__} {error}".strip(), may_retry=True) from error

@@ -5,16 +5,19 @@ from typing import Literal
 from wire.errors import HeadraceError, TransientError
 
 Kind = Literal["down", "busy", "refused", "bad_answer"]
-"""`down`: nobody could be served: no connection, no such name, address not allowed, 401, 403, 404, a redirect.
+"""`down`: nobody could be served: no connection, no such name, address not allowed, 401, 404, a redirect; 403, 405
+and 451 while no request has been served.
 `busy`: 429, 5xx, no answer in time, connection lost before the answer; after all retries.
-`refused`: another 4xx: this request is not taken, others may be.
+`refused`: another 4xx: this request is not taken, others may be; 403, 405 and 451 where others have been.
 `bad_answer`: not JSON, truncated, compressed, too large."""
 
 
 class EndpointError(TransientError):
     """A request that was not answered as it should be. `kind` is used as a metric label."""
 
-    def __init__(self, kind: Kind, message: str, *, may_retry: bool = False, after_s: float = 0.0) -> None:
+    def __init__(
+        self, kind: Kind, message: str, *, may_retry: bool = False, after_s: float = 0.0, is_ban: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.message = message
@@ -22,6 +25,8 @@ class EndpointError(TransientError):
         """Another try could have another end; of an error that `post` raised, none was left."""
         self.after_s = after_s
         """The server asked to be left alone for so long."""
+        self.is_ban = is_ban
+        """The server turned it away, for what it says or for who we are."""
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.kind, self.message)

@@ -20,6 +20,8 @@ from services.reward.endpoint.target import Target
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Name and port -> its addresses, as text. Raises OSError."""
 
+_CONNECT_S = 5.0
+"""For one address, where a name has several."""
 _KNOWN_S = 10.0
 """A name is resolved again after so long."""
 
@@ -48,22 +50,32 @@ def _look_up(host: str, port: int) -> list[str]:
 class PinnedTransport(httpx.AsyncBaseTransport):
     """An httpx transport that connects to what it has checked."""
 
-    def __init__(self, target: Target, resolve: Resolve, tls: ssl.SSLContext, connections: int) -> None:
-        self._target, self._resolve = target, resolve
+    def __init__(
+        self, target: Target, resolve: Resolve, tls: ssl.SSLContext, *, connections: int, attempt_s: float
+    ) -> None:
+        """`connections` are kept open; `attempt_s` bounds a request, so an address may only take a part of it."""
+        self._target, self._resolve, self._attempt_s = target, resolve, attempt_s
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=connections)
         self._inner = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
         self._turn = asyncio.Lock()
         self._known: list[Address] = []
         self._known_until = 0.0
+        self._worked: Address | None = None
+        """The address that took the last connection: it is tried first."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Tries the checked addresses in turn; raises AddressForbiddenError before anything is sent."""
-        failure = httpx.ConnectError(f"{self._target.host} has no address")
-        for address in await self._addresses():
+        failure: httpx.TransportError = httpx.ConnectError(f"{self._target.host} has no address")
+        addresses = sorted(await self._addresses(), key=lambda one: one != self._worked)
+        connect_s = None if len(addresses) == 1 else min(_CONNECT_S, self._attempt_s / (len(addresses) + 1))
+        for address in addresses:
             try:
-                return await self._inner.handle_async_request(self._pinned(request, address))
-            except httpx.ConnectError as error:
+                answer = await self._inner.handle_async_request(self._pinned(request, address, connect_s))
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failure = error
+            else:
+                self._worked = address
+                return answer
         self._known_until = 0.0
         raise failure
 
@@ -95,11 +107,12 @@ class PinnedTransport(httpx.AsyncBaseTransport):
                 self._known_until = now + _KNOWN_S
             return self._known
 
-    def _pinned(self, request: httpx.Request, address: Address) -> httpx.Request:
+    def _pinned(self, request: httpx.Request, address: Address, connect_s: float | None) -> httpx.Request:
+        timeout = {**request.extensions.get("timeout", {}), "connect": connect_s}
         return httpx.Request(
             request.method,
             request.url.copy_with(host=str(address)),
             headers=request.headers,
             stream=request.stream,
-            extensions=request.extensions | {"sni_hostname": self._target.host},
+            extensions=request.extensions | {"sni_hostname": self._target.host, "timeout": timeout},
         )

@@ -104,11 +104,11 @@ class RewardEndpoint(Scorer):
             answer = await self._endpoint.post(self._options.route, self._body(samples))
             return [Verdict(value=number) for number in read_scores(answer, len(samples))]
         except EndpointError as error:
+            if (error.kind == "refused" or error.is_ban) and len(samples) > 1:
+                # One of them may be too long, or say what is not let through: the others are not to suffer from it.
+                return [verdict for each in await together([self._batch([one]) for one in samples]) for verdict in each]
             if error.kind == "down":
                 raise ScorerDownError(error.message) from error
-            if error.kind == "refused" and len(samples) > 1:
-                # One of them may be too long: the others are not to suffer from it.
-                return [verdict for each in await together([self._batch([one]) for one in samples]) for verdict in each]
             return [Verdict.failure(error.message)] * len(samples)
         except ValueError as error:
             return [Verdict.failure(f"{self._endpoint.what} at {self._endpoint.url}: {error}")] * len(samples)

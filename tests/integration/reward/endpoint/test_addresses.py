@@ -3,9 +3,12 @@
 A listening socket proves it: it counts connections.
 """
 
+import socket
 import ssl
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from services.reward import metrics
 from services.reward.endpoint import Endpoint, EndpointError
 from services.reward.endpoint import client as module
 from services.reward.scorers.base import Context
-from tests.integration.reward.endpoint.scripted import answer, scripted
+from tests.integration.reward.endpoint.scripted import answer, raw, scripted
 from wire.errors import ConfigError
 
 PUBLIC = "93.184.215.14"
@@ -195,6 +198,33 @@ async def test_the_system_resolver_finds_localhost_and_an_unknown_name_is_down()
         await caller.post("/", {})
     assert caught.value.kind == "down"
     await caller.close()
+
+
+@contextmanager
+def black_hole(port: int) -> Iterator[None]:
+    """On 127.0.0.2 nobody is let in and nobody is turned away: a listener whose queue is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.2", port))
+        listener.listen(0)
+        for _ in range(4):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.2", port))
+        yield
+
+
+async def test_an_address_that_swallows_everything_leaves_time_for_the_next_and_is_not_asked_first_again() -> None:
+    async with scripted(otherwise=lambda _: raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")) as server:
+        with black_hole(server.port):
+            resolver = Resolver(["127.0.0.2", "127.0.0.1"])
+            url = f"http://judge.example:{server.port}"
+            caller = endpoint(url, "judge.example", resolve=resolver, attempt_s=1.5, deadline_s=1.6, retries=0)
+            assert await caller.post("/", {}) == {}
+            begin = time.monotonic()
+            assert await caller.post("/", {}) == {}
+            assert time.monotonic() - begin < 0.3 and server.connections == 2
+            await caller.close()
 
 
 @pytest.mark.parametrize("place", ["http://127.0.0.1:{port}/", "file:///etc/passwd", "/other", "gopher://x"])

@@ -12,7 +12,19 @@ import pytest
 
 from services.reward.endpoint import Endpoint, EndpointError, client
 from services.reward.scorers.base import Context
-from tests.integration.reward.endpoint.scripted import Scripted, answer, drip, hang, ok, raw, reset, scripted
+from tests.integration.reward.endpoint.scripted import (
+    Answer,
+    Request,
+    Scripted,
+    after,
+    answer,
+    drip,
+    hang,
+    ok,
+    raw,
+    reset,
+    scripted,
+)
 
 GOOD = json.dumps({"fine": 1}).encode()
 
@@ -85,6 +97,51 @@ async def test_a_server_that_serves_nobody_is_down_at_once(status: int) -> None:
     async with scripted(otherwise=lambda _: answer(status)) as server:
         assert (await failure(server)).kind == "down"
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [403, 405, 451])
+async def test_a_ban_is_this_requests_own_fault_where_others_are_served(status: int) -> None:
+    def reply(request: Request) -> Answer:
+        return answer(status, b"blocked") if request.body["bad"] else after(0.2, ok({}))
+
+    async with scripted(otherwise=reply) as server:
+        caller = endpoint(server)
+        # The ban is faster than the others' answers: it waits for them before it speaks for all.
+        first, *others = await asyncio.gather(
+            caller.post("/", {"bad": True}),
+            *(caller.post("/", {"bad": False}) for _ in range(6)),
+            return_exceptions=True,
+        )
+        assert others == [{}] * 6
+        assert isinstance(first, EndpointError) and first.kind == "refused" and "blocked" in str(first)
+        with pytest.raises(EndpointError) as caught:
+            await caller.post("/", {"bad": True})
+        assert caught.value.kind == "refused"
+        await caller.close()
+
+
+async def test_a_ban_of_all_is_down_and_a_missing_route_is_whoever_was_served() -> None:
+    async with scripted(otherwise=lambda request: answer(request.body["status"])) as server:
+        caller = endpoint(server)
+        found = await asyncio.gather(*(caller.post("/", {"status": 403}) for _ in range(9)), return_exceptions=True)
+        assert [error.kind for error in found if isinstance(error, EndpointError)] == ["down"] * 9
+        await caller.post("/", {"status": 200})
+        for status in (401, 404):
+            with pytest.raises(EndpointError) as caught:
+                await caller.post("/", {"status": status})
+            assert caught.value.kind == "down"
+        await caller.close()
+
+
+async def test_one_fault_has_one_message_whenever_it_comes() -> None:
+    async with scripted(otherwise=lambda _: hang()) as server:
+        caller = endpoint(server, attempt_s=0.2, deadline_s=0.5, retries=4)
+        found = await asyncio.gather(*(caller.post("/", {}) for _ in range(4)), return_exceptions=True)
+        slower = endpoint(server, attempt_s=0.21, deadline_s=0.52, retries=4)
+        found += await asyncio.gather(slower.post("/", {}), return_exceptions=True)
+        assert len({str(error) for error in found}) == 1, found
+        await caller.close()
+        await slower.close()
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

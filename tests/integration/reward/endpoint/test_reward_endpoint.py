@@ -113,6 +113,21 @@ async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_sco
         await model.close()
 
 
+async def test_a_ban_of_one_sample_is_not_the_end_even_of_the_first_batch() -> None:
+    def reply(request: Request) -> Answer:
+        return answer(403, b"WAF") if any(99 in row for row in request.body["input_ids"]) else sums(request)
+
+    async with scripted(otherwise=reply) as server:
+        model = scorer(server)
+        found = await model.score([sample(3), sample(99), sample(4)])
+        assert [verdict.value for verdict in found] == [6.0, None, 7.0]
+        with pytest.raises(ScorerDownError, match="WAF"):
+            other = scorer(server)
+            await other.score([sample(99), sample(99, 1)])
+        await model.close()
+        await other.close()
+
+
 async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> None:
     async with scripted(otherwise=lambda _: answer(503)) as server:
         model = scorer(server)
