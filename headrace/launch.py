@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace import run_dir as folders
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
+from headrace.config.reward_checks import has_models
 from headrace.config.schema import RunFile
 from headrace.config.services import Place
 from headrace.config.toml import to_toml
@@ -61,6 +62,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
+        _check_rows(config, run_dir, env)
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
         planner = Planner(config, place, env)
@@ -88,12 +90,6 @@ def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> N
             f"{resolved.place('batch', 'group_size')}: a group of one has no advantage under algorithm "
             f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
             "reinforce_pp, ppo, vapo)"
-        )
-    components = [scorer.component for scorer in config.reward.scorers]
-    if config.eval.component and config.eval.component not in components:
-        raise ConfigError(
-            f"{resolved.place('eval', 'component')}: no scorer {config.eval.component!r}; "
-            f"there are {', '.join(components)}"
         )
     check_data_files(resolved)
     if config.broker.url:
@@ -139,6 +135,17 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
     return out.strip().splitlines()[-1]
+
+
+def _check_rows(config: RunFile, run_dir: Path, env: dict[str, str]) -> None:
+    """Also of a resumed run: it keeps its data, not its scorers."""
+    if not has_models(config):
+        return
+    argv = python("headrace.data", "--check", "--config", str(run_dir / "config" / "run.toml"), "--out", str(run_dir))
+    try:
+        run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
 
 
 def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:

@@ -49,6 +49,21 @@ def check_model(path: Path, *, engine: str) -> ModelFacts:
     return ModelFacts(path, family, int(context), int(vocabulary))
 
 
+def scoring_context(path: Path) -> int | None:
+    """Longest sequence of a model that scores: its folder, or that of a discriminator's versions.
+
+    None where nothing tells it: what else is wrong with the folder is the scorer's to say.
+    """
+    try:
+        current = path / "current"
+        folder = path / current.read_text(encoding="utf-8").split()[0] if current.is_file() else path
+        config = _config(folder)
+        context = config.get("text_config", config).get("max_position_embeddings")
+    except (ConfigError, OSError, ValueError, IndexError, AttributeError):
+        return None
+    return context if isinstance(context, int) else None
+
+
 def _config(path: Path) -> dict[str, Any]:
     return _json_object(path / "config.json", "a model folder needs one")
 

@@ -1,14 +1,32 @@
 """What `[reward]` and the tables that rely on it must agree on: each check gives the reason and way out, or None."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from services.reward.settings import ScorerTable
+from services.trainer.discriminator_settings import reference_texts
 
 if TYPE_CHECKING:
     from headrace.config.schema import RunFile
 
 _DISCRIMINATOR = "discriminator"
+_MODELS = (_DISCRIMINATOR, "reward_model")
+"""Scorers that read the policy's tokens with a model of their own."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A prepared prompt."""
+
+    name: str
+    """For people: its file and sample id."""
+    columns: Mapping[str, Any]
+    tokens: int
+    is_trained: bool
+    """False: held out."""
 
 
 def reward_problem(config: "RunFile") -> str | None:
@@ -18,10 +36,78 @@ def reward_problem(config: "RunFile") -> str | None:
     return _discriminator(config) or _component(config)
 
 
+def has_models(config: "RunFile") -> bool:
+    """Whether any scorer is a model, so that `rows_problem` must be asked."""
+    return any(leaf.name in _MODELS for leaf in _leaves(_all_scorers(config)))
+
+
+def rows_problem(config: "RunFile", rows: Iterable[Row], context_of: Callable[[Path], int | None]) -> str | None:
+    """Rows whose rollouts a scoring model could not read to the end, or from which a discriminator cannot learn.
+
+    A rollout that is too long for a model goes unscored: a policy could so choose not to be judged. `context_of` gives
+    the longest sequence of a model folder, None where there is no bound.
+    """
+    longest: dict[Path, tuple[Row, str]] = {}
+    without: dict[str, None] = {}
+    for row in rows:
+        for leaf in _leaves(_scorers_of(config, row)):
+            if leaf.name not in _MODELS:
+                continue
+            folder = _folder(config, leaf)
+            if folder not in longest or row.tokens > longest[folder][0].tokens:
+                longest[folder] = row, leaf.component
+            if row.is_trained and _is_of_run(leaf) and not reference_texts(row.columns, config.discriminator.reference):
+                without[row.name] = None
+    for folder, (row, component) in longest.items():
+        wrong = _too_long(config, row, component, context_of(folder))
+        if wrong:
+            return wrong
+    return _without_references(config, list(without))
+
+
+def _too_long(config: "RunFile", row: Row, component: str, context: int | None) -> str | None:
+    completion = config.rollout.sampling.max_tokens
+    if context is None or row.tokens + completion <= context:
+        return None
+    return (
+        f"the model of the scorer {component!r} reads at most {context} tokens; {row.name} has {row.tokens}, and its "
+        f"rollouts have up to {completion}: a policy could escape the model's judgement by writing long; set a lower "
+        "rollout.sampling.max_tokens, leave long prompts out (data.max_prompt_tokens with data.overlong = 'drop'), or "
+        "take a model with a longer context"
+    )
+
+
+def _without_references(config: "RunFile", names: Sequence[str]) -> str | None:
+    if not names:
+        return None
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (
+        f"discriminator.reference = {config.discriminator.reference!r}: no text in this column for "
+        f"{', '.join(names[:_SHOWN])}{more}, which the scorer 'discriminator' is to score: name another column, give "
+        "these rows one, or make them a task of their own with other scorers ([reward.tasks])"
+    )
+
+
+def _scorers_of(config: "RunFile", row: Row) -> Sequence[ScorerTable]:
+    task = config.reward.tasks.get(str(row.columns.get(config.reward.task_column, "")))
+    return config.reward.scorers if task is None else task.scorers
+
+
+def _folder(config: "RunFile", leaf: ScorerTable) -> Path:
+    """Where its model is, or the one that it begins with."""
+    if not _is_of_run(leaf):
+        return Path(str(leaf.options.get("path", "")))
+    return config.discriminator.path if config.discriminator.path.parts else config.model.path
+
+
+def _is_of_run(leaf: ScorerTable) -> bool:
+    return leaf.name == _DISCRIMINATOR and "path" not in leaf.options
+
+
 def _discriminator(config: "RunFile") -> str | None:
     every = config.discriminator.every
     scorers = list(_leaves(_all_scorers(config)))
-    of_run = [one for one in scorers if one.name == _DISCRIMINATOR and "path" not in one.options]
+    of_run = [one for one in scorers if _is_of_run(one)]
     if every and not of_run:
         return (
             f"[discriminator] every = {every} trains a discriminator that nobody asks: add [[reward.scorers]] name = "

@@ -1,4 +1,4 @@
-"""`python -P -m headrace.data`: the preparation in a process of its own.
+"""`python -P -m headrace.data`: the preparation in a process of its own, and a look at what it prepared.
 
 The command line stays small and free of threads: it forks the services later, and outlives them.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile, stage_table
+from headrace.data.check_rows import check_rows
 from headrace.data.prepare import Limits, as_json, prepare
 from headrace.data.prepare_examples import prepare_examples
 from headrace.model_check import check_model
@@ -23,9 +24,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="headrace.data")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--check", action="store_true", help="look at what was prepared there, and write nothing")
     options = parser.parse_args()
     try:
         config = resolve(options.config).config
+        if options.check:
+            check_rows(config, options.out)
+            return 0
         found = _prompts(config, options.out) if config.run.stage == "rl" else _examples(config, options.out)
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"{error}\n")

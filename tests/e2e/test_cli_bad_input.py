@@ -170,7 +170,7 @@ def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--eval.component", "exact"], "[eval] component: no scorer 'exact'; there are exact_match"),
+        (["--eval.component", "exact"], "eval.component = 'exact' is none of the scorers: exact_match"),
         (["--batch.group-size", "1"], "[batch] group_size: a group of one has no advantage"),
         (["--rollout.replicas=2", "--rollout.grpc-port=65535"], "rollout-1 would get port 65536"),
         (["--run.device", "cudaa"], "[run] device"),
@@ -201,3 +201,27 @@ def test_a_reward_function_that_does_not_take_the_columns(place: Path) -> None:
     (place / "run.toml").write_text(toml)
     message = refused(place, "train", "run.toml", "--run-dir", "run", PYTHONDONTWRITEBYTECODE="1")
     assert "let it take **columns" in message
+
+
+def test_a_completion_that_would_be_too_long_for_the_reward_model(place: Path) -> None:
+    write_model(place / "rm", character_tokenizer("0123456789+="), Shape(layers=1, hidden=8), seed=0)
+    file = place / "rm" / "config.json"
+    found = json.loads(file.read_text())
+    found |= {"architectures": ["Qwen3ForSequenceClassification"], "id2label": {"0": "x"}, "label2id": {"x": 0}}
+    (place / "run.toml").write_text(
+        f'{GOOD}\n[[reward.scorers]]\nname = "reward_model"\n[reward.scorers.options]\npath = "rm"\n'
+    )
+    file.write_text(json.dumps(found | {"max_position_embeddings": 11}))
+    message = refused(place, "train", "run.toml", "--run-dir", "run", "--dry-run")
+    assert "'reward_model' reads at most 11 tokens" in message and "has 4," in message
+    file.write_text(json.dumps(found | {"max_position_embeddings": 12}))
+    assert headrace(place, "train", "run.toml", "--run-dir", "run", "--dry-run").returncode == 0
+
+
+def test_rows_without_a_reference_for_the_discriminator(place: Path) -> None:
+    (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n{"prompt": "1+2=", "label": null}\n')
+    (place / "run.toml").write_text(
+        f'{GOOD}\n[discriminator]\nevery = 1\nreference = "label"\n[[reward.scorers]]\nname = "discriminator"\n'
+    )
+    message = refused(place, "train", "run.toml", "--run-dir", "run", "--dry-run")
+    assert "discriminator.reference = 'label': no text in this column for prompts.parquet, sample " in message

@@ -1,0 +1,31 @@
+"""Can the models that score read every prepared row, and learn from it?"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.config.reward_checks import Row, rows_problem
+from headrace.config.schema import RunFile
+from headrace.model_check import scoring_context
+from wire.errors import DataError
+
+
+def check_rows(config: RunFile, run_dir: Path) -> None:
+    """Looks at the prompts in `run_dir`; raises DataError with the reason and the way out."""
+    wrong = rows_problem(config, _rows(run_dir), scoring_context)
+    if wrong is not None:
+        raise DataError(wrong)
+
+
+def _rows(run_dir: Path) -> Iterator[Row]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for name, is_trained in (("prompts.parquet", True), ("eval.parquet", False)):
+        table = pq.read_table(run_dir / name, columns=["sample_id", "columns", "token_ids"])
+        lengths = pc.list_value_length(table["token_ids"]).to_pylist()
+        pairs = zip(table["sample_id"].to_pylist(), table["columns"].to_pylist(), lengths, strict=True)
+        for sample, columns, tokens in pairs:
+            yield Row(
+                name=f"{name}, sample {sample}", columns=json.loads(columns), tokens=tokens, is_trained=is_trained
+            )
