@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from services.reward.scorers.hedges import is_negation
+
 SEEN = 20_000
 """Characters at the end of a text in which phrases and lines are looked for."""
 _MARK = re.compile(r"####\s*([^\n]*)")
@@ -22,13 +24,18 @@ _LINE = 3000
 _PHRASE = re.compile(
     r"""
     (?: \banswers?\b (?P<aside>[^\n.:=]{0,60}?)
-        (?: \b(?:is|are|was|be|equals)\b (?! \s+(?:not|wrong|incorrect)\b ) | [:=] )
+        (?: \b(?:is|are|was|be|equals)\b 
+            (?! \s+(?:not|never|wrong|incorrect|correct|right|clear|obvious)\b )
+          | [:=] )
       | (?: ^ | \n ) [ \t]* A [ \t]* : )
-    \s*+ [:=]?+ \s*+ (?P<rest>[^\n]+)
+    \s*+ [:=]?+ \s*+ (?=[^\n])
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 _BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]+?)(?<=\S)\1(?![\w*])")
+_TAG = re.compile(r"</?[A-Za-z_]{2,20}>|<\|[\w-]{1,30}\|>")
+"""What chat templates and prompts put around an answer."""
+_BULLET = re.compile(r"^[-*\u2022]\s+")
 _SENTENCE = re.compile(r"[.!?](?=\s+[A-Z\"'(*]|\s*$)|;\s")
 
 
@@ -55,16 +62,17 @@ def find_answer(text: str) -> Answer | None:
     """
     marks = [mark for mark in map(str.strip, _MARK.findall(text)) if mark and not _HEADING.fullmatch(mark)]
     if marks:
-        return Answer(_without_bold(marks[-1][:_LINE]), Place.MARK)
+        return Answer(_without_marks(marks[-1][:_LINE]), Place.MARK)
     boxed = last_boxed(text)
     if boxed is not None:
         return Answer(boxed.strip(), Place.BOX)
-    end = _without_bold(text[-SEEN:])
-    phrases = list(_PHRASE.finditer(end))
+    end = _without_marks(text[-SEEN:])
+    phrases = [phrase for phrase in _PHRASE.finditer(end) if not is_negation(f"{phrase['aside'] or ''} ")]
     if phrases:
-        return Answer(_first_sentence(phrases[-1]["rest"][:_LINE]), Place.PHRASE)
+        rest, _, _ = end[phrases[-1].end() :].partition("\n")
+        return Answer(_first_sentence(rest[:_LINE]), Place.PHRASE)
     lines = [line.strip() for line in end.splitlines() if line.strip()]
-    return Answer(lines[-1][-_LINE:], Place.LINE) if lines else None
+    return Answer(_BULLET.sub("", lines[-1][-_LINE:]), Place.LINE) if lines else None
 
 
 def last_boxed(text: str) -> str | None:
@@ -92,10 +100,17 @@ def _closing(text: str, begin: int) -> int | None:
     return None
 
 
-def _without_bold(text: str) -> str:
-    return _BOLD.sub(r"\2", text)
+def _without_marks(text: str) -> str:
+    return _BOLD.sub(r"\2", _TAG.sub("", text))
 
 
 def _first_sentence(text: str) -> str:
-    end = _SENTENCE.search(text)
-    return (text[: end.start()] if end else text).strip()
+    """The first one that is no question, else the last."""
+    for _ in range(_TRIES):
+        end = _SENTENCE.search(text)
+        if end is None:
+            break
+        if end.group()[0] != "?" or not text[end.end() :].strip():
+            return text[: end.start()].strip()
+        text = text[end.end() :]
+    return text.strip()

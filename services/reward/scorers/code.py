@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from services.reward.sandbox import Backend, Limits, Program, SandboxError, Sandboxes, SandboxStartError
+from services.reward.sandbox import PATIENCE, Backend, Limits, Program, SandboxError, Sandboxes, SandboxStartError
 from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError, Verdict
 from services.reward.scorers.code_blocks import find_program
 from services.reward.scorers.code_fusion import SandboxFusion
@@ -23,6 +23,8 @@ from wire.settings import Table
 _COLUMNS = ("tests", "test_cases", "ground_truth", "reward_model", "input_output", "test_list", "test", "answer")
 _LARGEST_PROGRAM = 1 << 20
 _MIB = 1024 * 1024
+_BEYOND_S = 60.0
+"""Over a program's own time, for sandboxes that must be started again."""
 
 
 class CodeOptions(Table):
@@ -34,9 +36,12 @@ class CodeOptions(Table):
     partial: bool = False
     """The score is the share of tests passed; false: 1 if all have passed, else 0."""
     timeout_s: float = Field(1.0, gt=0, le=60)
-    """Wall-clock time of one test. A test that is over it is the last that is run; the rest counts as failed."""
+    """Time of one test: wall-clock time, less what it waited for a CPU. A test that is over it is the last that is run;
+    the rest counts as failed."""
     total_s: float = Field(10.0, gt=0)
     """Of all tests of one program together; the tests that are left then count as failed."""
+    prelude: bool = True
+    """Functions may use the names of the usual modules without importing them, as on LeetCode: `List`, `deque`."""
     memory_mb: int = Field(512, ge=64)
     """Of one test."""
     output_mb: int = Field(4, ge=1, le=64)
@@ -60,6 +65,8 @@ class CodeScorer(Scorer):
 
     def __init__(self, options: CodeOptions, context: Context, backend: Backend) -> None:
         self._options, self._context, self._backend = options, context, backend
+        self._longest_s = PATIENCE * (options.total_s + options.timeout_s) + _BEYOND_S
+        self._unfinished = 0
 
     async def load(self) -> None:
         """Starts the sandboxes; raises ConfigError saying what to install if they cannot isolate."""
@@ -80,31 +87,13 @@ class CodeScorer(Scorer):
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """One verdict a sample; raises ScorerDownError if no sandbox can be started.
 
-        The deadline counts from when the first of them is run; until then, at most `concurrency` other calls are ahead.
+        Each program has its own time, from its turn on: a slow one takes none of another's.
         """
-        loop = asyncio.get_running_loop()
-        deadline = asyncio.timeout(self._context.timeout_s * (self._context.concurrency + 1))
-        has_begun = is_over = False
-
-        def start_clock() -> None:
-            nonlocal has_begun
-            if not (has_begun or is_over or deadline.expired()):
-                has_begun = True
-                deadline.reschedule(loop.time() + self._context.timeout_s)
-
-        def begin() -> None:  # On a thread of the backend.
-            loop.call_soon_threadsafe(start_clock)
-
         trials = [self._prepare(sample) for sample in samples]
-        tasks = [asyncio.create_task(self._judge(trial, begin)) for trial in trials if isinstance(trial, Trial)]
+        tasks = [asyncio.create_task(self._judge(trial)) for trial in trials if isinstance(trial, Trial)]
         try:
-            async with deadline:
-                await asyncio.gather(*tasks)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
+            await asyncio.gather(*tasks)
         finally:
-            is_over = True
             await _abandon(trials, tasks)
         return [trial.verdict if isinstance(trial, Trial) else trial for trial in trials]
 
@@ -118,9 +107,34 @@ class CodeScorer(Scorer):
         if not source.strip() or len(source) > _LARGEST_PROGRAM:
             words = "there is no program" if not source.strip() else "the program is longer than 1 MiB"
             return Verdict(value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total)})
-        return Trial(Program(source, suite.function), suite, self._options)
+        return Trial(Program(source, suite.function, self._options.prelude), suite, self._options)
 
-    async def _judge(self, trial: Trial, begin: Callable[[], None]) -> None:
+    async def _judge(self, trial: Trial) -> None:
+        """Whatever it has to wait for has an end: who is before it ends by its own deadline."""
+        loop = asyncio.get_running_loop()
+        rounds = self._unfinished // self._context.processes + 1
+        deadline = asyncio.timeout(self._longest_s * (rounds + 1))
+
+        def start_clock() -> None:
+            if not (trial.is_over or trial.is_abandoned or deadline.expired()):
+                deadline.reschedule(loop.time() + self._longest_s)
+
+        def begin() -> None:  # On a thread of the backend.
+            loop.call_soon_threadsafe(start_clock)
+
+        self._unfinished += 1
+        try:
+            async with deadline:
+                await self._run(trial, begin)
+                trial.is_over = True
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        finally:
+            trial.is_abandoned = True
+            self._unfinished -= 1
+
+    async def _run(self, trial: Trial, begin: Callable[[], None]) -> None:
         inputs = [test.given for test in trial.suite.tests]
         try:
             await self._backend.run(trial.program, inputs, trial.see, begin)
@@ -128,7 +142,6 @@ class CodeScorer(Scorer):
             raise ScorerDownError(f"{self._context.component}: {error}") from error
         except SandboxError as error:
             trial.failure = str(error)
-        trial.is_over = True
 
     def _suite(self, columns: Mapping[str, Any]) -> Suite:
         wanted = (self._options.tests,) if self._options.tests else _COLUMNS

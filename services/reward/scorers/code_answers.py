@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from services.reward.scorers.code_values import Bag, close, frozen, read_value, same
+from services.reward.scorers.code_values import close, frozen, read_value, same, truth
 
 _REAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d{1,4})?")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,4})?")
@@ -67,8 +67,10 @@ class Equals:
 
     value: Any
     loosely: bool = False
-    """It comes from JSON: a tuple may stand for a list, a key that is no text for its text; and, as APPS has it, a
-    list of one value for that value."""
+    """It comes from JSON: a tuple, or what gives items in order, may stand for a list, a key that is no text for its
+    text."""
+    wrapped: bool = False
+    """It comes from APPS: a list of one value may stand for that value."""
     shape: Callable[[Any], Any] | None = None
     """Is applied to the returned value first, e.g. `sorted`."""
 
@@ -80,8 +82,8 @@ class Equals:
         wanted = frozen(self.value)
         if same(found, wanted, tolerance, loosely=self.loosely):
             return True
-        if self.loosely and isinstance(wanted, list) and len(wanted) == 1:
-            return same(found, wanted[0], tolerance, loosely=True)
+        if self.wrapped and isinstance(wanted, list) and len(wanted) == 1:
+            return same(found, wanted[0], tolerance, loosely=self.loosely)
         return False
 
 
@@ -93,15 +95,26 @@ class Holds:
 
     def accepts(self, output: bytes, tolerance: float) -> bool:
         """Raises ValueError for an output that no value was encoded to."""
+        return truth(read_value(output)) is self.truth
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """A returned value that is this one, as `is` has it of None, a bool, and small numbers and texts: 1 is not True."""
+
+    value: bool | int | float | str | None
+
+    def accepts(self, output: bytes, tolerance: float) -> bool:
+        """Raises ValueError for an output that no value was encoded to."""
         found = read_value(output)
-        return bool(found.items if isinstance(found, Bag) else found) is self.truth
+        return type(found) is type(self.value) and bool(found == self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Differs:
     """A returned value that is not this one."""
 
-    other: Equals
+    other: Equals | Is
 
     def accepts(self, output: bytes, tolerance: float) -> bool:
         """Raises ValueError for an output that no value was encoded to."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.reward.scorers.code_answers import Answer, Differs, Equals, Holds, Near
+from services.reward.scorers.code_answers import Answer, Differs, Equals, Holds, Is, Near
 from services.reward.scorers.code_values import SHAPES
 
 _LARGEST = 1 << 20
@@ -118,8 +118,15 @@ def _compared(left: ast.expr, operator: ast.cmpop, right: ast.expr, names: dict[
         asked, value = _shaped_call(left, names), _literal(right)
     except _OtherForm:
         asked, value = _shaped_call(right, names), _literal(left)
-    equals = Equals(value, shape=asked.shape)
-    return asked, equals if isinstance(operator, ast.Eq | ast.Is) else Differs(equals)
+    answer = Equals(value, shape=asked.shape) if isinstance(operator, ast.Eq | ast.NotEq) else _identical(asked, value)
+    return asked, answer if isinstance(operator, ast.Eq | ast.Is) else Differs(answer)
+
+
+def _identical(asked: _Asked, value: Any) -> Is:
+    """Only of what there is once: no other object is a list in an assert."""
+    if asked.shape is not None or not (value is None or isinstance(value, bool | int | float | str)):
+        raise _OtherForm
+    return Is(value)
 
 
 def _within(left: ast.expr, right: ast.expr, names: dict[str, str]) -> tuple[_Asked, Answer]:

@@ -1,7 +1,10 @@
 """The program in what a model said. Pure."""
 
+import re
+
 _FENCES = ("```", "~~~")
-_PYTHON = ("python", "py", "python3")
+_PYTHON = re.compile(r"(?:python|py)[\d.]*(?![\w#+-])")
+"""Also with its version, and with what some renderers take behind a colon or in braces."""
 
 
 def find_program(text: str) -> str:
@@ -10,10 +13,10 @@ def find_program(text: str) -> str:
     A block that was never closed counts: it reaches to the end.
     """
     blocks = _blocks(text)
-    for wanted in (_PYTHON, ("",)):
-        found = [body for language, body in blocks if language in wanted]
-        if found:
-            return found[-1]
+    bare = [body for language, body in blocks if not language]
+    found = [body for language, body in blocks if _PYTHON.match(language)] or bare
+    if found:
+        return found[-1]
     return "" if blocks else text
 
 
@@ -22,7 +25,7 @@ def _blocks(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     fence, language = "", ""
     body: list[str] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # Not at U+2028 and the like, which may stand in a program's texts.
         bare = line.strip()
         opens = next((mark for mark in _FENCES if bare.startswith(mark)), "")
         length = len(bare) - len(bare.lstrip(opens[0])) if opens else 0

@@ -12,19 +12,29 @@ from typing import Any
 
 from services.reward.endpoint import Endpoint, EndpointError
 from services.reward.sandbox import Limits, Outcome, Program, SandboxError, SandboxStartError
-from services.reward.sandbox.inside import plain
+from services.reward.sandbox.inside import plain, prelude
 from services.reward.scorers.base import Context
 
 _BEYOND_S = 10.0
 """Over a test's own time, for the service's queue and its overhead."""
 _MIB = 1024 * 1024
 _KILLED = 137
+_ESCAPE = 6
+"""Bytes of one byte of output in JSON, at most."""
+_FRAME = 65536
+_TOO_MUCH = "OSError: it printed too much"
 _CALL = """
-import json as _json, sys as _sys
+import builtins as _builtins, json as _json, sys as _sys, types as _types
 _plain = {{"__name__": "plain"}}
 exec(compile(_json.loads({plain}), "plain", "exec"), _plain)
+if {wants_prelude}:
+    _prelude = {{"__name__": "prelude"}}
+    exec(compile(_json.loads({prelude}), "prelude", "exec"), _prelude)
+    vars(_builtins).update(_prelude["names"]())
 _out, _sys.stdout = _sys.stdout, _sys.stderr
-_names = {{"__name__": "solution"}}
+_sys.modules["solution"] = _types.ModuleType("solution")
+_names = vars(_sys.modules["solution"])
+_names["__file__"] = "solution.py"
 exec(compile(_json.loads({source}), "<program>", "exec"), _names)
 _function = _names[{name}] if {name} in _names else getattr(_names["Solution"](), {name})
 _value = _plain["encode"](_function(*_plain["decode"](_json.loads({arguments}))))
@@ -49,7 +59,7 @@ class SandboxFusion:
             attempt_s=attempt_s,
             deadline_s=min(attempt_s * (retries + 1), context.timeout_s),
             retries=retries,
-            max_bytes=4 * limits.output_bytes,
+            max_bytes=2 * _ESCAPE * limits.output_bytes + _FRAME,
             concurrency=context.processes,
             api_key_file=api_key_file,
         )
@@ -84,6 +94,8 @@ class SandboxFusion:
         try:
             answer = await self._endpoint.post("/run_code", body)
         except EndpointError as error:
+            if _is_too_large(error):
+                return Outcome("exit", 1, b"", _TOO_MUCH, 0.0, 0.0)
             kind = SandboxStartError if error.kind == "down" else SandboxError
             raise kind(str(error)) from error
         return _read(answer, called=program.function is not None, limit=self._limits.output_bytes)
@@ -93,15 +105,21 @@ class SandboxFusion:
         await self._endpoint.close()
 
 
+def _is_too_large(error: EndpointError) -> bool:
+    """An answer holds little but what the program printed: that there is too much of it, is the program's doing."""
+    return error.kind == "bad_answer" and "the answer is larger than" in error.message
+
+
 def _calling(program: Program, given: bytes) -> str:
     assert program.function is not None
     twice = {
         "plain": Path(plain.__file__).read_text(),
+        "prelude": Path(prelude.__file__).read_text() if program.prelude else "",
         "source": program.source,
         "arguments": given.decode(),
     }
     texts = {name: json.dumps(json.dumps(text)) for name, text in twice.items()}
-    return _CALL.format(**texts, name=json.dumps(program.function))
+    return _CALL.format(**texts, name=json.dumps(program.function), wants_prelude=program.prelude)
 
 
 def _read(answer: Any, *, called: bool, limit: int) -> Outcome:
@@ -112,9 +130,11 @@ def _read(answer: Any, *, called: bool, limit: int) -> Outcome:
     if answer.get("status") not in ("Success", "Failed") or not isinstance(result, Mapping):
         raise SandboxError(f"SandboxFusion: {answer.get('status')}: {str(answer.get('message'))[:200]}")
     status, code, seconds = result.get("status"), result.get("return_code"), result.get("execution_time")
-    output = str(result.get("stdout") or "").encode()[:limit]
+    output = str(result.get("stdout") or "").encode(errors="replace")[: limit + 1]
     notes = str(result.get("stderr") or "").strip()[-2000:]
     wall_s = float(seconds) if isinstance(seconds, int | float) else 0.0
+    if len(output) > limit:
+        return Outcome("exit", 1, output[:limit], _TOO_MUCH, wall_s, 0.0)
     if status == "TimeLimitExceeded":
         return Outcome("time", _KILLED, output, notes, wall_s, 0.0)
     if status != "Finished" or not isinstance(code, int):

@@ -1,7 +1,8 @@
 """The tests of a data row, in the forms in which they are around. Pure; what cannot be read raises ValueError.
 
     {"inputs": [...], "outputs": [...], "fn_name": "f"}   APPS, PRIME, TACO, verl's ground truth; fn_name may be absent
-    [{"input": ..., "output": ..., "testtype": ...}]      LiveCodeBench; `fn_name` beside it, as a key or a column
+    [{"input": ..., "output": ..., "testtype": ...}]      LiveCodeBench; the function as `func_name` of `metadata`, or
+                                                          as `fn_name`, in each test or as a column
     ["assert f(1) == 2", ...]                             MBPP
     "def check(candidate): assert candidate(1) == 2"      HumanEval; `entry_point` beside it
 
@@ -42,23 +43,60 @@ class Suite:
 def read_suite(column: Any, columns: Mapping[str, Any]) -> Suite:
     """The tests in a column; `columns` are the others of the row. Raises ValueError saying what is wrong."""
     found = _parsed(column)
-    name = next((str(columns[key]) for key in _NAMES if columns.get(key)), None)
     if isinstance(found, Mapping):
-        name = next((str(found[key]) for key in _NAMES if found.get(key)), name)
-        pairs = _pairs(found)
-    elif isinstance(found, str):
-        return _of_asserts([found], name)
-    elif isinstance(found, Sequence) and found and all(isinstance(one, str) for one in found):
-        return _of_asserts(found, name)
-    elif isinstance(found, Sequence):
-        pairs = [_pair(one) for one in found]
-        if any(isinstance(one, Mapping) and one.get("testtype") == "stdin" for one in found):
-            name = None
-    else:
+        return _suite(_pairs(found), _named(found) or _named(columns), wrapped=_are_wrapped(found["outputs"]))
+    if isinstance(found, str):
+        return _of_asserts([found], _column_name(columns))
+    if not isinstance(found, Sequence):
         raise ValueError("tests must be a list of tests, or {inputs, outputs}")
+    if found and all(isinstance(one, str) for one in found):
+        return _of_asserts(found, _column_name(columns))
+    return _suite([_pair(one) for one in found], _name_of(found, columns), wrapped=False)
+
+
+def _suite(pairs: Sequence[tuple[Any, Any]], name: str | None, *, wrapped: bool) -> Suite:
     if not pairs:
         raise ValueError("there are no tests")
-    return Suite(tuple(_called(*pair) if name else _scripted(*pair) for pair in pairs), name)
+    if name is None:
+        return Suite(tuple(_scripted(*pair) for pair in pairs), None)
+    return Suite(tuple(_called(*pair, wrapped=wrapped) for pair in pairs), name)
+
+
+def _are_wrapped(outputs: Sequence[Any]) -> bool:
+    """APPS has each output of a function in a list, of one value; where one has not, it does not."""
+    return all(isinstance(one, list) and len(one) == 1 for one in outputs)
+
+
+def _name_of(tests: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> str | None:
+    """The function that a list of tests calls; None = they are for scripts. The tests' own words come first."""
+    kinds = {one.get("testtype") for one in tests}
+    names = {name for one in tests if (name := _named(one))}
+    if len(names) > 1:
+        raise ValueError(f"the tests call several functions: {', '.join(sorted(names))}")
+    if "stdin" in kinds:
+        if "functional" in kinds:
+            raise ValueError("some tests are `stdin`, others `functional`")
+        return None
+    name = next(iter(names), None) or _named(columns)
+    if "functional" in kinds and name is None:
+        raise ValueError("`functional` tests need the function's name: `func_name` in `metadata`, or `fn_name`")
+    return name
+
+
+def _column_name(found: Mapping[str, Any]) -> str | None:
+    return next((str(found[key]) for key in _NAMES if found.get(key)), None)
+
+
+def _named(found: Mapping[str, Any]) -> str | None:
+    """The function's name in a test, or beside it; `metadata` is an object, or the JSON text of one."""
+    metadata = found.get("metadata")
+    if isinstance(metadata, str):
+        try:
+            metadata = json.loads(metadata)
+        except ValueError:  # A column of that name may be anything.
+            metadata = None
+    inner = _column_name(metadata) if isinstance(metadata, Mapping) else None
+    return _column_name(found) or inner
 
 
 def _parsed(column: Any) -> Any:
@@ -100,14 +138,15 @@ def _text(value: Any, what: str) -> str:
     raise ValueError(f"the {what} of a test without a function name must be text")
 
 
-def _called(given: Any, wanted: Any) -> CodeTest:
+def _called(given: Any, wanted: Any, *, wrapped: bool) -> CodeTest:
     """Arguments are a list, or text with one JSON value a line, as LiveCodeBench has them."""
     if isinstance(given, str):
-        given = [_json(line) for line in given.splitlines() if line.strip()]
+        given = [_json(line) for line in given.split("\n") if line.strip()]
         wanted = _json(wanted) if isinstance(wanted, str) else wanted
+        wrapped = False
     if not isinstance(given, Sequence):
         raise ValueError("the input of a function's test must be the list of its arguments")
-    return CodeTest(encode(list(given)).encode(), Equals(wanted, loosely=True))
+    return CodeTest(encode(list(given)).encode(), Equals(wanted, loosely=True, wrapped=wrapped))
 
 
 def _json(text: str) -> Any:

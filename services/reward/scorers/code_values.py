@@ -13,12 +13,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """A set, or a dict as its pairs, whose items were not compared yet: hashing hostile numbers can take for ever."""
+    """A set, or a dict as its pairs, whose items were not compared yet: hashing hostile numbers can take for ever. Or
+    what is no list but gives items one after the other.
+    """
 
     kind: str
+    """`set`, `dict`; `keys` (a dict's view), `sequence` (a range, a deque, an array), `iterator`."""
     items: tuple[Any, ...]
 
 
+_IN_ORDER = ("keys", "sequence", "iterator")
 Value = Any
 """None, bool, int, float, str, bytes, complex, list, tuple of them, or a Bag."""
 
@@ -41,6 +45,8 @@ def _untagged(value: Any) -> Value:
         return tuple(_untagged(item) for item in held)
     if tag in ("set", "frozenset"):
         return Bag("set", tuple(_untagged(item) for item in held))
+    if tag in _IN_ORDER:
+        return Bag(tag, tuple(_untagged(item) for item in held))
     if tag == "dict":
         return Bag("dict", tuple((_untagged(key), _untagged(item)) for key, item in held))
     if tag == "bytes":
@@ -67,8 +73,11 @@ def frozen(value: Any) -> Value:
 def same(found: Value, wanted: Value, tolerance: float, *, loosely: bool) -> bool:
     """Equal, and of one kind. Axes of both: as deep as what is wanted."""
     if isinstance(wanted, Bag):
-        return isinstance(found, Bag) and found.kind == wanted.kind and _same_bag(found, wanted, tolerance, loosely)
+        is_kind = isinstance(found, Bag) and (found.kind == wanted.kind or (found.kind, wanted.kind) == ("keys", "set"))
+        return is_kind and _same_bag(found, wanted, tolerance, loosely)
     if isinstance(wanted, list | tuple):
+        if loosely and isinstance(found, Bag) and found.kind in _IN_ORDER:
+            found = found.items
         is_kind = isinstance(found, list | tuple) and (loosely or type(found) is type(wanted))
         if not is_kind or len(found) != len(wanted):
             return False
@@ -139,6 +148,19 @@ def _items(value: Value) -> tuple[Value, ...]:
     raise ValueError(f"{value!r:.80} was returned, which holds nothing")
 
 
+def truth(value: Value) -> bool:
+    """As `bool` has it."""
+    if isinstance(value, Bag):
+        return value.kind == "iterator" or bool(value.items)
+    return bool(value)
+
+
+def _length(value: Value) -> int:
+    if isinstance(value, Bag) and value.kind == "iterator":
+        raise ValueError("an iterator was returned, which has no length")
+    return len(_items(value))
+
+
 def _unique(value: Value) -> Bag:
     kept: list[Value] = []
     for item in sorted(_items(value), key=rank):
@@ -153,6 +175,6 @@ SHAPES: Mapping[str, Callable[[Value], Value]] = {
     "frozenset": _unique,
     "list": lambda value: list(_items(value)),
     "tuple": _items,
-    "len": lambda value: len(_items(value)),
+    "len": _length,
 }
 """What asserts make of a returned value before they compare it. They raise ValueError."""

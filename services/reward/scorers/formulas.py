@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from services.reward.scorers.notation import plain_notation
+from services.reward.scorers.notation import plain_notation, plain_powers
 
 _FENCED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _ARITHMETIC = re.compile(
@@ -16,6 +16,7 @@ _ARITHMETIC = re.compile(
 )
 _NAMES = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "inf", "infinity", "oo"}
 _JOINTS = {"or", "and"}
+_LISTED = re.compile(r"\s*(?:,|,?\s*(?:or|and))\s*")
 _PROSE_BEHIND = re.compile(r"(?:[,;]|\s)\s*(?:because|since|where|which|for|as|when|so|if|by|from)\b.*$", re.DOTALL)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _WORDS = re.compile(r"[A-Za-z]+(?:[ '-][A-Za-z]+)*")
@@ -45,18 +46,28 @@ def has_formula(text: str) -> bool:
 
 
 def formula_in(line: str) -> str:
-    """The last formula of a line: the last one in fences, else what remains without the prose around it."""
-    fenced = [match[match.lastindex or 0] for match in _FENCED.finditer(line)]
+    """The last formula of a line: the last one in fences (with those that it is listed with), else what remains without
+    the prose around it.
+    """
+    fenced = list(_FENCED.finditer(line))
     if fenced:
-        return str(fenced[-1])
-    line = _PROSE_BEHIND.sub("", line)
+        first = len(fenced) - 1
+        while first and _LISTED.fullmatch(line[fenced[first - 1].end() : fenced[first].start()]):
+            first -= 1
+        return ", ".join(str(match[match.lastindex or 0]) for match in fenced[first:])
+    line = without_reasons(line)
     ends = [word.end() for word in _WORD.finditer(line) if word.group().lower() not in _NAMES | _JOINTS]
     return line[ends[-1] if ends else 0 :].strip(" .,;:!'\u2019")
 
 
+def without_reasons(line: str) -> str:
+    """A line up to the first "because", "since", "where"..."""
+    return _PROSE_BEHIND.sub("", line)
+
+
 def as_latex(text: str) -> str:
     """A formula as people type it, in LaTeX."""
-    text = text.strip()
+    text = plain_powers(text.strip())
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
     return text.strip().rstrip(".")

@@ -4,17 +4,24 @@ What remains goes to the verifier. Pure.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.reward.scorers.answers import Answer, Place, find_answer
-from services.reward.scorers.formulas import formula_in, has_formula, is_balanced, is_words
+from services.reward.scorers.formulas import formula_in, has_formula, is_balanced, is_words, without_reasons
+from services.reward.scorers.hedges import is_negation, without_rejected
 from services.reward.scorers.notation import plain_notation
-from services.reward.scorers.numbers import Number, last_number, number_of, read_number, same_number
+from services.reward.scorers.numbers import Number, read_number, same_number
+from services.reward.scorers.numbers_said import number_in_prose, whole_number
 
 LONGEST = 1500
 """Characters of a formula; what is longer is no answer."""
-_OPTION = re.compile(r"\(?([A-Z])(?:[).:]|\s*$)")
+_OPTION = re.compile(r"\(?([A-Z])(?:[).:]|\s*$)(?!\s*(?:or|and|,|/|&)\s*\(?[A-Z]\b)")
+_OPTIONS = re.compile(r"\(?[A-Z]\)?[.:]?(?:\s*(?:,?\s*or|,?\s*and|,|/|&)\s*\(?[A-Z]\)?[.:]?){0,9}\s*")
+_OTHER_WORDS = re.compile(r"\b(?:or|and\s+maybe|maybe|perhaps|possibly)\b", re.IGNORECASE)
+_OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
+_BASED = re.compile(r"([0-9A-Z]+)\s?_\s?(?:\{\s?(\d+)\s?\}|(\d+))|\b([0-9A-Z]+)\s\(?\s?(?:in\s)?base[\s-](\d+)")
+_TIME = re.compile(r"(\d{1,2}:\d\d)\s*(?:[ap]\.?m\.?|o'clock)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +73,18 @@ def read_said(completion: str, key: Key) -> Said:
         return Said("nothing", False)
     if key.number is not None:
         return _as_number(answer, completion, key.number)
-    if bare(answer.text) == key.bare or _same_option(answer.text, key.bare):
+    if not is_negation(key.text):
+        answer = replace(answer, text=without_rejected(answer.text))
+    base = _based(key.text)
+    if base is not None and base[1] is not None:
+        return Said(answer.text, _based(answer.text) in (base, (base[0], None)))
+    if bare(answer.text) == key.bare or _same_option(answer.text, key.bare) or _same_time(answer.text, key.text):
         return Said(answer.text, True)
+    if len(key.bare) == 1 and key.bare.isupper() and _OPTIONS.fullmatch(_last_words(answer.text)):
+        return Said(answer.text, re.findall("[A-Z]", _last_words(answer.text)) == [key.bare])
     if is_words(key.text):
         return Said(answer.text, _says_words(answer, key))
-    return _formula(answer)
+    return _formula(answer, key)
 
 
 def bare(text: str) -> str:
@@ -81,13 +95,13 @@ def bare(text: str) -> str:
 
 
 def _as_number(answer: Answer, completion: str, wanted: Number) -> Said:
-    found = read_number(answer.text if answer.place is Place.BOX else answer.text.rstrip("! "))
-    if found is None and has_formula(_result(answer)):
-        return _formula(answer)
+    found = whole_number(answer)
     if found is None:
-        found = number_of(answer)
-    if found is None and answer.place in (Place.PHRASE, Place.LINE):
-        found = last_number(completion)
+        kept = replace(answer, text=without_rejected(answer.text))
+        if has_formula(_result(kept)):
+            return _formula(kept)
+        if answer.place is not Place.BOX:
+            found = number_in_prose(answer, completion)
     return Said(answer.text, found is not None and same_number(wanted, found))
 
 
@@ -99,11 +113,42 @@ def _result(answer: Answer) -> str:
     return text.rpartition("=")[2] or text
 
 
-def _formula(answer: Answer) -> Said:
-    formula = answer.text if answer.place in (Place.BOX, Place.MARK) else formula_in(answer.text)
+def _formula(answer: Answer, key: Key | None = None) -> Said:
+    if answer.place in (Place.BOX, Place.MARK):
+        formula = answer.text
+    else:
+        formula = formula_in(without_reasons(answer.text) if answer.place is Place.PHRASE else answer.text)
     if not formula or len(formula) > LONGEST or not is_balanced(formula):
         return Said(answer.text, False)
+    if key is not None and _is_bracketed(key.text) and "," in formula and not re.search(r"[(\[\\]|<", formula):
+        return Said(answer.text, False)  # A point or an interval is no list.
     return Said(answer.text, None, formula)
+
+
+def _is_bracketed(text: str) -> bool:
+    text = plain_notation(text).strip()
+    return text.startswith("(") and text.endswith(")") and "," in text
+
+
+def _based(text: str) -> tuple[str, str | None] | None:
+    """A number and its base, of a key or of what is said; the base may be left away where nothing else is said."""
+    text = plain_notation(text).strip(" .")
+    found = list(_BASED.finditer(text))
+    if found:
+        digits, braced, plain, in_words, base = found[-1].groups()
+        return (digits or in_words), (braced or plain or base)
+    return (text, None) if text.isalnum() else None
+
+
+def _last_words(text: str) -> str:
+    """Behind the verb of a sentence."""
+    return re.sub(r"^.*\b(?:is|are|was|=)\s+", "", plain_notation(text), flags=re.DOTALL).strip()
+
+
+def _same_time(said: str, key: str) -> bool:
+    """7:30 PM where 7:30 is the key."""
+    wanted, found = _TIME.fullmatch(plain_notation(key).strip()), _TIME.fullmatch(plain_notation(said).strip(" ."))
+    return wanted is not None and found is not None and wanted[0] == wanted[1] == found[1]
 
 
 def _same_option(said: str, key: str) -> bool:
@@ -116,5 +161,11 @@ def _says_words(answer: Answer, key: Key) -> bool:
     """In a sentence the words may stand behind its verb, or before a comma: "It is even, as ..."."""
     if answer.place is Place.BOX:
         return False
-    said = re.sub(r"^.*\b(?:is|are|was|=)\s+", "", plain_notation(answer.text), flags=re.DOTALL)
-    return bare(re.split(r"[,;(]|\s(?:because|since|as|for)\s", said.strip())[0].rstrip(".! ")) == key.bare
+    said = _last_words(answer.text)
+    first, *others = re.split(r"[,;(/]|\s(?:because|since|as|for|not|rather\s+than|instead\s+of)\s", said)
+    rest = said[len(first) :]
+    if _OTHER_WORDS.match(rest.lstrip(" ,;(")) or re.search(r",\s*(?:or|and)\s+\w+\W*$", rest):
+        return False
+    if any(bare(other.rstrip(".! )")) == _OPPOSITES.get(key.bare) for other in others):
+        return False
+    return bare(first.rstrip(".! ")) == key.bare

@@ -1,49 +1,70 @@
 r"""One way to write what can be written in many: LaTeX's decorations, Unicode's signs, Markdown. Pure."""
 
 import re
+import unicodedata
 
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2212\ufe63\uff0d", "-"),
         **dict.fromkeys("\u00d7\u22c5\u00b7", "*"),
         **dict.fromkeys("\u2044\u00f7", "/"),
-        **dict.fromkeys("\u00a0\u2009\u202f\u2248", " "),
+        **dict.fromkeys("\u00a0\u2009\u202f", " "),
+        "\u2248": "=",
         **dict.fromkeys("$\u20ac\u00a3\u00a5\u20b9", None),  # Currencies, and the fences of formulas.
     }
 )
-_VULGAR_FRACTIONS = {
-    chr(0xBC): "1/4",
-    chr(0xBD): "1/2",
-    chr(0xBE): "3/4",
-    chr(0x2153): "1/3",
-    chr(0x2154): "2/3",
-    chr(0x2155): "1/5",
-    chr(0x215B): "1/8",
-}
-_VULGAR = re.compile("[" + "".join(_VULGAR_FRACTIONS) + "]")
+_VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e]")
+_RAISED = re.compile("(?<=[\\d)])[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _MINUS = re.compile(r"(?<![\w)])\u2013(?=[\d.$])|\bnegative\s+(?=[\d.$\\])", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<![\w*)])(\*\*|__|[*_`])(?=\S)([^*_`\n]+?)(?<=\S)\1(?![\w*(])")
-_FENCE = re.compile(r"\\[()\[\]]|\\(?:left|right|displaystyle|limits|bigl?|bigr|approx)(?![A-Za-z])")
+_GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:(?:\\[,;:! ]|~|\{,\}|[\u00a0\u2009\u202f'_])\d{3})+(?![\d'_])")
+"""Thousands."""
+_FENCE = re.compile(r"\\[()\[\]]|\\(?:left|right|displaystyle|limits|bigl?|bigr)(?![A-Za-z])")
 _SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|textrm)\s?\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dtc]?frac\s?(?:\{([^{}]+)\}\s?\{([^{}]+)\}|(\d)\s?(\d)|(\d)\s?\{([^{}]+)\})")
+_REPEATING = re.compile(r"(?<!\d)(\d{0,12})\.(\d{0,12})\\(?:overline|bar|dot)\s?(?:\{(\d{1,12})\}|(\d))")
 _DEGREES = re.compile(r"\s?\^?\s?\{?\\circ(?![A-Za-z])\}?|\u00b0")
 _WRITTEN = re.compile(r"\s*[-+]?[\d.,]+\s*")
+_SPACES = re.compile(r"[ \t]{2,}")
 
 
 def plain_notation(text: str) -> str:
     r"""A text with its numbers as one types them: `\frac{3}{4}` is `3/4`, `\$1{,}800` is `1,800`, `**18**` is `18`."""
-    text = _VULGAR.sub(lambda match: f" {_VULGAR_FRACTIONS[match.group()]}", _MINUS.sub("-", text.replace("\\$", "")))
-    text = _EMPHASIS.sub(r"\2", text.translate(_SIGNS))
+    text = _GROUPS.sub(lambda match: re.sub(r"\D", "", match.group()), text)
+    text = _VULGAR.sub(lambda match: f" {_compatible(match.group())}", _MINUS.sub("-", text.replace("\\$", "")))
+    text = _EMPHASIS.sub(r"\2", plain_powers(text).translate(_SIGNS))
     if "\\" in text:
         text = text.replace("\\!", "").replace("\\%", "%").replace("\\times", "*").replace("\\cdot", "*")
-        text = _TEXT.sub(r" \1 ", _SPACE.sub(" ", _FENCE.sub(" ", text)))
-        text = _FRACTION.sub(_ratio, text)
-    return _DEGREES.sub(" degrees", text.replace("{,}", ","))
+        text = _TEXT.sub(r" \1 ", _SPACE.sub(" ", _FENCE.sub(" ", text.replace("\\approx", "="))))
+        text = _FRACTION.sub(_ratio, _REPEATING.sub(_repeating, text))
+    return _SPACES.sub(" ", _DEGREES.sub(" degrees", text.replace("{,}", ",")))
+
+
+def plain_powers(text: str) -> str:
+    """A text with the small raised digits behind its numbers as powers; those behind a unit stay."""
+    return _RAISED.sub(lambda match: f"^{{{_compatible(match.group())}}}", text)
+
+
+def _compatible(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).replace("\u2044", "/").replace("\u2212", "-")
 
 
 def _ratio(match: "re.Match[str]") -> str:
     top, bottom = (part for part in match.groups() if part is not None)
-    if _WRITTEN.fullmatch(top) and _WRITTEN.fullmatch(bottom):
-        return f" {top.strip()}/{bottom.strip()}"
-    return match.group()
+    if not (_WRITTEN.fullmatch(top) and _WRITTEN.fullmatch(bottom)):
+        return match.group()
+    top, bottom = top.strip(), bottom.strip()
+    if bottom.startswith("-"):  # Nobody types 1/-2.
+        top, bottom = (top[1:] if top.startswith("-") else f"-{top}"), bottom[1:]
+    behind = match.string[match.start() - 1 : match.start()]
+    if behind == "-" and top.startswith("-"):
+        return match.group()
+    return f" {top}/{bottom}" if behind.isdigit() else f"{top}/{bottom}"
+
+
+def _repeating(match: "re.Match[str]") -> str:
+    """0.1(6) is (16 - 1) / 90."""
+    whole, before, again = match[1], match[2], match[3] or match[4]
+    top = int(whole + before + again) - int(whole + before or "0")
+    return f"{top}/{10 ** len(before) * (10 ** len(again) - 1)}"

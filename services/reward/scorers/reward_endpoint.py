@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from services.reward.endpoint import Endpoint, EndpointError, together
+from services.reward.endpoint import Endpoint, EndpointError, Errand, request_s, together
 from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError, Verdict
 from wire.settings import Table
 
@@ -39,7 +39,8 @@ class Options(Table):
     concurrency: int = Field(4, ge=1)
     """Requests in flight."""
     deadline_s: float | None = Field(None, gt=0)
-    """For one request with all its tries, from its turn on; none = the rubric's `timeout_s`."""
+    """For one request with all its tries, from its turn on; none = the rubric's `timeout_s`, which is for all requests
+    of a group together."""
     attempt_s: float | None = Field(None, gt=0)
     """For one try; none = half of the deadline."""
     retries: int = Field(3, ge=0)
@@ -55,7 +56,8 @@ class RewardEndpoint(Scorer):
 
     def __init__(self, options: Options, context: Context) -> None:
         self._options = options
-        deadline_s = options.deadline_s or context.timeout_s
+        deadline_s = request_s(options.deadline_s, context)
+        self._timeout_s = context.timeout_s
         self._endpoint = Endpoint(
             options.url,
             context=context,
@@ -89,7 +91,8 @@ class RewardEndpoint(Scorer):
                 known.append(index)
         sizes = {index: self._size(samples[index]) for index in known}
         parts = list(batches(sizes, self._options.token_budget))
-        found = await together([self._batch([samples[index] for index in part]) for part in parts])
+        errand = Errand(self._timeout_s)
+        found = await together([self._batch([samples[index] for index in part], errand) for part in parts])
         for part, scored in zip(parts, found, strict=True):
             verdicts |= zip(part, scored, strict=True)
         return [verdicts[index] for index in range(len(samples))]
@@ -99,14 +102,15 @@ class RewardEndpoint(Scorer):
             return len(sample.prompt_ids) + len(sample.completion_ids)
         return (len(sample.prompt) + len(sample.completion)) // _CHARACTERS_A_TOKEN + 1
 
-    async def _batch(self, samples: list[Sample]) -> list[Verdict]:
+    async def _batch(self, samples: list[Sample], errand: Errand) -> list[Verdict]:
         try:
-            answer = await self._endpoint.post(self._options.route, self._body(samples))
+            answer = await self._endpoint.post(self._options.route, self._body(samples), errand=errand)
             return [Verdict(value=number) for number in read_scores(answer, len(samples))]
         except EndpointError as error:
             if (error.kind == "refused" or error.is_ban) and len(samples) > 1:
                 # One of them may be too long, or say what is not let through: the others are not to suffer from it.
-                return [verdict for each in await together([self._batch([one]) for one in samples]) for verdict in each]
+                alone = await together([self._batch([one], errand) for one in samples])
+                return [verdict for each in alone for verdict in each]
             if error.kind == "down":
                 raise ScorerDownError(error.message) from error
             return [Verdict.failure(error.message)] * len(samples)

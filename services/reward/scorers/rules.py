@@ -9,7 +9,7 @@ import regex
 from services.reward.scorers.answers import find_answer, last_boxed
 from services.reward.scorers.base import Sample, Verdict
 from services.reward.scorers.functions import rule
-from services.reward.scorers.numbers import final_number
+from services.reward.scorers.numbers_said import final_number
 
 MATCH_S = 1.0
 """For one match of a pattern."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from services.reward.scorers.answers import last_boxed
 from services.reward.scorers.math_reading import read_key, read_said
-from services.reward.scorers.numbers import Number, final_number, read_number, same_number
+from services.reward.scorers.numbers import Number, read_number, same_number
+from services.reward.scorers.numbers_said import final_number
 
 TEXTS = {
     "so 3 + 4 = 7.": 7,
@@ -66,8 +67,8 @@ TEXTS = {
     "1\u00bd": Fraction(3, 2),
     r"$1{,}800": 1800,
     r"\$1,800": 1800,
-    "5 - 3": 3,
-    "10-3": 3,
+    "5 - 3": None,
+    "10-3": None,
     "- 18": 18,
     "3x": None,
     "the 18th of May": None,
@@ -116,7 +117,7 @@ def test_what_is_more_than_a_number_is_none(piece: str) -> None:
         ("0.5", "0.5%", False),
         ("50%", "51%", False),
         ("2000000", "2 million", True),
-        ("2", "2 million", True),
+        ("2", "2 million", False),
         ("8", "800%", False),
         ("1", "100%", True),
         ("1.5", "150%", True),
@@ -126,9 +127,19 @@ def test_what_is_more_than_a_number_is_none(piece: str) -> None:
         ("1000000", "1000001", False),
         ("0", "0.0000001", False),
         ("3/4", "0.75", True),
+        ("0.5%", "0.5", True),
+        ("0.5%", "0.005", True),
+        ("0.5%", "50", False),
+        ("0.0000016", "0.000002", False),
+        ("1/2", "0.5000001", False),
+        ("100/3", "33.3333", True),
+        ("100/3", "33.33", False),
+        ("1/30", "0.0333333", True),
+        ("-1/3", "0.333333", False),
+        ("18", "18.0000001", False),
     ],
 )
-def test_a_sign_or_word_of_scale_may_be_left_away_and_six_places_are_enough(wanted: str, said: str, same: bool) -> None:
+def test_a_percent_sign_may_be_left_away_and_six_digits_are_enough(wanted: str, said: str, same: bool) -> None:
     one, other = read_number(wanted), read_number(said)
     assert isinstance(one, Number)
     assert isinstance(other, Number)

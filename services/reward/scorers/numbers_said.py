@@ -1,0 +1,86 @@
+"""The number that a text gives as its answer. One that is taken back, left open or only a bound is none. Pure."""
+
+import re
+from fractions import Fraction
+
+from services.reward.scorers.answers import SEEN, Answer, Place, find_answer
+from services.reward.scorers.hedges import (
+    is_limited,
+    is_open,
+    is_side_by_side,
+    knows_nothing,
+    leaves_open,
+    without_rejected,
+)
+from services.reward.scorers.notation import plain_notation
+from services.reward.scorers.numbers import Number, numbers_in, read_number, same_number, without_chain
+
+_ASIDE = re.compile(r"(?<=\w)\s\([^()]{0,80}=[^()]{0,80}\)\s*$")
+_NAME = re.compile(r"(?:[A-Za-z\\]\w*)?\s*=\s*$")
+
+
+def final_number(text: str) -> Fraction | None:
+    """The number that a person would take for the text's answer (see `find_answer`), as it is written; or None."""
+    answer = find_answer(text)
+    if answer is None:
+        return None
+    found = whole_number(answer) or number_in_prose(answer, text)
+    return None if found is None else found.value
+
+
+def whole_number(answer: Answer) -> Number | None:
+    """The number that an answer is, with what belongs to it and nothing else."""
+    if answer.place is Place.BOX:
+        return read_number(answer.text)
+    return read_number(_ASIDE.sub("", without_rejected(answer.text).rstrip("! ")))
+
+
+def number_in_prose(answer: Answer, text: str) -> Number | None:
+    """The one that an answer's words give; where they hold none, that of the last line before which has one."""
+    is_stated = answer.place is not Place.LINE
+    says, found = _given(answer.text, is_stated=is_stated)
+    if says or answer.place in (Place.BOX, Place.MARK) or knows_nothing(answer.text):
+        return found
+    for line in reversed(text[-SEEN:].splitlines()):
+        says, found = _given(line, is_stated=False)
+        if says:
+            return found
+    return None
+
+
+def _given(text: str, *, is_stated: bool) -> tuple[bool, Number | None]:
+    """Whether a text says anything of a number, and which it gives.
+
+    Of a stated answer it is the first, if the statement begins with it; of a sentence the last, or the first behind its
+    last `=`.
+    """
+    kept = without_rejected(text)
+    plain = plain_notation(kept).strip()
+    if is_stated:
+        plain = without_chain(plain)
+    found = numbers_in(plain)
+    if not found:
+        return kept != text, None
+    if is_stated and not re.search(r"[A-Za-z]{2}.*[:=]", plain[: found[0][1]]):
+        at = 0
+    else:
+        equals = plain.rfind("=")
+        at = next((index for index, (_, begin, _) in enumerate(found) if begin > equals >= 0), len(found) - 1)
+    return True, None if _is_unclear(plain, found, at, is_stated=is_stated) else found[at][0]
+
+
+def _is_unclear(text: str, found: list[tuple[Number, int, int]], at: int, *, is_stated: bool) -> bool:
+    number, begin, end = found[at]
+    if is_limited(_NAME.sub("", text[:begin]), text[end:]):
+        return True
+    if number.scale < 1 and re.match(r"\s+of\b", text[end:]):
+        return True
+    before = next((one for one in reversed(found[:at]) if not same_number(one[0], number)), None)
+    behind = next((one for one in found[at + 1 :] if not same_number(number, one[0])), None)
+    if before is not None and is_side_by_side(text[: before[1]], text[before[2] : begin], text[end:]):
+        return True
+    if behind is None:
+        # An "or" with the same number in another spelling leaves nothing open.
+        return at + 1 == len(found) and is_open(text[end:])
+    between = text[end : behind[1]]
+    return leaves_open(between) if is_stated else is_side_by_side(text[:begin], between, text[behind[2] :])
