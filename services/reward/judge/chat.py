@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.reward import metrics
-from services.reward.endpoint import Endpoint, EndpointError
+from services.reward.endpoint import Endpoint, EndpointError, Errand, request_s
 from services.reward.judge.cost import Cost
 from services.reward.judge.prompts import Messages
 from services.reward.judge.settings import ChatOptions
@@ -21,7 +21,8 @@ class ChatJudge:
     def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
         """Raises ConfigError for an endpoint that cannot work or must not be called."""
         self._options, self._form, self._name = options, form, context.component
-        deadline_s = options.deadline_s or context.timeout_s
+        deadline_s = request_s(options.deadline_s, context)
+        self._timeout_s = context.timeout_s
         self.endpoint = Endpoint(
             options.url,
             context=context,
@@ -35,14 +36,18 @@ class ChatJudge:
         )
         self.cost = Cost(context.component, options.price_in, options.price_out)
 
-    async def ask(self, messages: Callable[[str], Messages]) -> dict[str, Any]:
+    def errand(self) -> Errand:
+        """For all that one call of the scorer asks: it ends by the scorer's deadline, however much that is."""
+        return Errand(self._timeout_s)
+
+    async def ask(self, messages: Callable[[str], Messages], errand: Errand) -> dict[str, Any]:
         """The verdict, in the form asked for. `messages` makes a conversation with a fresh key.
 
-        All tries together end by the deadline. Raises EndpointError when no verdict came, ScorerDownError when the
-        endpoint serves nobody.
+        All tries together end by the deadline, and by that of the errand. Raises EndpointError when no verdict
+        came, ScorerDownError when the endpoint serves nobody.
         """
         try:
-            async with self.endpoint.turn() as until:
+            async with self.endpoint.turn(errand) as until:
                 return await self._ask(messages, until)
         except EndpointError as error:
             if error.kind == "down":

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.reward import metrics
-from services.reward.endpoint import EndpointError, together
+from services.reward.endpoint import EndpointError, Errand, together
 from services.reward.judge.canaries import CanaryWatch
 from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
@@ -73,13 +73,15 @@ class PairwiseJudge(Scorer):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
+        errand = self._chat.errand()
         if self._options.against == "reference":
-            return await together([self._against_reference(sample) for sample in samples])
+            return await together([self._against_reference(sample, errand) for sample in samples])
         groups: dict[str, list[int]] = {}
         for index, sample in enumerate(samples):
             # Samples of no group answer prompts of their own.
             groups.setdefault(sample.group or f" {index}", []).append(index)
-        found = await together([self._tournament([samples[index] for index in rows]) for rows in groups.values()])
+        played = [self._tournament([samples[index] for index in rows], errand) for rows in groups.values()]
+        found = await together(played)
         verdicts = {
             index: verdict
             for rows, group in zip(groups.values(), found, strict=True)
@@ -87,9 +89,9 @@ class PairwiseJudge(Scorer):
         }
         return [verdicts[index] for index in range(len(samples))]
 
-    async def _tournament(self, samples: list[Sample]) -> list[Verdict]:
+    async def _tournament(self, samples: list[Sample], errand: Errand) -> list[Verdict]:
         pairs = round_robin(len(samples), self._options.max_pairs)
-        results = await together([self._compare(samples[a], samples[b].completion) for a, b in pairs])
+        results = await together([self._compare(samples[a], samples[b].completion, errand) for a, b in pairs])
         met = dict(zip(pairs, results, strict=True))
         points = {pair: None if isinstance(result, str) else result for pair, result in met.items()}
         verdicts = []
@@ -107,38 +109,41 @@ class PairwiseJudge(Scorer):
         self._watch(samples, verdicts)
         return verdicts
 
-    async def _against_reference(self, sample: Sample) -> Verdict:
+    async def _against_reference(self, sample: Sample, errand: Errand) -> Verdict:
         reference = self._reference(sample)
         if reference is None:
             return Verdict.abstain(f"no column {self._options.reference!r} to compare with")
-        found = await self._compare(sample, reference)
+        found = await self._compare(sample, reference, errand)
         if isinstance(found, str):
             return Verdict.failure(found)
-        self._canaries.judged(sample, functools.partial(self._points, rival=reference))
+        self._canaries.judged(sample, functools.partial(self._meets, rival=reference))
         words = {1.0: "better than", 0.5: "as good as", 0.0: "worse than"}
         return Verdict(value=found, reason=f"{words[found]} the reference")
 
-    async def _compare(self, sample: Sample, rival: str) -> float | str:
+    async def _compare(self, sample: Sample, rival: str, errand: Errand) -> float | str:
         """The sample's points, or why there are none."""
         if sample.completion == rival:
             metrics.JUDGE_PAIRS.labels(self._name, "same").inc()
             return 0.5
         try:
-            return await self._points(sample, rival=rival)
+            return await self._points(sample, rival, errand)
         except EndpointError as error:
             metrics.JUDGE_PAIRS.labels(self._name, "failed").inc()
             return error.message
 
-    async def _points(self, sample: Sample, *, rival: str) -> float:
+    async def _points(self, sample: Sample, rival: str, errand: Errand) -> float:
         """1, 0.5 or 0, from both orders; raises EndpointError."""
         one, other = await together(
-            [self._ask(sample, sample.completion, rival), self._ask(sample, rival, sample.completion)]
+            [self._ask(sample, sample.completion, rival, errand), self._ask(sample, rival, sample.completion, errand)]
         )
         mine, turned = _POINTS[one], 1 - _POINTS[other]
         metrics.JUDGE_PAIRS.labels(self._name, "agreed" if mine == turned else "contradicted").inc()
         return mine if mine == turned else 0.5
 
-    async def _ask(self, sample: Sample, first: str, second: str) -> str:
+    async def _meets(self, canary: Sample, *, rival: str) -> float:
+        return await self._points(canary, rival, self._chat.errand())
+
+    async def _ask(self, sample: Sample, first: str, second: str, errand: Errand) -> str:
         blocks = {
             "prompt": ("PROMPT", task_of(sample)),
             "first": ("ANSWER_A", first),
@@ -147,7 +152,7 @@ class PairwiseJudge(Scorer):
         reference = self._reference(sample)
         if reference is not None and self._options.against == "group":
             blocks["reference"] = ("REFERENCE", reference)
-        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks))
+        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks), errand)
         return str(found["winner"])
 
     def _watch(self, samples: Sequence[Sample], verdicts: Sequence[Verdict]) -> None:
@@ -157,7 +162,7 @@ class PairwiseJudge(Scorer):
         rival = self._reference(best) or best.completion
         for sample, verdict in zip(samples, verdicts, strict=True):
             if verdict.value is not None:
-                self._canaries.judged(sample, functools.partial(self._points, rival=rival))
+                self._canaries.judged(sample, functools.partial(self._meets, rival=rival))
 
     def _reference(self, sample: Sample) -> str | None:
         found = sample.columns.get(self._options.reference)

@@ -42,7 +42,8 @@ class ChatOptions(Table):
     concurrency: int = Field(16, ge=1)
     """Requests in flight."""
     deadline_s: float | None = Field(None, gt=0)
-    """For one verdict with all its tries, from its turn on; none = the rubric's `timeout_s`."""
+    """For one verdict with all its tries, from its turn on; none = the rubric's `timeout_s`, which is for all verdicts
+    of a group together."""
     attempt_s: float | None = Field(None, gt=0)
     """For one try; none = half of the deadline."""
     retries: int = Field(3, ge=0)

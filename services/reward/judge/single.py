@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.reward.endpoint import EndpointError, together
+from services.reward.endpoint import EndpointError, Errand, together
 from services.reward.judge.canaries import CanaryWatch
 from services.reward.judge.chat import ChatJudge
 from services.reward.judge.cost import Cost
@@ -58,15 +58,16 @@ class Judge(Scorer):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
-        return await together([self._judge(sample) for sample in samples])
+        errand = self._chat.errand()
+        return await together([self._judge(sample, errand) for sample in samples])
 
     async def close(self) -> None:
         """Drops the canary and the connections."""
         await self._canaries.close()
         await self._chat.endpoint.close()
 
-    async def _judge(self, sample: Sample) -> Verdict:
-        votes = await together([self._vote(sample) for _ in range(self._options.votes)])
+    async def _judge(self, sample: Sample, errand: Errand) -> Verdict:
+        votes = await together([self._vote(sample, errand) for _ in range(self._options.votes)])
         grades = [vote for vote in votes if not isinstance(vote, str)]
         if len(grades) * 2 <= len(votes):
             failures = [vote for vote in votes if isinstance(vote, str)]
@@ -81,23 +82,23 @@ class Judge(Scorer):
             parts={"votes": float(len(grades))} if self._options.votes > 1 else {},
         )
 
-    async def _vote(self, sample: Sample) -> tuple[int, str] | str:
+    async def _vote(self, sample: Sample, errand: Errand) -> tuple[int, str] | str:
         """Grade and reasoning, or why there is none."""
         try:
-            return await self._grade(sample)
+            return await self._grade(sample, errand)
         except EndpointError as error:
             return error.message
 
     async def _grade_canary(self, sample: Sample) -> float:
-        return self._mapped((await self._grade(sample))[0])
+        return self._mapped((await self._grade(sample, self._chat.errand()))[0])
 
-    async def _grade(self, sample: Sample) -> tuple[int, str]:
+    async def _grade(self, sample: Sample, errand: Errand) -> tuple[int, str]:
         blocks = {"prompt": ("PROMPT", task_of(sample)), "answer": ("ANSWER", sample.completion)}
         reference = sample.columns.get(self._options.reference)
         if reference is not None:
             blocks["reference"] = ("REFERENCE", as_text(reference))
         first, last = map(str, self._options.scale)
-        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks, low=first, high=last))
+        found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks, low=first, high=last), errand)
         return found["score"], told(found)
 
     def _mapped(self, grade: float) -> float:

@@ -137,7 +137,7 @@ async def test_one_fault_has_one_message_whenever_it_comes() -> None:
     async with scripted(otherwise=lambda _: hang()) as server:
         caller = endpoint(server, attempt_s=0.2, deadline_s=0.5, retries=4)
         found = await asyncio.gather(*(caller.post("/", {}) for _ in range(4)), return_exceptions=True)
-        slower = endpoint(server, attempt_s=0.21, deadline_s=0.52, retries=4)
+        slower = endpoint(server, attempt_s=0.4, deadline_s=1.0, retries=4)
         found += await asyncio.gather(slower.post("/", {}), return_exceptions=True)
         assert len({str(error) for error in found}) == 1, found
         await caller.close()

@@ -1,6 +1,7 @@
 """A reward model behind a real socket: order, batches, one number a sample, and nothing in place of what is missing."""
 
 import re
+import time
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from services.reward.endpoint import client
 from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError
 from services.reward.scorers.registry import build_scorer
 from services.reward.scorers.reward_endpoint import batches, read_scores
-from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, ok, scripted
+from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +111,15 @@ async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_sco
         assert [verdict.value for verdict in found] == [6.0, None, 7.0]
         assert found[1].failed and "too long" in found[1].reason
         assert len(server.requests) == 4
+        await model.close()
+
+
+async def test_batches_at_a_hanging_endpoint_end_by_one_deadline() -> None:
+    async with scripted(otherwise=lambda _: hang()) as server:
+        model = scorer(server, token_budget=1, concurrency=2, deadline_s=1.0, attempt_s=1.0)
+        begin = time.monotonic()
+        found = await model.score([sample(number) for number in range(1, 13)])
+        assert time.monotonic() - begin < 2.6 and all(verdict.failed for verdict in found)
         await model.close()
 
 

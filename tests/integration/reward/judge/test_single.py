@@ -176,6 +176,50 @@ async def test_the_median_of_the_votes_counts_and_needs_more_than_half() -> None
         await scorer.close()
 
 
+@pytest.mark.parametrize("votes", [1, 9])
+async def test_a_hanging_judge_ends_a_group_by_its_deadline_whatever_the_votes(votes: int) -> None:
+    async with scripted(otherwise=lambda _: hang()) as server:
+        scorer = judge(server, votes=votes, temperature=1.0, concurrency=2, deadline_s=0.9, attempt_s=0.9)
+        begin = time.monotonic()
+        found = await scorer.score([sample(str(number)) for number in range(12)])
+        assert time.monotonic() - begin < 2.6
+        assert all(verdict.failed for verdict in found)
+        await scorer.close()
+
+
+async def test_requests_that_wait_when_several_in_a_row_have_failed_are_not_sent() -> None:
+    async with scripted(otherwise=lambda _: answer(503)) as server:
+        scorer = judge(server, concurrency=1, retries=0)
+        found = await scorer.score([sample(str(number)) for number in range(12)])
+        assert len(server.requests) == 4 and all(verdict.failed for verdict in found)
+        assert "4 requests of its group in a row failed" in found[11].reason and "503" in found[11].reason
+        await scorer.close()
+
+
+async def test_failures_with_successes_between_end_nothing() -> None:
+    def reply(request: Any) -> Answer:
+        return answer(503) if int(blocks(request)["ANSWER"]) % 3 else grades(10)
+
+    async with scripted(otherwise=reply) as server:
+        scorer = judge(server, concurrency=1, retries=0)
+        found = await scorer.score([sample(str(number)) for number in range(18)])
+        assert len(server.requests) == 18
+        assert [verdict.value for verdict in found] == [None if number % 3 else 1.0 for number in range(18)]
+        await scorer.close()
+
+
+async def test_a_sample_that_a_firewall_turns_away_is_its_own_failure() -> None:
+    def reply(request: Any) -> Answer:
+        return answer(403, b"WAF") if "DROP TABLE" in blocks(request)["ANSWER"] else after(0.1, grades(10))
+
+    async with scripted(otherwise=reply) as server:
+        scorer = judge(server)
+        found = await scorer.score([sample("DROP TABLE x"), sample("fine"), sample("good")])
+        assert [verdict.value for verdict in found] == [None, 1.0, 1.0]
+        assert found[0].failed and "WAF" in found[0].reason
+        await scorer.close()
+
+
 async def test_every_answered_request_is_paid_once_whatever_became_of_it() -> None:
     script = [answer(500), grades(3), said("malformed"), grades(4), answer(429), said("bad"), said("bad")]
     async with scripted(*script, otherwise=lambda _: said('{"score": 1}', usage={"prompt_tokens": True})) as server:
@@ -236,7 +280,7 @@ async def test_a_canary_keeps_nobody_waiting_and_only_one_is_out() -> None:
         return grades(10) if blocks(request)["ANSWER"] == "3" else after(3600, grades(10))
 
     async with scripted(otherwise=reply) as server:
-        scorer = judge(server, canaries_every=1, deadline_s=30.0, attempt_s=30.0)
+        scorer = judge(server, canaries_every=1, attempt_s=2.0)
         begin = time.monotonic()
         for _ in range(10):
             await scorer.score([sample("3")])

@@ -33,6 +33,7 @@ def build(name: str = "judge", **options: Any) -> Any:
         ({"extra_body": {"messages": []}}, "the judge itself sets this"),
         ({"api_key_file": "/nowhere"}, "api_key_file"),
         ({"canaries": 3}, "canaries_every"),
+        ({"deadline_s": 61}, r"deadline_s = 61 .* raise reward\.timeout_s"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
