@@ -157,7 +157,7 @@ def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
     ("scorer", "words"),
     [
         ('name = "exact_mach"', "did you mean 'exact_match'"),
-        ('name = "no_such_module:f"', "put the module's folder into reward.path"),
+        ('name = "no_such_module:f"', "put the folder of the module into reward.path"),
         ('name = "format"', "missing a required argument: 'pattern'"),
     ],
 )
@@ -184,10 +184,10 @@ def test_settings_that_cannot_work(place: Path, arguments: list[str], words: str
 
 
 def test_rows_that_a_scorer_cannot_use(place: Path) -> None:
-    (place / "p.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "three"}\n')
+    (place / "p.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "unknown"}\n')
     (place / "run.toml").write_text(f'{GOOD}\n[[reward.scorers]]\nname = "numeric"\n')
     message = refused(place, "train", "run.toml", "--run-dir", "run")
-    assert "the answer 'three' holds no number" in message and "sample " in message
+    assert "the answer 'unknown' holds no number" in message and "sample " in message
 
 
 def test_data_without_the_column_that_a_scorer_reads(place: Path) -> None:
