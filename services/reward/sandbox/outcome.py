@@ -16,6 +16,8 @@ class Program:
     function: str | None = None
     """None: a test's input is its standard input, the output its standard output. Else the function (or method of class
     `Solution`) that is called; input is the encoded arguments, output the encoded value it returned."""
+    prelude: bool = True
+    """The names of `inside.prelude` are there without import; only where a function is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,13 @@ class Outcome:
     """The end of what it wrote to standard error."""
     wall_s: float
     cpu_s: float
+    waited_s: float = 0.0
+    """For a CPU, as far as the kernel told."""
+
+    @property
+    def spent_s(self) -> float:
+        """What it is charged for."""
+        return self.wall_s - self.waited_s
 
     @property
     def is_clean(self) -> bool:

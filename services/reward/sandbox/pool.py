@@ -8,7 +8,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from services.reward import metrics
-from services.reward.sandbox.errors import SandboxError, SandboxStartError
+from services.reward.sandbox import cpu
+from services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
 from services.reward.sandbox.inside.confine import Limits
 from services.reward.sandbox.outcome import Outcome, Program
 from services.reward.sandbox.probe import check
@@ -39,6 +40,7 @@ class Sandboxes:
 
     async def start(self) -> None:
         """Starts them all and proves that one isolates. Raises ConfigError with the way out if not."""
+        self._warn()
         # A sandbox dies with the thread that started it: these threads live as long as the pool.
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="sandbox")
         loop = asyncio.get_running_loop()
@@ -53,6 +55,14 @@ class Sandboxes:
             raise
         for slot in self._slots:
             self._free.put(slot)
+
+    def _warn(self) -> None:
+        if self._count > cpu.available():
+            words = "programs wait for each other: lower reward.processes"
+            log.warning("more_sandboxes_than_cpus", processes=self._count, cpus=cpu.available(), way_out=words)
+        if not cpu.tells_waiting():
+            words = "no /proc/self/schedstat: a program that waits for a CPU is charged for it"
+            log.warning("waiting_not_told", why=words)
 
     async def run(
         self,
@@ -81,16 +91,19 @@ class Sandboxes:
             self._free.put(slot)
 
     def _test(self, slot: Slot, source: int, given: bytes) -> Outcome:
-        """A sandbox that fails is replaced by a fresh one, and the test tried again, once."""
+        """Tried again, once, where a sandbox fails, which is replaced by a fresh one, or the machine was too busy."""
         try:
             if slot.pid is not None:
                 return _counted(slot.run(source, given))
+        except StarvedError as error:
+            log.warning("test_starved", error=str(error))
         except SandboxError as error:
             metrics.SANDBOX_FAILURES.inc()
             log.warning("sandbox_failed", error=str(error))
         if self._closing.is_set():
             raise SandboxError("the sandboxes are being closed")
-        slot.start()
+        if slot.pid is None:
+            slot.start()
         return _counted(slot.run(source, given))
 
     async def close(self) -> None:

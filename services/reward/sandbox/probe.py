@@ -42,6 +42,9 @@ def look():
         "no new namespaces": libc.unshare(0x10000000) == -1,
         "no capabilities": not capabilities(libc),
         "no way to new privileges": libc.prctl(39, 0, 0, 0, 0) == 1,
+        "no core dumps": libc.prctl(3, 0, 0, 0, 0) == 0 and libc.prctl(4, 1, 0, 0, 0) == -1,
+        "devices that cannot be touched": all(fails(os.utime, f"/dev/{name}") for name in os.listdir("/dev")),
+        "devices that can be written": open("/dev/null", "w").write("x") == 1,
     }
 """
 """Each is True where the sandbox is as it should be."""

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from services.reward.sandbox.bubblewrap import INSIDE, command
-from services.reward.sandbox.errors import SandboxError, SandboxStartError
+from services.reward.sandbox.cpu import waited_s
+from services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
 from services.reward.sandbox.inside import server
 from services.reward.sandbox.inside.confine import Limits
 from services.reward.sandbox.outcome import Ending, Outcome, Program
 
 _START_S = 20.0
 _GRACE_S = 5.0
-"""Beyond a test's own time: the fork server has that to clean up and to answer."""
+"""Beyond a test's own time: the fork server has that to clean up and to answer. It is heard from in each such span."""
 _END_S = 5.0
 _NOTES_BYTES = 2000
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
@@ -45,7 +46,7 @@ class Slot:
             stack.callback(self.kill)
             self._process = self._launch(theirs, log)
             theirs.close()
-            if self._receive(_START_S) != server.READY:
+            if self._hear(self._control, _START_S)[0] != server.READY:
                 self.kill()  # Whatever it says is in the log then.
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "nothing was said"
@@ -65,7 +66,7 @@ class Slot:
             )
 
     def run(self, program: int, given: bytes) -> Outcome:
-        """Runs one test; `program` is a descriptor (`written`). Raises SandboxError, after which the slot is dead."""
+        """Runs one test; `program` is a descriptor (`sealed`). After a SandboxError but StarvedError, it is dead."""
         if self._control is None:
             raise SandboxError("the sandbox is not running")
         with sealed(given) as stdin, _empty("stdout") as stdout, _empty("stderr") as stderr:
@@ -74,11 +75,12 @@ class Slot:
             except OSError as error:
                 self.kill()
                 raise SandboxError(f"the sandbox has gone: {error}") from error
-            answer = self._receive(self._limits.timeout_s + _GRACE_S)
-            if len(answer) != server.REPLY.size:
-                self.kill()
-                raise SandboxError("the sandbox died, or hung, under a test")
-            ending, code, wall_s, cpu_s = server.REPLY.unpack(answer)
+            ending, code, wall_s, cpu_s, waiting_s = server.REPLY.unpack(self._answer())
+            if ending == server.STARVED:
+                raise StarvedError(
+                    f"the machine is too busy: a test was on a CPU for {cpu_s:.2f} s of {wall_s:.1f} s, and waited for "
+                    f"one for {waiting_s:.1f} s: lower reward.processes, or give it more CPUs"
+                )
             return Outcome(
                 ending=_ENDINGS[ending],
                 code=code,
@@ -86,7 +88,27 @@ class Slot:
                 notes=_end(stderr),
                 wall_s=wall_s,
                 cpu_s=cpu_s,
+                waited_s=waiting_s,
             )
+
+    def _answer(self) -> bytes:
+        """The reply to a test; what the fork server asks before is answered. Raises SandboxError."""
+        control = self._control
+        while control is not None:
+            message, files = self._hear(control, self._limits.timeout_s + _GRACE_S)
+            for file in files:
+                try:
+                    control.send(server.WAITED.pack(waited_s(file)))
+                except OSError:  # It has gone, which the next message tells.
+                    continue
+                finally:
+                    os.close(file)
+            if len(message) == server.REPLY.size:
+                return message
+            if message != server.ASKS:
+                break
+        self.kill()
+        raise SandboxError("the sandbox died, or hung, under a test")
 
     def end(self) -> None:
         """Kills the sandbox under whoever waits for it: that one gets a SandboxError and cleans up."""
@@ -103,19 +125,23 @@ class Slot:
         if control is not None:
             control.close()
 
-    def _receive(self, seconds: float) -> bytes:
-        """One message; empty when the fork server has gone or does not answer."""
-        assert self._control is not None
-        self._control.settimeout(seconds)
+    @staticmethod
+    def _hear(control: socket.socket, seconds: float) -> tuple[bytes, list[int]]:
+        """One message and its descriptors; empty when the fork server has gone or does not answer."""
+        control.settimeout(seconds)
         try:
-            return self._control.recv(64)
+            message, files, _, _ = socket.recv_fds(control, 64, 1)
+            return message, files
         except OSError:
-            return b""
+            return b"", []
 
 
 def text_of(program: Program) -> bytes:
-    """A program as the fork server's children read it: the function's name, or nothing, in a line of its own."""
-    return f"{program.function or ''}\n{program.source}".encode(errors="replace")
+    """A program as the fork server's children read it, below a line with the function's name and, if it is wanted, the
+    word `prelude`; the line of a script is empty.
+    """
+    head = "" if program.function is None else program.function + " prelude" * program.prelude
+    return f"{head}\n{program.source}".encode(errors="replace")
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from services.reward.sandbox.inside.seccomp import Filter, make_filter
 
+PATIENCE = 10
 _CAPABILITY_VERSION = 0x20080522
 _LAST_FD = 4096
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Limits:
     """Of one test. Travels into the sandbox as numbers on the server's command line."""
 
     timeout_s: float = 1.0
-    """Wall-clock time."""
+    """Wall-clock time, less what it waited for a CPU."""
     memory_bytes: int = 512 * 1024 * 1024
     """Address space of the test's one process, the interpreter's own 30 MiB included."""
     output_bytes: int = 4 * 1024 * 1024
@@ -27,6 +29,8 @@ class Limits:
     threads: int = 32
     files: int = 64
     """Open at a time."""
+    patience: int = PATIENCE
+    """A test that waits for a CPU may take so many times `timeout_s`; then nothing can be said of it."""
 
 
 def limit(limits: Limits) -> None:
@@ -60,12 +64,16 @@ class Confinement:
         # Effective, permitted, inheritable: no capability; ambient ones fall with them.
         if self._libc.capset(self._header, self._nothing):
             raise OSError(ctypes.get_errno(), "capset")
+        # RLIMIT_CORE does not hold where the machine pipes its core dumps into a program.
+        if self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "PR_SET_DUMPABLE")
         self._filter.install()
 
     def rehearse(self) -> None:
         """The same calls, but such that they do nothing."""
         resource.setrlimit(resource.RLIMIT_CPU, resource.getrlimit(resource.RLIMIT_CPU))
         self._libc.capset(bytes(8), self._nothing)
+        self._libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
         self._filter.rehearse()
 
 

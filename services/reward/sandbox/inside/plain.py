@@ -5,14 +5,28 @@
     dict                                {"dict": [[key, value], ...]}
     bytes, large int, complex           {"bytes": hex}, {"int": hex}, {"complex": [real, imaginary]}
 
+and, on the way out only, what stands for plain values:
+
+    dict_keys, dict_items               {"keys": [...]}
+    range, deque, dict_values, array    {"sequence": [...]}
+    generator, map, other iterators     {"iterator": [...]}
+    Fraction, Decimal, NumPy scalar     int or float
+
 What a subclass says of itself is not asked: its data are taken by the base class's own methods.
 """
 
 import json
+import sys
+from collections import deque
 from typing import Any
 
 _LARGE = 1 << 4096
 """Larger numbers go as hex: CPython refuses to read or write more than 4300 decimal digits."""
+_WIDEST = 1000
+"""Decimals with more digits before the point are floats."""
+_NOTHING: dict[Any, Any] = {}
+_VIEWS: tuple[type[Any], ...] = (type(_NOTHING.keys()), type(_NOTHING.items()))
+_SEQUENCES: tuple[type[Any], ...] = (range, deque, type(_NOTHING.values()))
 _COLLECTIONS: tuple[tuple[type, str], ...] = ((tuple, "tuple"), (set, "set"), (frozenset, "frozenset"))
 
 
@@ -47,7 +61,32 @@ def _tagged(value: Any) -> Any:
         return {"bytes": bytes(value).hex()}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
+    return _standing(value, kind)
+
+
+def _standing(value: Any, kind: type[Any]) -> Any:
+    """What it stands for."""
+    for kinds, tag in ((_VIEWS, "keys"), (_SEQUENCES, "sequence")):
+        if isinstance(value, kinds):
+            return {tag: [_tagged(item) for item in value]}
+    if hasattr(kind, "__next__"):
+        return {"iterator": [_tagged(item) for item in value]}
+    if kind.__module__ in ("numpy", "array") and hasattr(value, "tolist"):
+        held: Any = value.tolist()
+        if isinstance(held, list):
+            return {"sequence": [_tagged(item) for item in held]}
+        return _tagged(float(held) if type(held) is kind else held)  # Longer reals than Python's stay what they are.
+    if _is(value, "fractions", "Fraction"):
+        return _tagged(value.numerator if value.denominator == 1 else float(value))
+    if _is(value, "decimal", "Decimal"):
+        is_whole = value.is_finite() and value.adjusted() < _WIDEST and value == value.to_integral_value()
+        return _tagged(int(value) if is_whole else float(value))
     raise NotPlainError(f"a {kind.__name__} was returned, which is no plain value")
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    """Without an import: who has made such a value has imported it."""
+    return isinstance(value, getattr(sys.modules.get(module), name, ()))
 
 
 def decode(text: str) -> Any:

@@ -7,6 +7,8 @@ File descriptors: 0 standard input, 1 standard output, 2 standard error, 3 the r
 """
 
 import atexit
+import builtins
+import io
 import os
 import signal
 import sys
@@ -16,11 +18,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from services.reward.sandbox.inside.plain import decode, encode
+from services.reward.sandbox.inside.prelude import names
 
 _INPUT, _PRINTS, _NOTES, _VALUE, _PROGRAM = 0, 1, 2, 3, 4
 SLEEPS = 124
 """Exit status, as of `timeout`: it went to sleep for longer than it had."""
 _CHUNK = 1 << 20
+_FILE = "/tmp/program.py"
+_PRELUDE: dict[str, Any] = {}
 _REHEARSALS = 3
 _REHEARSAL = """
 import sys
@@ -68,6 +73,8 @@ if __name__ == "__main__":
 def prepare() -> None:
     """In the fork server, before the first fork: what every child would have to do, or to fault in, for itself."""
     _open_streams()
+    vars(builtins).update(exit=_quit, quit=_quit)  # As `site` has them, which is not imported.
+    _PRELUDE.update(names())
     for _ in range(_REHEARSALS):
         _execute(_REHEARSAL, "rehearsal")
         decode(encode([1, 2.5, "x", (1, {"a": None})]))
@@ -76,15 +83,15 @@ def prepare() -> None:
     _open_streams()
 
 
-def run(until: float) -> NoReturn:
-    """Reads the program and its test, runs it, and leaves. `until`, by the monotonic clock, it will be killed."""
-    vars(time)["sleep"] = _sleeper(time.sleep, until)
-    function, _, source = _read(_PROGRAM).partition("\n")
+def run(timeout_s: float) -> NoReturn:
+    """Reads the program and its test, runs it, and leaves. After `timeout_s` of its own it will be killed."""
+    vars(time)["sleep"] = _sleeper(time.sleep, time.process_time, timeout_s)
+    head, _, source = _read(_PROGRAM).partition("\n")
     os.close(_PROGRAM)
     os.chdir("/tmp")
     status = 1
     try:
-        status = _call(source, function) if function else _script(source)
+        status = _call(source, *head.split()) if head else _script(source)
     except SystemExit as leaving:
         status = _status(leaving.code)
     except BaseException:
@@ -92,17 +99,26 @@ def run(until: float) -> NoReturn:
     _leave(status)
 
 
-def _sleeper(sleep: Callable[[float], None], until: float) -> Callable[[float], None]:
+def _quit(code: object = None) -> NoReturn:
+    raise SystemExit(code)
+
+
+def _sleeper(sleep: Callable[[float], None], cpu_s: Callable[[], float], timeout_s: float) -> Callable[[float], None]:
     """A sleep that would last beyond the test's time ends it at once; not so where something else could still happen
-    meanwhile, in another thread or by a signal. It is the test that would wait, not one in the queue behind it.
+    meanwhile, in another thread or by a signal. It is the test that would wait, not one in the queue behind it. What it
+    waited for a CPU is not counted.
     """
+    slept = 0.0
 
     def sleep_or_leave(seconds: float, /) -> None:
-        if time.monotonic() + seconds > until and _is_alone():
+        nonlocal slept
+        is_alone = _is_alone()
+        if is_alone and slept + cpu_s() + seconds > timeout_s:
             timers = (signal.ITIMER_REAL, signal.ITIMER_PROF, signal.ITIMER_VIRTUAL)
             if not any(any(signal.getitimer(which)) for which in timers):
                 os._exit(SLEEPS)
         sleep(seconds)
+        slept += seconds if is_alone else 0.0
 
     return sleep_or_leave
 
@@ -118,8 +134,10 @@ def _script(source: str) -> int:
     return 0
 
 
-def _call(source: str, function: str) -> int:
+def _call(source: str, function: str, prelude: str = "") -> int:
     """The arguments come on standard input, the value goes out on a descriptor of its own; prints are mere notes."""
+    if prelude:  # Behind all names of the program's own: what it does not define is not found as its function.
+        vars(builtins).update(_PRELUDE)
     arguments = decode(_read(_INPUT))
     os.dup2(_NOTES, _PRINTS)
     found = _find(_execute(source, "solution"), function)
@@ -131,6 +149,7 @@ def _call(source: str, function: str) -> int:
 
 def _execute(source: str, name: str) -> dict[str, Any]:
     module = types.ModuleType(name)
+    module.__file__ = _FILE
     sys.modules[name] = module
     code = compile(source, "<program>", "exec", dont_inherit=True)
     exec(code, module.__dict__)
@@ -173,15 +192,18 @@ def _status(code: object) -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """As the interpreter leaves, but for its own tidying up: threads end, atexit runs, output is flushed."""
+    """As the interpreter leaves, but for its own tidying up: threads end, atexit runs, output is flushed, that in
+    wrappers of the program's own included.
+    """
     streams = [sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr]
     try:
         threading: Any = sys.modules["threading"]
         if not _is_alone() or threading._threading_atexits:
             threading._shutdown()
         atexit._run_exitfuncs()
-        for stream in streams:
-            if stream is not None:
+        own = [value for value in vars(sys.modules.get("__main__")).values() if isinstance(value, io.IOBase)]
+        for stream in [*own, *streams]:
+            if stream is not None and not stream.closed:
                 stream.flush()
     except BaseException:
         status = status or 1

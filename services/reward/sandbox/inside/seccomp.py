@@ -37,6 +37,9 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "open_tree_attr": (467, 467),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262),
@@ -56,6 +59,13 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
+    # A lower priority than others': who waits for a CPU is not charged for it.
+    "setpriority": (141, 140),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
     # Large pieces of the kernel, often at fault.
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -63,6 +73,7 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "io_setup": (206, 0),
     "personality": (135, 92),
     "modify_ldt": (154, None),
     "iopl": (172, None),
@@ -86,6 +97,7 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
 """Name -> its number on x86_64, on aarch64."""
 _CLONE, _CLONE3 = (56, 220), 435
 _CLONE_THREAD = 0x00010000
+_PRCTL, _PR_SET_DUMPABLE = (157, 167), 4
 _X32 = 0x40000000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -109,14 +121,15 @@ def denied(machine: str = platform.machine()) -> dict[str, int]:
 def make_filter(machine: str = platform.machine()) -> bytes:
     """The filter as an array of struct sock_filter. Raises OSError for a machine that is not known."""
     numbers = sorted(denied(machine).values())
-    clone = _CLONE[list(_ARCHITECTURES).index(machine)]
-    # The ends come last: allow, kill, EPERM, ENOSYS, and the look at the flags of `clone`.
+    column = list(_ARCHITECTURES).index(machine)
+    # The ends come last: allow, kill, EPERM, ENOSYS, and the looks at the flags of `clone` and the option of `prctl`.
     steps: list[tuple[int, int, str | int, str | int]] = [
         (_LOAD, _ARCHITECTURE, 0, 0),
         (_EQUAL, _ARCHITECTURES[machine], 0, "kill"),
         (_LOAD, _NUMBER, 0, 0),
         (_AT_LEAST, _X32, "kill", 0),
-        (_EQUAL, clone, "clone", 0),
+        (_EQUAL, _CLONE[column], "clone", 0),
+        (_EQUAL, _PRCTL[column], "prctl", 0),
         (_EQUAL, _CLONE3, "enosys", 0),  # Its flags lie in memory, out of sight; the C library falls back to clone.
         *((_EQUAL, number, "eperm", 0) for number in numbers),
     ]
@@ -126,6 +139,7 @@ def make_filter(machine: str = platform.machine()) -> bytes:
         "eperm": len(steps) + 2,
         "enosys": len(steps) + 3,
         "clone": len(steps) + 4,
+        "prctl": len(steps) + 8,
     }
     steps += [
         (_RETURN, _ALLOW, 0, 0),
@@ -136,6 +150,10 @@ def make_filter(machine: str = platform.machine()) -> bytes:
         (_ANY_BIT, _CLONE_THREAD, 0, 1),
         (_RETURN, _ALLOW, 0, 0),
         (_RETURN, _EPERM, 0, 0),
+        (_LOAD, _FIRST_ARGUMENT, 0, 0),
+        (_EQUAL, _PR_SET_DUMPABLE, 0, 1),
+        (_RETURN, _EPERM, 0, 0),
+        (_RETURN, _ALLOW, 0, 0),
     ]
     return _assemble(steps, ends)
 

@@ -6,7 +6,9 @@ Each child is process 1 of its own pid namespace: it sees no other process, and 
 it has started. /tmp is the one place where it can write; a changed one is replaced by a fresh one.
 
 Protocol, on one SOCK_SEQPACKET socket: a message with four descriptors (standard input, standard output, standard
-error, program) is a test, and is answered by `REPLY`. The end of the socket ends the running test, and the server.
+error, program) is a test, and is answered by `REPLY`. While it runs, `ASKS` with the descriptor of its process may come
+before that: the service, which has a /proc, answers by `WAITED`. The end of the socket ends the running test, and the
+server.
 """
 
 import ctypes
@@ -25,18 +27,26 @@ from typing import NoReturn
 from services.reward.sandbox.inside import program
 from services.reward.sandbox.inside.confine import Confinement, Limits, keep_only, limit
 
-REPLY = struct.Struct("<cidd")
-"""How it ended (`EXITED`, `SIGNALLED`, `TIMED_OUT`), exit status or signal, wall seconds, CPU seconds."""
-EXITED, SIGNALLED, TIMED_OUT = b"x", b"s", b"t"
-READY = b"ready"
+REPLY = struct.Struct("<ciddd")
+"""How it ended (`EXITED`, ...), exit status or signal; seconds: wall, CPU, waited for a CPU."""
+EXITED, SIGNALLED, TIMED_OUT, STARVED = b"x", b"s", b"t", b"w"
+WAITED = struct.Struct("<d")
+"""Seconds that a test has waited for a CPU."""
+READY, ASKS = b"ready", b"asks"
 _PRELOADED = "bisect collections copy functools heapq io itertools math operator random re string threading time typing"
 """What programs import most: paid for once. Each further one makes each fork a little dearer."""
 _CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
 _TMP = b"/tmp"
 _MOUNT_FLAGS = 2 | 4 | 8 | 1024  # nosuid, nodev, noexec, noatime
 _MNT_DETACH = 2
+_BIND_AGAIN_READ_ONLY = 4096 | 32 | 1
+_NOSUID_NOEXEC = 2 | 8
 _CLOCK_TICK_S = 0.01
 """The file system's clock may move in such steps: a change within the step of the mount would not show."""
+_STEPS = 4
+"""Looks at a test within its time."""
+_SMALL_S = 0.02
+"""Time that a test was not on a CPU that is not asked about."""
 
 
 class Server:
@@ -52,6 +62,7 @@ class Server:
     def run(self) -> None:
         """Returns when the service has gone."""
         self._own_namespaces()
+        self._keep_devices()
         self._here = os.pidfd_open(os.getpid())
         self._renew_tmp()
         for fd in (0, 1):  # Empty files, as a test's are: the interpreter's streams take note of what they are.
@@ -80,6 +91,13 @@ class Server:
             os.waitpid(pid, 0)
             os._exit(0)
 
+    def _keep_devices(self) -> None:
+        """Times and modes of devices are the machine's: nobody may change them. They can be written all the same."""
+        for name in os.listdir(b"/dev"):
+            path = b"/dev/" + name
+            flags = os.statvfs(path).f_flag & _NOSUID_NOEXEC
+            self._check(self._libc.mount(None, path, None, _BIND_AGAIN_READ_ONLY | flags, None), f"remount {name!r}")
+
     def _test(self, files: list[int]) -> bytes:
         # A process may give its next child a pid namespace only from its own: hence the way back first.
         self._check(self._libc.setns(self._here, _CLONE_NEWPID), "setns")
@@ -90,7 +108,7 @@ class Server:
             self._become_test(files, started)
         for file in files:
             os.close(file)
-        ending = self._wait(pid, started)
+        ending, waited = self._watch(pid, started)
         _, status, used = os.wait4(pid, 0)
         wall, cpu = time.monotonic() - started, used.ru_utime + used.ru_stime
         code = os.waitstatus_to_exitcode(status)
@@ -98,23 +116,43 @@ class Server:
             ending = SIGNALLED
         if ending == EXITED and code == program.SLEEPS:
             ending = TIMED_OUT
-        return REPLY.pack(ending, abs(code), wall, cpu)
+        return REPLY.pack(ending, abs(code), wall, cpu, min(waited, wall))
 
-    def _wait(self, pid: int, started: float) -> bytes:
-        """Waits for the end of the test, and brings it about when its time is over or the service has gone."""
+    def _watch(self, pid: int, started: float) -> tuple[bytes, float]:
+        """Waits for the end of the test, and brings it about when its time is over or the service has gone. Returns how
+        it ended, and the seconds for which it waited for a CPU.
+        """
         watched = os.pidfd_open(pid)
         try:
-            poll = select.poll()
-            poll.register(watched, select.POLLIN)
-            poll.register(self._control, select.POLLIN)
-            left = self._limits.timeout_s - (time.monotonic() - started)
-            ready = {fd for fd, _ in poll.poll(max(left, 0) * 1000)}
-            if watched in ready:
-                return EXITED
-            os.kill(pid, signal.SIGKILL)
-            return TIMED_OUT
+            return self._wait(pid, watched, started)
         finally:
             os.close(watched)
+
+    def _wait(self, pid: int, watched: int, started: float) -> tuple[bytes, float]:
+        timeout_s, waited = self._limits.timeout_s, 0.0
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+        poll.register(self._control, select.POLLIN)
+        while True:
+            left = timeout_s + waited - (time.monotonic() - started)
+            pause = min(max(left, _SMALL_S), timeout_s / _STEPS)
+            ready = {fd for fd, _ in poll.poll(pause * 1000)}
+            wall, cpu = time.monotonic() - started, _cpu_s(pid)
+            has_gone = self._control.fileno() in ready
+            if not has_gone and (wall >= timeout_s or wall - cpu - waited > _SMALL_S):
+                waited = max(waited, self._ask(watched))
+            if watched in ready:
+                return EXITED, waited
+            is_over = max(cpu, wall - waited) >= timeout_s if wall >= timeout_s else False
+            if has_gone or is_over or wall >= timeout_s * self._limits.patience:
+                os.kill(pid, signal.SIGKILL)
+                return TIMED_OUT if has_gone or is_over else STARVED, waited
+
+    def _ask(self, watched: int) -> float:
+        """Seconds for which the test has waited for a CPU; 0 if the service has gone, which the next look tells."""
+        socket.send_fds(self._control, [ASKS], [watched])
+        answer = self._control.recv(WAITED.size)
+        return float(WAITED.unpack(answer)[0]) if answer else 0.0
 
     def _become_test(self, files: list[int], started: float) -> NoReturn:
         try:
@@ -122,7 +160,7 @@ class Server:
             os.setsid()
             keep_only([stdin, stdout, stderr, stdout, source])
             self._confinement.enter()
-            program.run(started + self._limits.timeout_s)
+            program.run(self._limits.timeout_s)
         finally:  # It must never go on as a second server.
             os._exit(111)
 
@@ -140,6 +178,11 @@ class Server:
     def _check(self, result: int, what: str) -> None:
         if result:
             raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of a process and all its threads; it need not have ended, nor still run."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _look(folder: bytes) -> tuple[int, ...]:

@@ -448,6 +448,61 @@ def act():
 def act():
     return 10 ** 5_000_000
 """,
+    "last in line": SYSCALL
+    + """
+def act():
+    for call in (
+        lambda: os.nice(19),
+        lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)),
+        lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+    ):
+        try:
+            call()
+            escaped("its own priority")
+        except OSError:
+            pass
+    while True:
+        pass
+""",
+    "busy threads": """
+import hashlib, threading
+def act():
+    data = bytes(1 << 22)
+    def work():
+        while True:
+            hashlib.sha256(data)
+    for _ in range(8):
+        threading.Thread(target=work, daemon=True).start()
+    work()
+""",
+    "devices of the machine": """
+def act():
+    for name in os.listdir("/dev"):
+        for touch in (os.utime, lambda path: os.utime(path, (1, 1)), lambda path: os.chmod(path, 0o666)):
+            try:
+                touch("/dev/" + name)
+                escaped(name)
+            except OSError:
+                pass
+""",
+    "core dumps": SYSCALL
+    + """
+def act():
+    if libc.prctl(4, 1, 0, 0, 0) == 0 or libc.prctl(3, 0, 0, 0, 0) != 0:
+        escaped("dumpable")
+    libc.abort()
+""",
+    "asynchronous input and output": SYSCALL
+    + """
+def act():
+    context = ctypes.c_ulong(0)
+    if libc.syscall(206, 8, ctypes.byref(context)) == 0:
+        escaped("io_setup")
+    for number in (457, 458):
+        libc.syscall(number, 0, 0, 0, 0)
+        if ctypes.get_errno() != 1:
+            escaped(number)
+""",
     "no Python at all": "}}}}",
     "too deep for the compiler": "x = " + "(" * 5000 + ")" * 5000,
     "too large for the compiler": "x = 9 ** 9 ** 9 ** 9\n",

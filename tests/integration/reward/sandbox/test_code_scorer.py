@@ -18,6 +18,7 @@ from tests.integration.reward.sandbox.conftest import Bench, sample
 DOUBLE = {"inputs": ["1\n", "2\n", "3\n", "4\n"], "outputs": ["2\n", "4\n", "6\n", "8\n"]}
 RIGHT = "print(int(input()) * 2)"
 HALF = "n = int(input())\nprint(n * 2 if n < 3 else 0)"
+FRACTIONS = "from fractions import Fraction\ndef f(n): return (k for k in (2, 1)) if n < 2 else Fraction(1, n)"
 CONTEXT = Context(component="code", processes=2)
 
 
@@ -71,6 +72,11 @@ async def test_a_program_that_is_slow_in_each_test_ends_by_the_time_of_them_all(
             "class Solution:\n  def double(self, n): return 2 * n",
         ),
         (["assert double(1) == 2", "assert double(2) == 4"], "def double(n): return 2 * n"),
+        (
+            [{"input": "1", "output": "2", "testtype": "functional", "metadata": {"func_name": "double"}}],
+            "class Solution:\n  def double(self, n: Optional[int]): return 2 * n",
+        ),
+        (["assert sorted(f(1)) == [1, 2]", "assert f(2) == 0.5"], FRACTIONS),
     ],
 )
 async def test_the_usual_forms_of_tests_are_run(bench: Bench, tests: object, source: str) -> None:
@@ -89,16 +95,26 @@ async def test_a_broken_row_is_a_failure_and_known_before_the_run(bench: Bench) 
     assert code.problem({"reward_model": {"ground_truth": json.dumps(DOUBLE)}}) is None
 
 
-async def test_what_is_not_run_before_the_groups_deadline_is_a_failure_and_no_zero(bench: Bench) -> None:
+async def test_slow_programs_do_not_escape_their_zero_and_take_nothing_of_others(bench: Bench) -> None:
     context = Context(component="code", timeout_s=0.7, processes=2)
-    busy = "while True: pass"
-    group = [sample(RIGHT, DOUBLE), *[sample(busy, DOUBLE)] * 3]
-    verdicts = await scorer(bench, context).score(group)
+    slow = "import time\ntime.sleep(0.4)\nprint(int(input()) * 2)"
+    group = [*[sample("while True: pass", DOUBLE)] * 3, *[sample(slow, DOUBLE)] * 3, sample(RIGHT, DOUBLE)]
+    verdicts = await scorer(bench, context, total_s=0.5).score(group)
+    assert [(verdict.value, verdict.failed) for verdict in verdicts] == [(0.0, False)] * 6 + [(1.0, False)]
+
+
+async def test_what_the_machine_never_gets_to_is_a_failure_and_no_zero(bench: Bench) -> None:
+    code = scorer(bench)
+    code._longest_s = 0.2
+    slow = "import time\ntime.sleep(0.5)\nprint(int(input()) * 2)"
+    verdicts = await code.score([sample(RIGHT, DOUBLE), *[sample(slow, DOUBLE)] * 6])
     assert verdicts[0].value == 1.0
     assert all(verdict.value is None and verdict.failed for verdict in verdicts[1:])
+    assert "too busy" in verdicts[-1].reason
+    assert (await bench.score(RIGHT, DOUBLE)).value == 1.0
 
 
-async def test_a_groups_clock_starts_with_its_turn(bench: Bench) -> None:
+async def test_several_groups_wait_for_each_other(bench: Bench) -> None:
     context = Context(component="code", timeout_s=1.5, processes=2, concurrency=8)
     code = scorer(bench, context)
     busy = [sample("while True: pass", DOUBLE)] * 2
@@ -174,6 +190,9 @@ def over_there(url: str, **options: object) -> CodeScorer:
             0.0,
         ),
         ({"fn_name": "f", "inputs": [[1]], "outputs": [2]}, "def f(n): return f", 0.0),
+        ({"fn_name": "f", "inputs": [[2]], "outputs": [[1, 2]]}, "def f(n): return deque(range(1, n + 1))", 1.0),
+        ({"fn_name": "deque", "inputs": [[]], "outputs": [[[]]]}, "def f(n): return deque", 0.0),
+        (DOUBLE, "print('\\0' * 3_000_000)", 0.0),
     ],
 )
 async def test_a_sandboxfusion_service_judges_the_same(bench: Bench, tests: object, source: str, value: float) -> None:
@@ -189,6 +208,28 @@ async def test_a_sandboxfusion_service_judges_the_same(bench: Bench, tests: obje
         request.body.keys() <= {"language", "run_timeout", "memory_limit_MB", "code", "stdin"}
         for request in server.requests
     )
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_printing_too_much_earns_nothing_over_there_as_well(stream: str) -> None:
+    result = {"status": "Finished", "return_code": 0, "stdout": "", "stderr": "", stream: "x" * (13 << 20)}
+    said = ok({"status": "Success", "message": "", "run_result": result})
+    async with scripted(otherwise=lambda request: said) as server:
+        code = over_there(server.url, output_mb=1)
+        (verdict,) = await code.score([sample(RIGHT, DOUBLE)])
+        await code.close()
+    assert (verdict.value, verdict.failed) == (0.0, False)
+    assert verdict.reason == "test 1 of 4: OSError: it printed too much"
+
+
+async def test_half_a_character_printed_over_there_is_no_failure_of_ours() -> None:
+    result = {"status": "Finished", "return_code": 0, "stdout": "\ud800", "stderr": ""}
+    said = ok({"status": "Success", "message": "", "run_result": result})
+    async with scripted(otherwise=lambda request: said) as server:
+        code = over_there(server.url)
+        (verdict,) = await code.score([sample(RIGHT, DOUBLE)])
+        await code.close()
+    assert (verdict.value, verdict.failed) == (0.0, False)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.reward import metrics
-from services.reward.sandbox import Limits, Program, SandboxError, Sandboxes, SandboxStartError, bubblewrap, slot
+from services.reward.sandbox import (
+    Limits,
+    Outcome,
+    Program,
+    SandboxError,
+    Sandboxes,
+    SandboxStartError,
+    bubblewrap,
+    cpu,
+    slot,
+)
+from services.reward.sandbox.errors import StarvedError
 from tests.integration.reward.sandbox.conftest import Bench, Host
 from wire.errors import ConfigError
 
@@ -45,6 +57,54 @@ async def test_a_script_is_main_and_has_what_scripts_have(bench: Bench) -> None:
     assert sorted(outcome.output.decode().split("\n")) == ["", "__main__ ['program.py'] /tmp kept", "late"]
 
 
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("print(1)\nexit()", 0),
+        ("print(1)\nquit(3)", 3),
+        ("import os\nprint(len(os.path.basename(__file__)) // 10)", 0),
+        ("import sys\nprint(1)\nsys.stdout.close()", 0),
+        ("import io, sys\nout = io.TextIOWrapper(sys.stdout.buffer)\nout.write('1')", 0),
+    ],
+)
+async def test_what_works_in_pythons_own_interpreter_works(bench: Bench, source: str, status: int) -> None:
+    (outcome,) = await bench.run(source, "")
+    assert (outcome.ending, outcome.code, outcome.output.strip()) == ("exit", status, b"1"), outcome.notes
+
+
+async def test_a_function_may_use_the_usual_names_without_importing_them(bench: Bench) -> None:
+    source = "def f(x: List[int]) -> Optional[int]:\n    return [heapq.nlargest(1, deque(x)), pow(2, 3, 5), inf]"
+    (outcome,) = await bench.run(source, "a", function="f")
+    assert outcome.output == b'[["a"], 3, Infinity]'
+    (outcome,) = await bench.run("print(deque)", "")
+    assert outcome.notes.startswith("Traceback") and outcome.code == 1
+    (outcome,) = await bench.run("def f(x): return [1]", "a", function="deque")
+    assert outcome.notes.endswith("the program defines no deque")
+    found: list[Outcome] = []
+    bare = Program("def f(x): return deque(x)", "f", prelude=False)
+    await bench.boxes.run(bare, [b'["a"]'], lambda outcome: bool(found.append(outcome)), lambda: None)
+    assert "NameError" in found[0].notes
+
+
+async def test_nobody_can_change_what_the_machines_devices_say_of_themselves(bench: Bench) -> None:
+    acts = "os.utime(path)", "os.utime(path, (1, 1))", "os.chmod(path, 0)", "open(path, 'r+b').write(b'x') or 1 / 0"
+    source = "import os\nfor name in os.listdir('/dev'):\n    path = '/dev/' + name\n"
+    for act in acts[:3]:
+        source += f"    try:\n        {act}\n        print('touched')\n    except OSError: pass\n"
+    source += "open('/dev/null', 'w').write('x')\nprint(len(open('/dev/zero', 'rb').read(9)))"
+    before = os.stat("/dev/null").st_mtime_ns
+    (outcome,) = await bench.run(source, "")
+    assert outcome.output == b"9\n", outcome.notes
+    assert os.stat("/dev/null").st_mtime_ns == before
+
+
+async def test_a_crash_leaves_no_core_dump_and_that_cannot_be_changed(bench: Bench) -> None:
+    (outcome,) = await bench.run(
+        "import ctypes\nlibc = ctypes.CDLL(None)\nprint(libc.prctl(3, 0, 0, 0, 0), libc.prctl(4, 1, 0, 0, 0))", ""
+    )
+    assert outcome.output == b"0 -1\n"
+
+
 async def test_a_threads_output_comes_though_the_script_has_ended(bench: Bench) -> None:
     source = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()"
     (outcome,) = await bench.run(source, "")
@@ -74,8 +134,8 @@ async def test_not_even_a_trace_in_tmp_is_left(bench: Bench, trace: str) -> None
 
 async def test_what_one_program_read_and_wrote_is_not_in_the_memory_of_the_next(bench: Bench, host: Host) -> None:
     await bench.run(f"print(input(), '{host.secret}')", *[host.secret] * 8)
-    dump = "import ctypes, os\nfor k in range(4):\n    base = (id([]) & ~0xFFFFF) - k * 0x100000\n"
-    dump += "    os.write(1, ctypes.string_at(base, 0x100000))"
+    dump = "import ctypes\nlibc, base = ctypes.CDLL(None), id([]) & ~0xFFF\nfor k in range(-450, 450):\n"
+    dump += "    libc.write(1, ctypes.c_void_p(base + k * 4096), 4096)"  # Where nothing is, it fails.
     outcomes = await bench.run(dump, *[""] * 4)
     assert all(len(outcome.output) >= 1 << 20 for outcome in outcomes)
     assert not any(host.secret.encode() in outcome.output for outcome in outcomes)
@@ -115,6 +175,74 @@ async def test_a_long_sleep_that_something_else_may_end_is_slept(bench: Bench, w
     source = f"import os, time\n{waker}\ntry:\n    time.sleep(60)\nexcept KeyError:\n    print('awake')"
     (outcome,) = await bench.run(source, "")
     assert (outcome.ending, outcome.output) == ("exit", b"awake\n")
+
+
+@pytest.fixture
+def one_cpu(bench: Bench) -> Iterator[None]:
+    """Whatever is started under it shares one."""
+    if not cpu.tells_waiting():
+        pytest.skip("this kernel does not tell who waits for a CPU")
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    yield
+    os.sched_setaffinity(0, own)
+
+
+async def on_many(boxes: Sandboxes, source: str) -> list[Outcome]:
+    """As many of it at a time as there are sandboxes."""
+    found: list[Outcome] = []
+    count = len(boxes.pids)
+    runs = [
+        boxes.run(Program(source), [b""], lambda outcome: bool(found.append(outcome)), lambda: None)
+        for _ in range(count)
+    ]
+    await asyncio.gather(*runs)
+    return found
+
+
+async def test_a_program_is_not_charged_for_waiting_for_a_cpu(one_cpu: None) -> None:
+    boxes = Sandboxes(4, Limits(timeout_s=0.5))
+    await boxes.start()
+    works = "import time\nwhile time.process_time() < {}: pass\n"
+    for source in (
+        works.format(0.3) + "print(1)",
+        works.format(0.2) + "time.sleep(0.1)\nprint(1)",
+        f"import threading\ndef f():\n    {works.format(0.3).replace(chr(10), chr(10) + '    ')}\n    print(1)\n"
+        "t = threading.Thread(target=f)\nt.start()\nt.join()",
+    ):
+        outcomes = await on_many(boxes, source)
+        assert [outcome.output for outcome in outcomes] == [b"1\n"] * 4, [outcome.notes for outcome in outcomes]
+        assert max(outcome.wall_s for outcome in outcomes) > 0.55
+        assert all(outcome.spent_s < 0.55 for outcome in outcomes)
+    await boxes.close()
+
+
+async def test_who_never_ends_is_charged_though_all_cpus_are_busy(one_cpu: None) -> None:
+    boxes = Sandboxes(4, Limits(timeout_s=0.3))
+    await boxes.start()
+    for source in ("while True: pass", "import threading\nthreading.Lock().acquire()\nthreading.Event().wait()"):
+        outcomes = await on_many(boxes, source)
+        assert [outcome.ending for outcome in outcomes] == ["time"] * 4
+    await boxes.close()
+
+
+async def test_of_a_test_that_gets_no_cpu_nothing_is_said(one_cpu: None) -> None:
+    boxes = Sandboxes(5, Limits(timeout_s=0.5, patience=2))
+    await boxes.start()
+    before = boxes.pids
+    with pytest.raises(StarvedError, match=r"lower reward\.processes"):
+        await on_many(boxes, "while True: pass")
+    await asyncio.sleep(2.5)
+    assert boxes.pids == before
+    await boxes.close()
+
+
+async def test_more_sandboxes_than_cpus_are_warned_of(one_cpu: None) -> None:
+    boxes = Sandboxes(2, Limits())
+    with capture_logs() as logs:
+        await boxes.start()
+    await boxes.close()
+    assert [(log["event"], log["processes"], log["cpus"]) for log in logs] == [("more_sandboxes_than_cpus", 2, 1.0)]
 
 
 async def test_memory_and_output_are_limited_for_good(bench: Bench) -> None:

@@ -56,7 +56,7 @@ def test_a_folder_of_packages_is_bound_and_staged(argv, tmp_path):
 
 def test_only_the_inside_is_shown_to_the_sandbox():
     names = {path.name for path in bubblewrap.INSIDE.iterdir() if path.suffix == ".py"}
-    assert names == {"__init__.py", "confine.py", "plain.py", "program.py", "seccomp.py", "server.py"}
+    assert names == {"__init__.py", "confine.py", "plain.py", "prelude.py", "program.py", "seccomp.py", "server.py"}
     for name in names:
         text = (bubblewrap.INSIDE / name).read_text()
         imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}

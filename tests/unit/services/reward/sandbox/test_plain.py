@@ -1,7 +1,11 @@
 import json
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from decimal import Decimal
 from enum import IntEnum
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from services.reward.sandbox.inside.plain import NotPlainError, decode, encode
@@ -67,10 +71,51 @@ def test_a_subclass_is_taken_for_the_data_that_it_holds_not_for_what_it_says(val
     assert decode(encode(value)) == base
 
 
-@pytest.mark.parametrize("value", [object(), len, range(3), (x for x in "a"), {1: object()}, [map(str, [1])]])
+@pytest.mark.parametrize("value", [object(), len, {1: object()}, (x for x in [object()]), type("T", (), {})])
 def test_what_is_no_plain_value_is_refused(value):
     with pytest.raises(NotPlainError, match="no plain value"):
         encode(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ((x for x in "ab"), {"iterator": ["a", "b"]}),
+        (map(int, "12"), {"iterator": [1, 2]}),
+        (iter([1]), {"iterator": [1]}),
+        (range(3), {"sequence": [0, 1, 2]}),
+        (deque([(1, 2)]), {"sequence": [{"tuple": [1, 2]}]}),
+        ({1: 2}.values(), {"sequence": [2]}),
+        (array("i", [1, 2]), {"sequence": [1, 2]}),
+        ({1: 2}.keys(), {"keys": [1]}),
+        ({1: 2}.items(), {"keys": [{"tuple": [1, 2]}]}),
+        ([range(1), [map(str, "a")]], [{"sequence": [0]}, [{"iterator": ["a"]}]]),
+        (np.arange(4).reshape(2, 2), {"sequence": [[0, 1], [2, 3]]}),
+        (np.array(7), 7),
+        (np.float32(0.5), 0.5),
+        (np.longdouble(0.5), 0.5),
+    ],
+)
+def test_what_stands_for_plain_values_goes_out_as_these(value, told):
+    assert json.loads(encode(value)) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (Fraction(6, 2), 3),
+        (Fraction(1, 4), 0.25),
+        (Decimal("3.00"), 3),
+        (Decimal("0.1"), 0.1),
+        (Decimal("1e9999"), float("inf")),
+        (Decimal("-Infinity"), float("-inf")),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+    ],
+)
+def test_numbers_of_other_kinds_go_out_as_pythons_own(value, number):
+    found = json.loads(encode(value))
+    assert (found, type(found)) == (number, type(number))
 
 
 def test_a_dict_of_the_users_cannot_pass_for_a_tag():

@@ -28,7 +28,7 @@ def verdict(program: bytes, number: int, architecture: int, argument: int = 0) -
 @pytest.mark.parametrize(("machine", "architecture"), [("x86_64", X86), ("aarch64", ARM)])
 def test_each_denied_call_fails_and_its_neighbours_pass(machine, architecture):
     program, numbers = make_filter(machine), denied(machine)
-    special = {"x86_64": {56, 435}, "aarch64": {220, 435}}[machine]
+    special = {"x86_64": {56, 157, 435}, "aarch64": {220, 167, 435}}[machine]
     for name, number in numbers.items():
         assert verdict(program, number, architecture) == EPERM, name
     passing = set(range(500)) - set(numbers.values()) - special
@@ -43,6 +43,28 @@ def test_threads_may_be_started_and_processes_may_not(machine, architecture, clo
     assert verdict(program, clone, architecture, fork) == EPERM
     assert verdict(program, clone, architecture, namespace) == EPERM
     assert verdict(program, 435, architecture) == ENOSYS
+
+
+@pytest.mark.parametrize(("machine", "architecture", "prctl"), [("x86_64", X86, 157), ("aarch64", ARM, 167)])
+def test_nobody_may_make_core_dumps_possible_again(machine, architecture, prctl):
+    program = make_filter(machine)
+    set_dumpable, set_name, high_bits = 4, 15, 1 << 32
+    assert verdict(program, prctl, architecture, set_dumpable) == EPERM
+    assert verdict(program, prctl, architecture, high_bits | set_dumpable) == EPERM
+    assert verdict(program, prctl, architecture, set_name) == ALLOW
+
+
+def test_calls_that_have_been_a_way_out_are_denied():
+    names = {
+        "io_setup",
+        "statmount",
+        "listmount",
+        "open_tree_attr",
+        "setpriority",
+        "sched_setattr",
+        "sched_setaffinity",
+    }
+    assert names <= denied("x86_64").keys() & denied("aarch64").keys()
 
 
 def test_calls_of_another_architecture_kill():

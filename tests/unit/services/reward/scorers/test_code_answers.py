@@ -4,7 +4,8 @@ import time
 import pytest
 
 from services.reward.sandbox.inside.plain import encode
-from services.reward.scorers.code_answers import Differs, Equals, Holds, Near, Printed
+from services.reward.scorers.code_answers import Differs, Equals, Holds, Is, Near, Printed
+from services.reward.scorers.code_values import SHAPES
 
 TOLERANCE = 1e-6
 
@@ -110,11 +111,45 @@ def test_other_values_are_not(wanted, found):
 def test_what_comes_from_json_is_compared_as_json_has_it():
     assert returned(Equals([1, [2]], loosely=True), (1, (2,)))
     assert returned(Equals({"1": [2]}, loosely=True), {1: (2,)})
-    assert returned(Equals([3], loosely=True), 3)
-    assert returned(Equals([[1, 2]], loosely=True), [1, 2])
-    assert not returned(Equals([3, 4], loosely=True), 3)
+    assert not returned(Equals([3], loosely=True), 3)
     assert not returned(Equals(3, loosely=True), [3])
     assert not returned(Equals([1, 2]), (1, 2))
+
+
+def test_what_comes_from_apps_may_be_wrapped_in_a_list():
+    assert returned(Equals([3], loosely=True, wrapped=True), 3)
+    assert returned(Equals([[1, 2]], loosely=True, wrapped=True), [1, 2])
+    assert not returned(Equals([3, 4], loosely=True, wrapped=True), 3)
+
+
+@pytest.mark.parametrize(
+    "found", [range(1, 3), map(int, "12"), (x for x in (1, 2)), {1: 0, 2: 0}.keys(), {0: 1, 1: 2}.values()]
+)
+def test_what_gives_items_in_order_stands_for_a_list_where_json_wants_one(found):
+    assert returned(Equals([1, 2], loosely=True), found)
+
+
+def test_in_asserts_it_stands_only_for_what_python_holds_equal():
+    assert not returned(Equals([1, 2]), range(1, 3))
+    assert not returned(Equals((1, 2)), iter((1, 2)))
+    assert not returned(Equals({1: 2}), {1: 2}.items())
+    assert returned(Equals({1, 2}), {2: 0, 1: 0}.keys())
+    assert not returned(Equals({1, 2}), {2: 0, 3: 0}.keys())
+    assert returned(Equals([1, 2], shape=SHAPES["sorted"]), (x for x in (2, 1)))
+    assert returned(Equals({1, 2}, shape=SHAPES["set"]), [1, 2, 2])
+    assert returned(Equals(2, shape=SHAPES["len"]), {1: 0, 2: 0}.values())
+    with pytest.raises(ValueError, match="no length"):
+        returned(Equals(2, shape=SHAPES["len"]), iter("ab"))
+    assert (
+        returned(Holds(True), iter("")) and not returned(Holds(True), range(0)) and not returned(Holds(True), {}.keys())
+    )
+
+
+def test_one_is_not_true_where_identity_is_asked():
+    assert returned(Is(True), True) and not returned(Is(True), 1) and not returned(Is(True), 1.0)
+    assert returned(Is(None), None) and not returned(Is(None), 0) and not returned(Is(None), False)
+    assert returned(Is(1), 1) and not returned(Is(1), True)
+    assert returned(Differs(Is(True)), 1) and not returned(Differs(Is(None)), None)
 
 
 def test_truth_difference_and_nearness():
@@ -150,7 +185,7 @@ def test_truth_difference_and_nearness():
     ],
 )
 def test_what_was_not_encoded_inside_is_an_error_and_never_an_answer(output):
-    for answer in (Equals(1), Equals([1], loosely=True), Holds(True), Differs(Equals(1)), Near(1, 0.1, 0.0)):
+    for answer in (Equals(1), Equals([1], loosely=True), Is(True), Holds(True), Differs(Equals(1)), Near(1, 0.1, 0.0)):
         with pytest.raises(ValueError, match="no encoded value"):
             answer.accepts(output, TOLERANCE)
 

@@ -19,6 +19,11 @@ from services.reward.scorers.code_blocks import find_program
         ("~~~python\nx\n~~~", "x"),
         ("Use ```inline``` code", "Use ```inline``` code"),
         ("```python title=a\nx\n```", "x"),
+        ("```python3.11\nx\n```\n```\n42\n```", "x"),
+        ("```python:main.py\nx\n```\n```\n42\n```", "x"),
+        ("```python{1,3}\nx\n```\n```\n42\n```", "x"),
+        ("```pycon\n>>> 1\n```\n```\nx\n```", "x"),
+        ("```python\ns = 'a\u2028b\x85\x0cc'\n```", "s = 'a\u2028b\x85\x0cc'"),
         ("", ""),
     ],
 )

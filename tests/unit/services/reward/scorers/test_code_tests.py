@@ -5,6 +5,11 @@ import pytest
 from services.reward.sandbox.inside.plain import decode, encode
 from services.reward.scorers.code_tests import read_suite
 
+FUNCTIONAL = [
+    {"input": "1\n[2]", "output": "[1, 2]", "testtype": "functional"},
+    {"input": "3\n[]", "output": "[3]", "testtype": "functional"},
+]
+
 
 def asked(suite):
     return [decode(test.given.decode()) for test in suite.tests]
@@ -40,6 +45,11 @@ def test_scripts_tests_are_read_in_all_their_forms(column):
         ({"inputs": [[1, [2]], [3, []]], "outputs": [[1, 2], [3]]}, {"fn_name": "f"}),
         ({"fn_name": "f", "inputs": ["1\n[2]", "3\n[]"], "outputs": ["[1, 2]", "[3]"]}, {}),
         ([{"input": "1\n[2]", "output": "[1, 2]"}, {"input": "3\n[]", "output": "[3]"}], {"entry_point": "f"}),
+        ([{**one, "fn_name": "f"} for one in FUNCTIONAL], {}),
+        ([{**one, "metadata": {"func_name": "f"}} for one in FUNCTIONAL], {}),
+        ([{**one, "metadata": '{"func_name": "f"}'} for one in FUNCTIONAL], {}),
+        (json.dumps(FUNCTIONAL), {"metadata": '{"func_name": "f"}'}),
+        (FUNCTIONAL, {"metadata": {"func_name": "f"}}),
     ],
 )
 def test_functions_tests_are_read_in_all_their_forms(column, columns):
@@ -58,6 +68,8 @@ def test_functions_tests_are_read_in_all_their_forms(column, columns):
         ("assert 5 == f(-2)", [-2], 5, -5),
         ("assert f() != 3, 'must differ'", [], 4, 3),
         ("assert f(1) is True", [1], True, False),
+        ("assert f(1) is True", [1], True, 1),
+        ("assert f(1) is not False", [1], 0, False),
         ("assert f(1) is None", [1], None, 0),
         ("assert f(1)", [1], "x", ""),
         ("assert not f(1)", [1], 0, 7),
@@ -79,6 +91,24 @@ def test_an_assert_is_taken_apart_into_call_and_expectation(line, arguments, rig
     assert (suite.function, asked(suite)) == ("f", [arguments])
     assert accepts(suite, right) == [True]
     assert accepts(suite, wrong) == [False]
+
+
+@pytest.mark.parametrize(
+    ("column", "unwraps"),
+    [
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[9], [8]]}, [True, True]),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[9], [8, 7]]}, [False, False]),
+        ({"fn_name": "f", "inputs": ["1", "2"], "outputs": ["[9]", "[8]"]}, [False, False]),
+        ([{"input": "1", "output": "[9]", "fn_name": "f"}, {"input": "2", "output": "[8]"}], [False, False]),
+    ],
+)
+def test_only_an_output_that_apps_has_wrapped_is_unwrapped(column, unwraps):
+    assert accepts(read_suite(column, {}), 9, 8) == unwraps
+
+
+def test_the_text_of_a_functions_argument_may_hold_any_character():
+    suite = read_suite([{"input": '"a\u2028b"\n2', "output": "1", "fn_name": "f"}], {})
+    assert asked(suite) == [["a\u2028b", 2]]
 
 
 def test_a_text_of_asserts_and_a_check_function_are_read():
@@ -107,6 +137,12 @@ def test_a_text_of_asserts_and_a_check_function_are_read():
         (["assert f(1) == g(2)"], {}, "this is not"),
         (["assert f(1) == 1 and f(2) == 2"], {}, "this is not"),
         (["assert f(1)[0] == 1"], {}, "this is not"),
+        (["assert f(1) is []"], {}, "this is not"),
+        (["assert sorted(f(1)) is None"], {}, "this is not"),
+        (FUNCTIONAL, {}, "need the function's name"),
+        (FUNCTIONAL, {"metadata": "of 2024"}, "need the function's name"),
+        ([FUNCTIONAL[0], {"input": "1", "output": "1", "testtype": "stdin"}], {"fn_name": "f"}, "others `functional`"),
+        ([{**FUNCTIONAL[0], "fn_name": "f"}, {**FUNCTIONAL[1], "fn_name": "g"}], {}, "several functions: f, g"),
         (["assert f(1) in (1, 2)"], {}, "this is not"),
         (["assert f(n=1) == 1"], {}, "this is not"),
         (["assert isinstance(f(1), int)"], {}, "this is not"),
