@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.scorers.language_pieces import Piece, pieces
+from services.reward.scorers.language_pieces import Piece, left_out, pieces
 from wire.errors import ConfigError
 from wire.lifecycle import wait_for
 from wire.settings import Table
@@ -42,7 +42,7 @@ def build(options: Mapping[str, Any], context: Context) -> Scorer:
 class LanguageScorer(Scorer):
     """0 to 1: letters in the wanted language over all letters. 1 where there are none: they are in no other one."""
 
-    version = "1+lid.176"
+    version = "2+lid.176"
     low, high = 0.0, 1.0
 
     def __init__(self, language: str, context: Context) -> None:
@@ -79,12 +79,16 @@ class LanguageScorer(Scorer):
         return found if found in may_be else may_be[0]
 
     def _one(self, text: str) -> Verdict:
+        text = text.encode(errors="replace").decode()
         letters = {True: 0, False: 0}
         other = ""
-        for piece in pieces(text.encode(errors="replace").decode()):
+        for piece in pieces(text):
             found = self._language_of(piece)
             letters[found in self._wanted] += piece.letters
             if found not in self._wanted:
                 other = found
         total = sum(letters.values())
-        return Verdict(value=letters[True] / total if total else 1.0, reason=f"some is {other}" if other else "")
+        share = letters[True] / total if total else 1.0
+        return Verdict(
+            value=share, reason=f"some is {other}" if other else "", parts={"left_out": round(left_out(text), 6)}
+        )

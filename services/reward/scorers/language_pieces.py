@@ -1,15 +1,18 @@
 """A text in pieces of one script, each long enough to tell its language by. Pure."""
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_NO_LANGUAGE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$[^$]*\$\$|\$[^$\n]*\$|\\\([^\n]{0,500}?\\\)|\\\[[^\]]{0,1000}\\\]|\\[A-Za-z]+|https?://\S+",
-    re.DOTALL,
-)
+_CODE = r"```.*?```"
+_ADDRESS = r"\\[A-Za-z]+|https?://\S+"
+_SHORT = r"```.*\Z|`[^`\n]*`|\$\$[^$]*\$\$|\$[^$\n]*\$|\\\([^\n]{0,500}?\\\)|\\\[[^\]]{0,1000}\\\]"
+_NO_LANGUAGE = re.compile(rf"(?P<code>{_CODE})|(?P<short>{_SHORT})|{_ADDRESS}", re.DOTALL)
+_OF_FORMULAS = {"LATIN", "GREEK", ""}
+"""Scripts whose letters code and formulas need."""
 _SENTENCE = re.compile(r"[^\n.!?\u3002\uff01\uff1f]+")
 _LONG = 100_000
 """Characters that are looked at: the first half and the last of a longer text."""
@@ -29,11 +32,13 @@ class Piece:
 
 
 def pieces(text: str) -> list[Piece]:
-    """What of a text is in some language; sentences of a script are joined until they tell enough."""
-    if len(text) > _LONG:
-        text = text[: _LONG // 2] + "\n" + text[-_LONG // 2 :]
+    """What of a text is in some language; sentences of a script are joined until they tell enough.
+
+    Code in closed fences is in none. Of formulas, code in a line and a fence that nobody closed, letters that those
+    have no use for are: no text hides there.
+    """
     done: dict[str, list[list[str]]] = {}
-    for sentence in _SENTENCE.findall(_NO_LANGUAGE.sub(" ", text)):
+    for sentence in _SENTENCE.findall(_NO_LANGUAGE.sub(_foreign, _seen(text))):
         for script, run in _runs(sentence):
             of_script = done.setdefault(script, [[]])
             if _letters(of_script[-1]) >= _ENOUGH.get(script, _ENOUGH_LETTERS):
@@ -44,6 +49,29 @@ def pieces(text: str) -> list[Piece]:
             of_script[-2].extend(of_script.pop())
     found = [Piece(script, " ".join(runs), _letters(runs)) for script, of in done.items() for runs in of]
     return [piece for piece in found if piece.letters > 1]  # A lone letter is a variable.
+
+
+def left_out(text: str) -> float:
+    """The share of a text's letters that is in no language."""
+    text = _seen(text)
+    total = _letters([text])
+    return 1.0 - _letters([_NO_LANGUAGE.sub(_foreign, text)]) / total if total else 0.0
+
+
+def _seen(text: str) -> str:
+    return text if len(text) <= _LONG else text[: _LONG // 2] + "\n" + text[-_LONG // 2 :]
+
+
+def _foreign(match: "re.Match[str]") -> str:
+    if match["short"] is None:
+        return " "
+    return " ".join(["", *_runs_foreign(match["short"]), ""])
+
+
+def _runs_foreign(text: str) -> Iterator[str]:
+    for is_foreign, run in itertools.groupby(text, lambda character: _script(character) not in _OF_FORMULAS):
+        if is_foreign:
+            yield "".join(run)
 
 
 def _runs(sentence: str) -> Iterator[tuple[str, str]]:

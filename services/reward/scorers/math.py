@@ -17,14 +17,13 @@ from services.reward.scorers.formulas import as_latex
 from services.reward.scorers.functions import said as said_by
 from services.reward.scorers.math_reading import Key, Said, read_key, read_said
 from services.reward.scorers.rules import column
-from services.reward.workers import JobDiedError, JobLostError, JobTimeoutError, WorkerError, WorkerPool
+from services.reward.workers import JobDiedError, JobTimeoutError, WorkerError, WorkerPool
 from wire.errors import ConfigError
 from wire.lifecycle import wait_for
 from wire.settings import Table
 
 _MEMORY_MB = 1024
 _KEPT = 8192
-_TRIES = 3
 _CHECKED = 500
 _SHOWN = 80
 
@@ -58,7 +57,7 @@ class MathScorer(Scorer):
 
     def __init__(self, table: MathTable, context: Context, verifier: str) -> None:
         self._table, self._context = table, context
-        self.version = f"1+math-verify-{verifier}"
+        self.version = f"2+math-verify-{verifier}"
         self._pool = WorkerPool(
             "services.reward.scorers.math_child:serve",
             processes=context.processes,
@@ -110,7 +109,10 @@ class MathScorer(Scorer):
 
     async def _verified(self, pairs: Sequence[Pair]) -> list[Verdict]:
         # Each wait inside is bounded; this bounds their sum, also behind the other groups' pairs.
-        most = self._context.timeout_s + 2 * _TRIES * self._table.timeout_s * len(pairs) * self._context.concurrency
+        most = (
+            self._context.timeout_s
+            + 2 * WorkerPool.TRIES * self._table.timeout_s * len(pairs) * self._context.concurrency
+        )
         work = asyncio.gather(*(self._verdict(pair) for pair in pairs))
         return list(await wait_for(work, most, f"{self._context.component}: the verification of a group's answers"))
 
@@ -128,7 +130,7 @@ class MathScorer(Scorer):
     async def _verify(self, pair: Pair) -> Verdict:
         gold, said = pair
         try:
-            found = await self._run({"gold": gold, "said": said})
+            found = await self._pool.run_fairly({"gold": gold, "said": said})
         except (JobTimeoutError, JobDiedError) as error:
             if gold != said:
                 # The completion is to blame only where the row's own answer can be verified.
@@ -140,21 +142,6 @@ class MathScorer(Scorer):
         if not found["readable"]:
             return Verdict.failure(f"the answer {gold[:_SHOWN]!r} cannot be read as mathematics")
         return Verdict(value=float(found["equal"]), reason=f"it says {said[:_SHOWN]} {found['why']}".strip())
-
-    async def _run(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Tries again where not the formula may be to blame: the machine was starved, or the process was killed."""
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return await self._pool.run(job)
-            except JobTimeoutError as error:
-                if error.cpu_s is None or error.cpu_s > self._table.timeout_s / 2:
-                    raise
-                if attempt == _TRIES:
-                    raise JobLostError(f"{error}: the machine is too busy") from error
-            except (JobDiedError, JobLostError):
-                if attempt == _TRIES:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
 
 
 def _reason(said: Said) -> str:

@@ -1,18 +1,15 @@
 """The rules: pure functions of one sample. What they raise is a broken row's failure, never a zero."""
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import regex
 
 from services.reward.scorers.answers import find_answer, last_boxed
 from services.reward.scorers.base import Sample, Verdict
 from services.reward.scorers.functions import rule
 from services.reward.scorers.numbers_said import final_number
+from services.reward.scorers.patterns import PatternTimeoutError, compiled, in_time
 
-MATCH_S = 1.0
-"""For one match of a pattern."""
+_PROBES = ("", "a")
 _LONG_WORD = 16
 
 
@@ -56,25 +53,19 @@ def _boxed(sample: Sample, *, answer: str = "answer") -> float:
     return float(said is not None and "".join(said.split()) == wanted)
 
 
-@functools.lru_cache(maxsize=64)
-def compiled(pattern: str) -> "regex.Pattern[str]":
-    """A pattern whose `.` matches line ends. Raises ValueError for one that is none."""
-    try:
-        return regex.compile(pattern, regex.DOTALL)
-    except regex.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-
-
 def _matches_format(sample: Sample, *, pattern: str) -> float | Verdict:
     """1 if the regular expression matches the whole completion (`.` matches line ends), else 0.
 
-    A pattern that backtracks without end fails that sample after a second, and lets other work go on meanwhile.
+    A completion on which the pattern backtracks without end does not match; the sample fails only if the pattern does
+    not end on any text. Other work goes on meanwhile.
     """
+    match = compiled(pattern).fullmatch
     try:
-        found = compiled(pattern).fullmatch(sample.completion.strip(), timeout=MATCH_S, concurrent=True)
-    except TimeoutError:
-        return Verdict.failure(f"the pattern did not end within {MATCH_S:g} s: it has quantifiers in quantifiers")
-    return float(found is not None)
+        return float(in_time(match, sample.completion.strip()))
+    except PatternTimeoutError as error:
+        for probe in _PROBES:
+            in_time(match, probe)
+        return Verdict(value=0.0, reason=str(error))
 
 
 def _length(sample: Sample, *, target: int, slope: float = 1.0) -> float | Verdict:
@@ -116,8 +107,23 @@ def _repetition(sample: Sample, *, size: int = 4) -> float:
     total = len(pieces) - size + 1
     if total <= 0:
         return 0.0
-    distinct = len({tuple(pieces[start : start + size]) for start in range(total)})
-    return distinct / total - 1.0
+    return _distinct_runs(pieces, size) / total - 1.0
+
+
+def _distinct_runs(pieces: Sequence[str], size: int) -> int:
+    """How many different runs of `size` pieces there are.
+
+    Runs are named by the names of their two halves, so that long ones take hardly more time than short ones.
+    """
+    names: dict[Any, int] = {}
+    runs = [names.setdefault(piece, len(names)) for piece in pieces]
+    width = 1
+    while width < size:
+        step = min(width, size - width)
+        names = {}
+        runs = [names.setdefault(pair, len(names)) for pair in zip(runs, runs[step:], strict=False)]
+        width += step
+    return len(set(runs))
 
 
 _NO_TOKENS = Verdict.failure("only text came: tokens cannot be counted")

@@ -26,6 +26,9 @@ _GRACE_S = 1.0
 class WorkerPool:
     """Runs `function(job: dict) -> dict` in processes that die with this one. Jobs and results are JSON."""
 
+    TRIES = 3
+    """Of `run_fairly`, at most."""
+
     def __init__(
         self,
         target: str,
@@ -106,6 +109,24 @@ class WorkerPool:
                 task = asyncio.create_task(self._replace(child))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    async def run_fairly(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """As `run`, but tries again where not the job may be to blame: the machine was starved, or the process killed.
+
+        So what still raises JobTimeoutError or JobDiedError is the job's own doing.
+        """
+        for attempt in range(1, self.TRIES + 1):
+            try:
+                return await self.run(job)
+            except JobTimeoutError as error:
+                if error.cpu_s is None or error.cpu_s > self._deadline_s / 2:
+                    raise
+                if attempt == self.TRIES:
+                    raise JobLostError(f"{error}: the machine is too busy") from error
+            except (JobDiedError, JobLostError):
+                if attempt == self.TRIES:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     async def close(self) -> None:
         """Ends every child."""

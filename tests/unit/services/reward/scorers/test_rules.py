@@ -73,12 +73,18 @@ async def test_format_must_match_the_whole_completion() -> None:
     assert await value("format", "well <think>a</think> 7", options) == 0.0
 
 
-async def test_a_pattern_that_backtracks_without_end_fails_the_sample_in_time() -> None:
+async def test_a_completion_on_which_a_pattern_backtracks_without_end_does_not_match() -> None:
     begin = time.monotonic()
     found = await verdict("format", "a" * 40 + "!", {"pattern": "(a|aa)+"})
-    assert found.failed
-    assert "quantifiers" in found.reason
+    assert found.value == 0.0
+    assert "did not end" in found.reason
+    assert await value("format", "aaa", {"pattern": "(a|aa)+"}) == 1.0
     assert time.monotonic() - begin < 5.0
+
+
+async def test_a_pattern_that_ends_on_no_text_blames_no_completion() -> None:
+    pattern = "(?:|a|)(?:|b|)" * 30 + "(?!)"
+    assert (await verdict("format", "whatever", {"pattern": pattern})).failed
 
 
 async def test_length_is_free_up_to_the_target_and_falls_behind_it() -> None:
@@ -111,6 +117,18 @@ async def test_repetition_is_the_share_of_runs_that_were_there_before() -> None:
     looping = await value("repetition", "wait, let me check again. " * 200)
     assert looping is not None
     assert looping < -0.98
+
+
+async def test_repetition_of_long_runs_is_counted_exactly_and_in_time() -> None:
+    words = " ".join(str(number) for number in range(10_000))
+    begin = time.process_time()
+    assert await value("repetition", words, {"size": 2000}) == 0.0
+    assert await value("repetition", f"{words} {words}", {"size": 2000}) == pytest.approx(10_000 / 18_001 - 1)
+    assert time.process_time() - begin < 2.0
+    for size in (1, 2, 3, 5, 7):
+        pieces = ("a b c a b a c b a b c " * 3).split()
+        runs = [tuple(pieces[at : at + size]) for at in range(len(pieces) - size + 1)]
+        assert await value("repetition", " ".join(pieces), {"size": size}) == len(set(runs)) / len(runs) - 1
 
 
 async def test_repetition_sees_scripts_without_spaces_and_endless_words() -> None:
