@@ -6,7 +6,7 @@ _FILLERS = (
     r"(?:(?:be|been|being|equal|equals|to|the|a|an|exactly|simply|just|have|has|had|actually|really|even|of|number"
     r"|value|answer|it|is|option|choice)\s+){0,4}"
 )
-_VALUE = r"(?=[-+\u2212(\[{$\\\u20ac\u00a3]{0,4}(?:[\d.]|(?-i:[A-Z])\b|\\|sqrt|pi\b))"
+_VALUE = r"(?=[-+\u2212(\[{$\\\u20ac\u00a3]{0,4}(?:[\d.]|(?-i:[A-Z])\b|\\|sqrt|pi\b|(?<=\$)\w))"
 _NOT = (
     r"(?:\b(?:is|are|was|were|do|does|did|could|would|should|must|has|have|had|ca|wo)n['\u2019]t"
     r"|\b(?:cannot|not|never|neither|nor|anything\s+but|far\s+from))"
@@ -17,7 +17,7 @@ _REJECTED = re.compile(
     (?: {_NOT} \s+ {_FILLERS} {_VALUE}
       | \\neq?(?![A-Za-z]) | \u2260 | !=
       | \b(?:rather|other|different)\s+than\b | \binstead\s+of\b | \bas\s+opposed\s+to\b | \bunlike\b )
-    (?: \$[^$\n]*\$ | (?! ,(?!\d) | ; | \.(?!\d) | \) | \bbut\b | \n ) . )* \)?
+    (?: \$[^$\n]*\$ | \([^()\n]{{0,80}}\) | (?! ,(?!\d) | ; | \.(?!\d) | \) | \bbut\b | \n ) . )* \)?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -33,7 +33,7 @@ _BOUND = re.compile(
     (?: \b(?:more|greater|less|fewer|larger|smaller|higher|lower|bigger|longer|shorter)\s+than (?:\s+or\s+equal\s+to)?
       | \bat\s+(?:least|most) | \bup\s+to | \bbetween | \bexceed(?:s|ing)? | \b(?:no|a)\s+(?:minimum|maximum)\s+of
       | \b(?:any(?:thing|where)?|something)\s+(?:over|under|above|below)
-      | (?<![-=>])[<>\u2264\u2265]=? | \\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant) )
+      | (?<![-=>])[<>\u2264\u2265]=? | \u00b1 | \\pm | \\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant) )
     \s* (?:the\s+|an?\s+)? $
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -46,7 +46,8 @@ _OPERATOR = re.compile(
     (?: \b(?:twice|thrice|double|triple|half|quadruple|minus|plus|times|multiplied\s+by|divided\s+by|sqrt)
       | \b(?:third|quarter|fifth|tenth|root|square|cube|double|triple|factorial|percent)\s+of | %\s+of
       | \\(?:sqrt|sin|cos|tan|log|ln|exp|pi|[dt]?frac|binom)\s*\{?
-      | (?:\d|[)}\]]|\b[A-Za-z])\s*[-+*/^_] | [\^_] | [\u221a] )
+      | (?:\d|[)}\]]|\b[A-Za-z])\s*[-+*/^_] | [\^_] | [\u221a]
+      | (?:^|[\s=$])-\s*(?=[({]) )
     \s* (?:of\s+)? (?:the\s+)? [({]? $
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -55,6 +56,8 @@ _MORE_BEHIND = re.compile(
     r"""
     \s*-?\s* (?:(?!or\b|to\b|and\b)[A-Za-z]+\s+)?
       (?: or\s+(?:more|less|fewer|greater|higher|lower|above|below|over|under|larger|smaller)\b
+        | (?:is|are|was|were)(?:n['\u2019]t|\s+(?:not|wrong|incorrect|false|too))\b
+        | (?:more|less|fewer)\s+than\s+\$?\d
         | (?:squared|cubed|factorial|minus|plus|times|multiplied|divided)\b | to\s+the\s+(?:power|\w+\s+power)\b )
     | \s*-?\s*(?:halves|thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths|thousandths
         |hundred|dozens?|score)\b
@@ -80,7 +83,7 @@ _SIDE_BY_SIDE = re.compile(
     r"""
     (?: [,;]?\s*\b(?:or|to|through|minus|plus|times|x|over|divided\s+by|multiplied\s+by|maybe|perhaps)
         (?:\s+(?:maybe|perhaps|even|else))? (?:\s+[A-Za-z]\w{0,12}\s*=)?
-      | and | [A-Za-z]+\s+or
+      | and | [A-Za-z]+\s+or | [,;]?\s*\b(?:or\s+)?(?:it\s+)?(?:could|might|may)\s+be
       | [-\u2013\u2014/*+^'"&~|\\]+ | \.{2,3} | \(? )
     """,
     re.VERBOSE | re.IGNORECASE,

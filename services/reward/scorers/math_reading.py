@@ -9,18 +9,20 @@ from typing import Any
 
 from services.reward.scorers.answers import Answer, Place, find_answer
 from services.reward.scorers.formulas import formula_in, has_formula, is_balanced, is_words, without_reasons
-from services.reward.scorers.hedges import is_negation, without_rejected
+from services.reward.scorers.hedges import is_limited, is_negation, without_rejected
 from services.reward.scorers.notation import plain_notation
 from services.reward.scorers.numbers import Number, read_number, same_number
 from services.reward.scorers.numbers_said import number_in_prose, whole_number
 
 LONGEST = 1500
 """Characters of a formula; what is longer is no answer."""
-_OPTION = re.compile(r"\(?([A-Z])(?:[).:]|\s*$)(?!\s*(?:or|and|,|/|&)\s*\(?[A-Z]\b)")
+_OPTION = re.compile(r"\(?([A-Z])(?:[).:]|\s[-\u2013]\s(?=[A-Z][a-z])|\s*$)(?!\s*(?:or|and|,|/|&)\s*\(?[A-Z]\b)")
 _OPTIONS = re.compile(r"\(?[A-Z]\)?[.:]?(?:\s*(?:,?\s*or|,?\s*and|,|/|&)\s*\(?[A-Z]\)?[.:]?){0,9}\s*")
 _OTHER_WORDS = re.compile(r"\b(?:or|and\s+maybe|maybe|perhaps|possibly)\b", re.IGNORECASE)
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _BASED = re.compile(r"([0-9A-Z]+)\s?_\s?(?:\{\s?(\d+)\s?\}|(\d+))|\b([0-9A-Z]+)\s\(?\s?(?:in\s)?base[\s-](\d+)")
+_LEADS_TO = re.compile(r"=>?|->|\u2192|\u21d2|\\(?:implies|to|[rR]ightarrow)(?![A-Za-z])")
+_BECAUSE = re.compile(r"[,\s]\s*(?:because|since)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2}:\d\d)\s*(?:[ap]\.?m\.?|o'clock)?", re.IGNORECASE)
 
 
@@ -98,6 +100,9 @@ def _as_number(answer: Answer, completion: str, wanted: Number) -> Said:
     found = whole_number(answer)
     if found is None:
         kept = replace(answer, text=without_rejected(answer.text))
+        base = _based(kept.text)
+        if base is not None and base[1] is not None:
+            return Said(answer.text, False)
         if has_formula(_result(kept)):
             return _formula(kept)
         if answer.place is not Place.BOX:
@@ -110,14 +115,17 @@ def _result(answer: Answer) -> str:
     if answer.place is Place.BOX:
         return answer.text
     text = answer.text.rstrip("! ")
-    return text.rpartition("=")[2] or text
+    return _LEADS_TO.split(text)[-1] or text
 
 
 def _formula(answer: Answer, key: Key | None = None) -> Said:
     if answer.place in (Place.BOX, Place.MARK):
         formula = answer.text
     else:
-        formula = formula_in(without_reasons(answer.text) if answer.place is Place.PHRASE else answer.text)
+        text = without_reasons(answer.text) if answer.place is Place.PHRASE else answer.text
+        formula = formula_in(text)
+        if formula and is_limited(text.rpartition(formula)[0].rstrip("$ "), ""):
+            return Said(answer.text, False)
     if not formula or len(formula) > LONGEST or not is_balanced(formula):
         return Said(answer.text, False)
     if key is not None and _is_bracketed(key.text) and "," in formula and not re.search(r"[(\[\\]|<", formula):
@@ -153,18 +161,23 @@ def _same_time(said: str, key: str) -> bool:
 
 def _same_option(said: str, key: str) -> bool:
     """(C), C) or "C. Paris" where C is the key."""
-    match = _OPTION.match(plain_notation(said).strip())
-    return match is not None and match[1] == key
+    matches = (_OPTION.match(text) for text in (plain_notation(said).strip(), _last_words(said)))
+    return any(match is not None and match[1] == key for match in matches)
 
 
 def _says_words(answer: Answer, key: Key) -> bool:
     """In a sentence the words may stand behind its verb, or before a comma: "It is even, as ..."."""
     if answer.place is Place.BOX:
         return False
-    said = _last_words(answer.text)
+    lead = re.match(r"\W*([A-Za-z]+)[,.!;:]", answer.text)
+    if lead is not None and key.bare in _OPPOSITES and lead[1].lower() in _OPPOSITES:
+        return lead[1].lower() == key.bare and not re.search(rf"\b{_OPPOSITES[key.bare]}\b", answer.text, re.IGNORECASE)
+    is_stated = answer.place is Place.PHRASE
+    said = _last_words(without_reasons(answer.text) if is_stated else _BECAUSE.split(answer.text)[0])
+    said = re.sub(r"^not\s[^,;.]*?\bbut\s+", "", said, flags=re.IGNORECASE)
     first, *others = re.split(r"[,;(/]|\s(?:because|since|as|for|not|rather\s+than|instead\s+of)\s", said)
     rest = said[len(first) :]
-    if _OTHER_WORDS.match(rest.lstrip(" ,;(")) or re.search(r",\s*(?:or|and)\s+\w+\W*$", rest):
+    if rest.startswith("/") or _OTHER_WORDS.match(rest.lstrip(" ,;(")) or re.search(r",\s*(?:or|and)\s+\w+\W*$", rest):
         return False
     if any(bare(other.rstrip(".! )")) == _OPPOSITES.get(key.bare) for other in others):
         return False

@@ -15,7 +15,9 @@ _SIGNS = str.maketrans(
 )
 _VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e]")
 _RAISED = re.compile("(?<=[\\d)])[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
-_MINUS = re.compile(r"(?<![\w)])\u2013(?=[\d.$])|\bnegative\s+(?=[\d.$\\])", re.IGNORECASE)
+_MINUS = re.compile(
+    r"(?<![\w)])\u2013(?=[\d.$])|(?<=[=:]\s)\u2013(?=\s?[\d.$])|\bnegative\s+(?=[\d.$\\])", re.IGNORECASE
+)
 _EMPHASIS = re.compile(r"(?<![\w*)])(\*\*|__|[*_`])(?=\S)([^*_`\n]+?)(?<=\S)\1(?![\w*(])")
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:(?:\\[,;:! ]|~|\{,\}|[\u00a0\u2009\u202f'_])\d{3})+(?![\d'_])")
 """Thousands."""

@@ -26,7 +26,7 @@ _DOZEN = 12
 _LARGE = "hundred|thousand|million|billion"
 _SPELLED = re.compile(
     rf"(?:(?:a|one)[ -](?=dozen|{_LARGE}))?(?:{'|'.join(_WORDS)}|dozen|{_LARGE})\b"
-    rf"(?:(?:[ -]|,? and )(?:{'|'.join(_WORDS)}|{_LARGE})\b){{0,12}}",
+    rf"(?:(?:[ -]|,? and )(?:{'|'.join(_WORDS)}|dozen|{_LARGE})\b){{0,12}}(?!\s+of\b)",
     re.IGNORECASE,
 )
 """Numbers that people spell out."""
@@ -37,11 +37,14 @@ _PARTS = (
     "squared cubed factorial halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths "
     "thousandths hundred dozen dozens score"
 )
-_LINKS = "or and to times than minus plus not but maybe perhaps divided multiplied over through versus"
+_LINKS = (
+    "or and to times than minus plus not but maybe perhaps divided multiplied over through versus is are was wrong "
+    "incorrect"
+)
 _NO_UNIT = {*_FUNCTIONS, *_PARTS.split(), *_LINKS.split(), *SCALES}
 """What makes another number of the one before it, or leads to a second one."""
 _ALLOWED = re.compile(
-    r"\s*/?(?:[A-Za-z\s.,'\"()\u00a2]|(?<=[A-Za-z])[-/](?=[A-Za-z])|(?<=[A-Za-z])\s?\^?\{?[23\u00b2\u00b3]\}?)*"
+    r"\s*/?(?:[A-Za-z\s.,'\"()\u00a2]|(?<=[A-Za-z])[-/](?=[A-Za-z])|(?<=[A-Za-z])\s?(?:\^\s?\{?[23]\}?|[\u00b2\u00b3])|(?<=[a-z])[23])*"
 )
 
 

@@ -102,7 +102,7 @@ LOOKS: list[tuple[str, str, bool | None]] = [
     ("18", "The answer is 18 + y", None),
     ("9", "9**9**9**9", None),
     ("5", "\\boxed{5!}", None),
-    ("11", "\\boxed{11_{2}}", None),
+    ("11", "\\boxed{11_{2}}", False),
     ("[0, 1)", "\\boxed{[0,1]}", None),
     ("7", "10-3", None),
 ]
