@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from services.reward.sandbox.inside.plain import decode, encode
@@ -26,6 +26,8 @@ SLEEPS = 124
 _CHUNK = 1 << 20
 _FILE = "/tmp/program.py"
 _PRELUDE: dict[str, Any] = {}
+_NO_PRELUDE: Mapping[str, Any] = types.MappingProxyType({})
+_NO_NAMES: Mapping[str, Any] = types.MappingProxyType({"not a name": None})
 _REHEARSALS = 3
 _REHEARSAL = """
 import sys
@@ -76,7 +78,7 @@ def prepare() -> None:
     vars(builtins).update(exit=_quit, quit=_quit)  # As `site` has them, which is not imported.
     _PRELUDE.update(names())
     for _ in range(_REHEARSALS):
-        _execute(_REHEARSAL, "rehearsal")
+        _execute(_REHEARSAL, "rehearsal", _NO_NAMES)
         decode(encode([1, 2.5, "x", (1, {"a": None})]))
     del sys.modules["rehearsal"]
     sys.stdout.flush()
@@ -136,24 +138,33 @@ def _script(source: str) -> int:
 
 def _call(source: str, function: str, prelude: str = "") -> int:
     """The arguments come on standard input, the value goes out on a descriptor of its own; prints are mere notes."""
-    if prelude:  # Behind all names of the program's own: what it does not define is not found as its function.
-        vars(builtins).update(_PRELUDE)
     arguments = decode(_read(_INPUT))
     os.dup2(_NOTES, _PRINTS)
-    found = _find(_execute(source, "solution"), function)
+    found = _find(_execute(source, "solution", _PRELUDE if prelude else {}), function)
     value = encode(found(*arguments)).encode()
     while value:
         value = value[os.write(_VALUE, value) :]
     return 0
 
 
-def _execute(source: str, name: str) -> dict[str, Any]:
+def _execute(source: str, name: str, prelude: Mapping[str, Any] = _NO_PRELUDE) -> dict[str, Any]:
     module = types.ModuleType(name)
     module.__file__ = _FILE
     sys.modules[name] = module
     code = compile(source, "<program>", "exec", dont_inherit=True)
+    if prelude:
+        # As builtins, so that what the program does not define is not found as its function. Only what it names:
+        # each object that is touched is a page of memory that the fork has to copy.
+        vars(builtins).update({name: prelude[name] for name in _names(code) if name in prelude})
     exec(code, module.__dict__)
     return module.__dict__
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for held in code.co_consts:
+        if isinstance(held, types.CodeType):
+            yield from _names(held)
 
 
 def _find(names: dict[str, Any], function: str) -> Any:
