@@ -17,7 +17,8 @@ _REJECTED = re.compile(
     (?: {_NOT} \s+ {_FILLERS} {_VALUE}
       | \\neq?(?![A-Za-z]) | \u2260 | !=
       | \b(?:rather|other|different)\s+than\b | \binstead\s+of\b | \bas\s+opposed\s+to\b | \bunlike\b )
-    (?: \$[^$\n]*\$ | \([^()\n]{{0,80}}\) | (?! ,(?!\d) | ; | \.(?!\d) | \) | \bbut\b | \n ) . )* \)?
+    (?: \$[^$\n]*\$ | \([^()\n]{{0,80}}\) | (?! ,(?!\d) | ; | \.(?!\d) | \) | \b(?:but|is|are|was|were)\b | \n ) . )*
+    \)?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -33,7 +34,7 @@ _BOUND = re.compile(
     (?: \b(?:more|greater|less|fewer|larger|smaller|higher|lower|bigger|longer|shorter)\s+than (?:\s+or\s+equal\s+to)?
       | \bat\s+(?:least|most) | \bup\s+to | \bbetween | \bexceed(?:s|ing)? | \b(?:no|a)\s+(?:minimum|maximum)\s+of
       | \b(?:any(?:thing|where)?|something)\s+(?:over|under|above|below)
-      | (?<![-=>])[<>\u2264\u2265]=? | \u00b1 | \\pm | \\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant) )
+      | (?<![-=<>])[<>\u2264\u2265]=? | \u00b1 | \\pm | \\(?:le|ge|leq|geq|lt|gt|leqslant|geqslant) )
     \s* (?:the\s+|an?\s+)? $
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -58,9 +59,10 @@ _MORE_BEHIND = re.compile(
       (?: or\s+(?:more|less|fewer|greater|higher|lower|above|below|over|under|larger|smaller)\b
         | (?:is|are|was|were)(?:n['\u2019]t|\s+(?:not|wrong|incorrect|false|too))\b
         | (?:more|less|fewer)\s+than\s+\$?\d
-        | (?:squared|cubed|factorial|minus|plus|times|multiplied|divided)\b | to\s+the\s+(?:power|\w+\s+power)\b )
+        | (?:squared|cubed|factorial|minus|plus|multiplied|divided)\b | times\s+(?:as|more|the|\$?\d)
+        | to\s+the\s+(?:power|\w+\s+power)\b )
     | \s*-?\s*(?:halves|thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths|thousandths
-        |hundred|dozens?|score)\b
+        |hundred)\b
     | \s*[*^_]\s*[\w\\({] | \s*/\s*[\d\\({] | \s*\+ | \s*\\(?!text)[A-Za-z] | \s*[<>\u2264\u2265\u221a](?![<>])
     | \s+x\s*\d
     """,

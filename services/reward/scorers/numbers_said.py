@@ -16,7 +16,8 @@ from services.reward.scorers.notation import plain_notation
 from services.reward.scorers.numbers import Number, numbers_in, read_number, same_number, without_chain
 
 _ASIDE = re.compile(r"(?<=\w)\s\([^()]{0,80}=[^()]{0,80}\)\s*$")
-_NAME = re.compile(r"(?:[A-Za-z\\]\w*)?\s*=\s*$")
+_EQUALS = re.compile(r"(?<![<>!])=\s*$")
+_OF_NUMBER = re.compile(r"\s+of\s+(?:the\s+)?\d")
 
 
 def final_number(text: str) -> Fraction | None:
@@ -71,11 +72,12 @@ def _given(text: str, *, is_stated: bool) -> tuple[bool, Number | None]:
 
 def _is_unclear(text: str, found: list[tuple[Number, int, int]], at: int, *, is_stated: bool) -> bool:
     number, begin, end = found[at]
-    if is_limited(_NAME.sub("", text[:begin]), text[end:]):
+    is_result = _EQUALS.search(text[:begin]) is not None
+    if is_limited("" if is_result else text[:begin], text[end:]):
         return True
-    if number.scale < 1 and re.match(r"\s+of\b", text[end:]):
+    if number.scale < 1 and not is_result and _OF_NUMBER.match(text[end:]):
         return True
-    before = next((one for one in reversed(found[:at]) if not same_number(one[0], number)), None)
+    before = found[at - 1] if at and not same_number(found[at - 1][0], number) else None
     behind = next((one for one in found[at + 1 :] if not same_number(number, one[0])), None)
     if before is not None and is_side_by_side(text[: before[1]], text[before[2] : begin], text[end:]):
         return True
