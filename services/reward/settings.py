@@ -85,7 +85,7 @@ class RewardTable(CombinationTable):
     concurrency: int = Field(8, ge=1)
     """Groups scored at a time."""
     timeout_s: float = Field(60.0, gt=0)
-    """A scorer's deadline for one group (for one call of a user's function), from its turn on."""
+    """A scorer's deadline for one group (for one call of a user's function), from its turn on. `code` has its own."""
     processes: int = Field(1, ge=1)
     """Worker processes of each scorer that runs in some: `math`, `code` and the user's own functions."""
     failures_in_row: int = Field(3, ge=1)

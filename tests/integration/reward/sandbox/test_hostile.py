@@ -8,7 +8,11 @@ import pytest
 
 from services.reward.scorers.base import Verdict
 from tests.integration.reward.sandbox.conftest import Bench, Host, sample
-from tests.integration.reward.sandbox.hostile import ACTS, FRAME
+from tests.integration.reward.sandbox.hostile import ACTS as HARM
+from tests.integration.reward.sandbox.hostile import FRAME
+from tests.integration.reward.sandbox.hostile_tricks import TRICKS
+
+ACTS = HARM | TRICKS
 
 LIMIT_S = 2.0
 PER_SANDBOX = 4
