@@ -13,10 +13,13 @@ SOURCES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "wire/v1/" not in path.as_posix()
 ]
+PURE_SCORERS = (
+    *("rules", "numbers", "numbers_said", "answers", "hedges", "notation", "units", "formulas", "math_reading"),
+    *("language_pieces", "json_reading", "code_asserts", "code_answers", "code_blocks", "code_tests"),
+)
 PURE = [
     *sorted((ROOT / "services/trainer/algorithms").glob("*.py")),
-    *sorted((ROOT / "services/reward/scorers").glob("rules.py")),
-    *sorted((ROOT / "services/reward/scorers").glob("numbers.py")),
+    *(ROOT / "services/reward/scorers" / f"{name}.py" for name in PURE_SCORERS),
     ROOT / "services/reward/circuit.py",
     ROOT / "services/reward/refusal.py",
     ROOT / "services/reward/endpoint/addresses.py",
