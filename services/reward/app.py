@@ -9,6 +9,7 @@ from services.reward.http_api import HttpScorer, add_routes
 from services.reward.rubrics import Rubrics, context_of
 from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from services.reward.settings import RewardSettings
+from services.reward.threads import widen_threads
 from services.reward.turns import Turns
 from wire.contracts import DropReason
 from wire.events import EventLog
@@ -32,6 +33,7 @@ def make_rubrics(settings: RewardSettings) -> Rubrics:
 
 async def serve(settings: RewardSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises ScorerOutageError."""
+    widen_threads(settings.reward.concurrency)
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4))

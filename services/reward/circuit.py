@@ -26,10 +26,10 @@ _FEWEST_PROBES = 2
 
 
 class CircuitOpenError(TransientError):
-    """The scorer is down; the group is to be tried again later."""
+    """The scorer is down, or has failed this group: it is to be tried again later."""
 
-    def __init__(self, scorer: str, reason: str, retry_s: float) -> None:
-        super().__init__(f"the scorer {scorer} is down: {reason}")
+    def __init__(self, scorer: str, reason: str, retry_s: float, *, is_down: bool = True) -> None:
+        super().__init__(f"the scorer {scorer} {'is down' if is_down else 'failed this group'}: {reason}")
         self.scorer, self.reason, self.retry_s = scorer, reason, retry_s
 
 
@@ -73,7 +73,7 @@ class Circuit:
         self._scorer, self._failures_in_row, self._outage_s = scorer, failures_in_row, outage_s
         self.state = State.CLOSED
         self.reason = ""
-        """Of the last failure; empty while closed."""
+        """Of the last failure since the last success."""
         self._rows: dict[Failure, set[str]] = {why: set() for why in Failure}
         """Groups that failed whole since the last success."""
         self._records: dict[str, _Record] = {}
@@ -84,6 +84,11 @@ class Circuit:
         self._wait = _FIRST_PROBE_S
         self._probes = 0
         self._admitted = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not closed; empty if it is."""
+        return "" if self.state is State.CLOSED else self.reason
 
     def room(self, now: float) -> int | None:
         """How many groups may be tried now; None = any number."""
@@ -146,7 +151,7 @@ class Circuit:
         record = self._records.setdefault(group, _Record())
         record.tries, record.successes = record.tries + 1, self._successes
         if record.tries < TRIES:
-            raise CircuitOpenError(self._scorer, self.reason, 0.1 * 2**record.tries)
+            raise CircuitOpenError(self._scorer, self.reason, 0.1 * 2**record.tries, is_down=False)
         self._records.pop(group)
         return True
 

@@ -12,16 +12,18 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from services.reward.circuit import CircuitOpenError
+from services.reward.circuit import CircuitOpenError, ScorerOutageError
 from services.reward.http_api import ScoreSample, sample_of
 from services.reward.rubric import Result
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
+from services.reward.threads import widen_threads
 from wire.errors import DataError
 
 _AHEAD = 8
 """Samples or groups under way, for each group that the service scores at a time."""
 _PROGRESS_S = 0.2
+_PAUSE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -64,13 +66,15 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
     A scorer that is down is waited for, until ScorerOutageError.
     """
     tally = Tally(total=sum(1 for _ in _samples(source)))
-    aside = target.with_name(f".{target.name}.part")
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    last = 0.0
 
     def told(waiting: str) -> None:
-        tally.waiting = waiting
-        _tell(progress, tally)
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_S:
+            last, tally.waiting = time.monotonic(), waiting
+            _tell(progress, tally)
 
-    last = 0.0
     try:
         with aside.open("w", encoding="utf-8") as out:
             units = _units(_samples(source))
@@ -79,12 +83,14 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
                     for result in results:
                         tally.add(result)
                         out.write(_line(result) + "\n")
-                if time.monotonic() - last >= _PROGRESS_S:
-                    last = time.monotonic()
-                    told("")
+                told("")
         aside.rename(target)
+    except ScorerOutageError as error:
+        kept = aside.rename(target.with_name(f"{target.name}.part"))
+        raise ScorerOutageError(f"{error}; the scores of the first {tally.done} lines are in {kept}") from error
     finally:
         aside.unlink(missing_ok=True)
+    tally.waiting = ""
     _tell(progress, tally)
     return tally
 
@@ -95,7 +101,7 @@ async def _score(rubrics: Rubrics, unit: list[Sample], told: Callable[[str], Non
             return await rubrics.score(unit, patient=False)
         except CircuitOpenError as error:  # Bounded: the circuit raises ScorerOutageError in the end.
             told(str(error))
-            await asyncio.sleep(error.retry_s)
+            await asyncio.sleep(max(_PAUSE_S, error.retry_s))
 
 
 def _units(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
@@ -150,6 +156,7 @@ async def run(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int)
     """
     with os.fdopen(os.dup(1), "w") as progress:
         os.dup2(2, 1)
+        widen_threads(concurrency)
         await rubrics.load()
         try:
             await score_file(rubrics, source, target, concurrency=concurrency, progress=progress)

@@ -6,6 +6,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.reward.circuit import CircuitOpenError, ScorerOutageError, State
+from services.reward.rubric import Result
 from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample
 from services.reward.seat import Seat
@@ -119,17 +120,18 @@ class HttpScorer:
         except (ScorerOutageError, WaitTimeoutError) as error:
             raise _unavailable(str(error), self._turns.timeout_s) from error
         return ScoreResponse(
-            scores=[
-                SampleScore(
-                    score=result.value,
-                    components=result.components,
-                    reason=result.reason,
-                    seconds=result.seconds,
-                    version=self._rubrics.version(sample.columns),
-                    versions=self._rubrics.versions(sample.columns),
-                )
-                for sample, result in zip(samples, results, strict=True)
-            ]
+            scores=[self._said(sample, result) for sample, result in zip(samples, results, strict=True)]
+        )
+
+    def _said(self, sample: Sample, result: Result) -> SampleScore:
+        versions = self._rubrics.versions(sample.columns) | result.versions
+        return SampleScore(
+            score=result.value,
+            components=result.components,
+            reason=result.reason,
+            seconds=result.seconds,
+            version=self._rubrics.version(sample.columns, versions),
+            versions=versions,
         )
 
 
@@ -140,7 +142,7 @@ def _state(seat: Seat) -> ScorerState:
         low=seat.low,
         high=seat.high,
         circuit=seat.circuit.state,
-        reason=seat.circuit.reason,
+        reason=seat.circuit.trouble,
         alarm=seat.scorer.alarm or "",
     )
 

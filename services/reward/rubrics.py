@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.reward.circuit import Circuit, State
+from services.reward.circuit import Circuit
+from services.reward.endpoint import together
 from services.reward.rubric import Result, Rubric, digest
 from services.reward.scorers import Context, Sample, Scorer, build_scorer
 from services.reward.seat import Seat
@@ -45,13 +46,12 @@ class Rubrics:
         """Scorer -> version, of the rubric of a row."""
         return self.rubric_of(columns).versions()
 
-    def version(self, columns: Mapping[str, Any]) -> str:
-        """Of the rubric of a row: changes with its config and with the version of any of its scorers."""
+    def version(self, columns: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+        """Of the rubric of a row: changes with its config and with the version of any of its scorers (`versions`)."""
         task = str(columns.get(self._table.task_column, ""))
         table = self._table.tasks.get(task)
-        rubric = self.rubric_of(columns)
         tables = self._table.scorers if table is None else table.scorers
-        return digest(tables, self._table if table is None else table, rubric.versions())
+        return digest(tables, self._table if table is None else table, versions)
 
     async def load(self, *, only_checked: bool = False) -> None:
         """Makes every scorer ready, or only those that are `checked_by_loading`.
@@ -60,7 +60,7 @@ class Rubrics:
         """
         scorers = [seat.scorer for seat in self.seats if seat.scorer.checked_by_loading or not only_checked]
         try:
-            await asyncio.gather(*(scorer.load() for scorer in scorers))
+            await together([scorer.load() for scorer in scorers])
         except BaseException:
             await self.close()
             raise
@@ -98,7 +98,7 @@ class Rubrics:
 
     def trouble(self) -> str | None:
         """Which scorers are down, and why; None = all work."""
-        down = [f"{seat.name} is down: {seat.circuit.reason}" for seat in self.seats if not _is_closed(seat)]
+        down = [f"{seat.name} is down: {seat.circuit.trouble}" for seat in self.seats if seat.circuit.trouble]
         return "; ".join(down) or None
 
     def problems(self, columns: Mapping[str, Any]) -> list[str]:
@@ -128,10 +128,6 @@ class Rubrics:
 
     def _build(self, table: ScorerTable) -> Scorer:
         return build_scorer(table.name, table.options, dataclasses.replace(self._context, component=table.component))
-
-
-def _is_closed(seat: Seat) -> bool:
-    return seat.circuit.state is State.CLOSED
 
 
 def context_of(table: RewardTable, **others: Any) -> Context:

@@ -57,10 +57,13 @@ class Seat:
             raise
         seconds = self._clock() - begin
         metrics.SCORER_SECONDS.labels(self.name).observe(seconds)
-        if not all(verdict.failed for verdict in verdicts):
+        asked = [verdict for verdict in verdicts if not verdict.unasked]
+        if any(not verdict.failed for verdict in asked):
             self.circuit.succeed(group)
+        elif not asked:
+            self.circuit.abandon()
         elif patient or why is Failure.DOWN:
-            self._failed(group, verdicts[0].reason, why)
+            self._failed(group, asked[0].reason, why)
         else:  # What others send is no measure of the scorer's health.
             self.circuit.abandon()
         for verdict in verdicts:

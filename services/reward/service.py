@@ -41,7 +41,7 @@ class GroupScorer:
         """How many more groups may be taken: none while a scorer is down, a few when it is tried again."""
         room = self.rubrics.room()
         for seat in self.rubrics.seats:
-            metrics.CIRCUIT_OPEN.labels(seat.name).set(bool(seat.circuit.reason and room is not None))
+            metrics.CIRCUIT_OPEN.labels(seat.name).set(bool(seat.circuit.trouble))
         wanted = concurrency - in_flight
         return wanted if room is None else min(wanted, max(0, room - in_flight))
 
@@ -81,7 +81,7 @@ class GroupScorer:
         body = ScoredGroup(
             group=group,
             scores=scores,
-            scorer_version=self.rubrics.version(group.prompt.columns),
+            scorer_version=self.rubrics.version(group.prompt.columns, versions),
             versions=versions,
         )
         self._tell(message, scores)
@@ -120,7 +120,7 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
             raise TransientError(str(error)) from error
         return pb.ScoreResponse(
             scores=[score_to_pb(score) for score in scores],
-            scorer_version=self._scorer.rubrics.version(group.prompt.columns),
+            scorer_version=self._scorer.rubrics.version(group.prompt.columns, versions),
             versions=versions,
         )
 

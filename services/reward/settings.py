@@ -57,6 +57,8 @@ class ScorerTable(CombinationTable):
             raise ValueError("name = 'ensemble' and `members` go together: give [[reward.scorers.members]]")
         if self.name != "ensemble" and (self.combination, self.gate_value, self.quorum) != _PLAIN:
             raise ValueError(f"combination, gate_value and quorum are an ensemble's, not those of {self.name!r}")
+        if self.name == "ensemble" and (self.range is not None or self.options):
+            raise ValueError("an ensemble has neither range nor options of its own: give them to its members")
         if self.range is not None and not self.range[0] <= self.range[1]:
             raise ValueError(f"range = {list(self.range)}: the lowest value comes first")
         return self

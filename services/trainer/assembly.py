@@ -119,20 +119,13 @@ def token_total(score: Score) -> float:
 
 
 def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
-    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score.
-
-    Where no token of the group is marked so, its scorer gives 0 to those that end no step: a 0 then is no score.
-    """
-    found = [
+    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score."""
+    return [
         np.full(len(rollout.trained), np.nan, np.float32)
         if rollout.token_scores is None
         else rollout.token_scores[rollout.trained]
         for rollout in group
     ]
-    given = [own for own, rollout in zip(found, group, strict=True) if rollout.token_scores is not None]
-    if any(np.isnan(own).any() for own in given):
-        return found
-    return [np.where(own == 0, np.float32(np.nan), own) for own in found]
 
 
 def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:

@@ -24,8 +24,13 @@ class Errand:
         self._unanswered = 0
 
     def begin(self, seconds: float) -> float:
-        """One of its requests has its turn and may take so long; gives the time by which it ends."""
+        """One of its requests has its turn and may take so long; gives the time by which it ends.
+
+        Raises EndpointError (`busy`) when it is too late for one.
+        """
         now = asyncio.get_running_loop().time()
+        if self._end is not None and now >= self._end:
+            raise EndpointError("busy", self._why)
         if self._end is None:
             self._end_by(now + self._seconds)
         return min(now + seconds, self._end or now)

@@ -96,29 +96,33 @@ class PairwiseJudge(Scorer):
         points = {pair: None if isinstance(result, str) else result for pair, result in met.items()}
         verdicts = []
         for index, standing in enumerate(standings(len(samples), points)):
+            mine = {pair: result for pair, result in met.items() if index in pair}
+            failed = [result for result in mine.values() if isinstance(result, str)]
+            unasked = all(isinstance(result, str) or _are_equal(samples, pair) for pair, result in mine.items())
             if not standing.planned:
                 reason = f"alone in its group, or max_pairs = {self._options.max_pairs} is too few for it"
-                verdicts.append(Verdict.abstain(reason))
-            elif standing.share is None:
-                mine = [result for pair, result in met.items() if index in pair]
-                verdicts.append(Verdict.failure(next(result for result in mine if isinstance(result, str))))
+                verdicts.append(Verdict(value=None, reason=reason, unasked=True))
+            elif standing.share is None or (failed and unasked):  # Equal answers alone are no tournament.
+                verdicts.append(Verdict.failure(failed[0]))
             else:
                 reason = f"{standing.points:g} of {standing.decided} comparisons won"
                 parts = {"comparisons": float(standing.decided)}
-                verdicts.append(Verdict(value=standing.share, reason=reason, parts=parts))
+                verdicts.append(Verdict(value=standing.share, reason=reason, parts=parts, unasked=unasked))
         self._watch(samples, verdicts)
         return verdicts
 
     async def _against_reference(self, sample: Sample, errand: Errand) -> Verdict:
         reference = self._reference(sample)
         if reference is None:
-            return Verdict.abstain(f"no column {self._options.reference!r} to compare with")
+            missing = f"no column {self._options.reference!r} to compare with"
+            return Verdict(value=None, reason=missing, unasked=True)
         found = await self._compare(sample, reference, errand)
         if isinstance(found, str):
             return Verdict.failure(found)
         self._canaries.judged(sample, functools.partial(self._meets, rival=reference))
         words = {1.0: "better than", 0.5: "as good as", 0.0: "worse than"}
-        return Verdict(value=found, reason=f"{words[found]} the reference")
+        unasked = sample.completion == reference
+        return Verdict(value=found, reason=f"{words[found]} the reference", unasked=unasked)
 
     async def _compare(self, sample: Sample, rival: str, errand: Errand) -> float | str:
         """The sample's points, or why there are none."""
@@ -167,6 +171,10 @@ class PairwiseJudge(Scorer):
     def _reference(self, sample: Sample) -> str | None:
         found = sample.columns.get(self._options.reference)
         return None if found is None else as_text(found)
+
+
+def _are_equal(samples: Sequence[Sample], pair: tuple[int, int]) -> bool:
+    return samples[pair[0]].completion == samples[pair[1]].completion
 
 
 def build(options: Mapping[str, Any], context: Context) -> Scorer:

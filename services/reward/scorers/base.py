@@ -73,6 +73,10 @@ class Verdict:
     failed: bool = False
     """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
 
+    unasked: bool = False
+    """It rests on the sample alone: whatever the scorer asks for others (endpoint, sandbox) had no part in it, so it
+    says nothing of the scorer's health."""
+
     @classmethod
     def abstain(cls, reason: str) -> "Verdict":
         """By judgement: this sample is nothing that the scorer can score."""

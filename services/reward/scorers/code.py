@@ -106,7 +106,7 @@ class CodeScorer(Scorer):
         total = len(suite.tests)
         if not source.strip() or len(source) > _LARGEST_PROGRAM:
             words = "there is no program" if not source.strip() else "the program is longer than 1 MiB"
-            return Verdict(value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total)})
+            return Verdict(value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total)}, unasked=True)
         return Trial(Program(source, suite.function, self._options.prelude), suite, self._options)
 
     async def _judge(self, trial: Trial) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from wire.lifecycle import wait_for
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""
 _START_S = 120.0
+_MOST_HUNG = 2
+"""Calls of a group that may hang before the rest of it is not run: one may be a sample's own fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class UserScorer(Scorer):
         call hangs ends with the first ones.
         """
         calls = self._calls(samples)
-        hung: set[str | int] = set()
+        hung: Counter[str | int] = Counter()
         asked = [self._call(call, samples[call.positions[0]].group or call.positions[0], hung) for call in calls]
         found = await asyncio.gather(*asked, return_exceptions=True)
         verdicts: dict[int, Verdict] = {}
@@ -87,7 +90,7 @@ class UserScorer(Scorer):
         self._signature = signature(about["parameters"])
         self.version = about["version"] or "1"
 
-    async def _call(self, call: Call, group: str | int, hung: set[str | int]) -> list[Verdict]:
+    async def _call(self, call: Call, group: str | int, hung: Counter[str | int]) -> list[Verdict]:
         count = len(call.positions)
         self._waiting += 1
         ahead = self._waiting // self._context.processes + 1
@@ -104,14 +107,14 @@ class UserScorer(Scorer):
             return [Verdict.failure(f"it returned {len(verdicts)} scores for {count} completions")] * count
         return verdicts
 
-    async def _run(self, job: Mapping[str, Any], group: str | int, hung: set[str | int]) -> dict[str, Any]:
+    async def _run(self, job: Mapping[str, Any], group: str | int, hung: Counter[str | int]) -> dict[str, Any]:
         async with self._turns:
-            if group in hung:
-                raise JobTimeoutError(f"not run: another call of its group passed {self._context.timeout_s:g} s")
+            if hung[group] >= _MOST_HUNG:
+                raise JobTimeoutError(f"not run: {_MOST_HUNG} calls of its group passed {self._context.timeout_s:g} s")
             try:
                 return await self._pool.run(job)
             except JobTimeoutError:
-                hung.add(group)
+                hung[group] += 1
                 raise
 
 

@@ -108,3 +108,21 @@ async def test_one_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> No
     with pytest.raises(ScorerOutageError, match="connection refused"):
         await score(tmp_path, [{"completion": "1"}], "down", outage_s=1.0)
     assert not (tmp_path / "scores.jsonl").exists()
+
+
+async def test_what_was_scored_before_an_outage_is_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(1000))
+
+    def later_down(samples: Sequence[Sample]) -> list[float]:
+        if next(calls) >= 8:
+            raise ScorerDownError("connection refused")
+        return [1.0] * len(samples)
+
+    install(monkeypatch, later_down=later_down)
+    source = write(tmp_path / "in.jsonl", [{"completion": "1"}] * 16)
+    made = rubrics(scripted("later_down"), outage_s=1.0)
+    with pytest.raises(ScorerOutageError, match=r"the first 8 lines are in .*scores\.jsonl\.part"):
+        await score_file(made, source, tmp_path / "scores.jsonl", concurrency=1, progress=io.StringIO())
+    assert len((tmp_path / "scores.jsonl.part").read_text().splitlines()) == 8

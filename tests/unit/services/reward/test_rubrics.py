@@ -7,6 +7,7 @@ import pytest
 
 from services.reward import metrics
 from services.reward.circuit import TRIES, CircuitOpenError
+from services.reward.rubrics import Rubrics
 from services.reward.scorers import Sample, Verdict
 from services.reward.scorers.base import ScorerDownError
 from tests.reward_scorers import install, rubrics, scripted
@@ -60,7 +61,7 @@ async def test_the_rubric_is_that_of_the_samples_task() -> None:
     made = rubrics(scripted("length"), tasks={"code": {"scorers": [scripted("half")]}}, task_column="kind")
     samples = [*group("abc", kind="code", name="a"), *group("abc", kind="prose", name="b"), *group("abc", name="c")]
     assert [result.value for result in await made.score(samples, patient=True)] == [0.5, 3.0, 3.0]
-    versions = {made.version(sample.columns) for sample in samples}
+    versions = {made.version(sample.columns, made.versions(sample.columns)) for sample in samples}
     assert len(versions) == 2
     assert made.versions(samples[0].columns) == {"half": "half@1"}
 
@@ -183,17 +184,20 @@ def test_a_rubric_that_cannot_work_is_refused_with_the_way_out(scorers: list[dic
 
 
 def test_the_version_follows_config_combination_and_the_scorers_own_version() -> None:
-    base = rubrics(scripted("one")).version({})
-    assert base == rubrics(scripted("one")).version({})
+    def version(made: Rubrics) -> str:
+        return made.version({}, made.versions({}))
+
+    base = version(rubrics(scripted("one")))
+    assert base == version(rubrics(scripted("one")))
     others = [
         rubrics(scripted("one", weight=2.0)),
         rubrics(scripted("one"), combination="mean"),
         rubrics(scripted("half")),
     ]
-    assert len({base, *(other.version({}) for other in others)}) == 4
+    assert len({base, *(version(other) for other in others)}) == 4
     changed = rubrics(scripted("one"))
     changed.seats[0].scorer.version = "one@2"
-    assert changed.version({}) != base
+    assert version(changed) != base
 
 
 async def test_a_token_that_nobody_scores_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +218,31 @@ async def test_a_verdict_may_say_itself_which_version_scored_it(monkeypatch: pyt
     ensemble = {"name": "ensemble", "label": "all", "combination": "mean", "members": [scripted("moving")]}
     (result,) = await rubrics(ensemble).score(group("a"), patient=True)
     assert result.versions == {"all.moving": "moving@7"}
+
+
+async def test_what_was_judged_without_asking_is_no_sign_of_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half_down(samples: list[Sample]) -> list[Verdict]:
+        return [Verdict(value=0.0, unasked=True), *[Verdict.failure("status 500")] * (len(samples) - 1)]
+
+    install(
+        monkeypatch,
+        half_down=half_down,
+        nobody=lambda samples: [Verdict(value=0.5, unasked=True)] * len(samples),
+    )
+    made = rubrics(scripted("half_down"))
+    for number in range(3):
+        with pytest.raises(CircuitOpenError):
+            await made.score(group("", "a", "b", name=f"g{number}"), patient=True)
+    assert made.room() == 0 and "status 500" in (made.trouble() or "")
+    equal = rubrics(scripted("nobody"))
+    assert [result.value for result in await equal.score(group("a", "a"), patient=True)] == [0.5, 0.5]
+
+
+async def test_the_digest_is_of_the_versions_that_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = rubrics(scripted("one"))
+    assert made.version({}, {"one": "7"}) != made.version({}, {"one": "8"}) == made.version({}, {"one": "8"})
+
+
+def test_an_ensemble_has_no_range_or_options_of_its_own() -> None:
+    with pytest.raises(ValueError, match="neither range nor options"):
+        rubrics({"name": "ensemble", "members": [scripted("one")], "range": [0, 1]})

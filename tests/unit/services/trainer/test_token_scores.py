@@ -135,16 +135,15 @@ def rollout_of(scores, mask=None):
     )
 
 
-def test_zeros_are_steps_where_a_group_says_which_tokens_have_no_score():
+def test_a_zero_is_a_step_and_nan_is_none():
     def found(*rollouts):
         return [[None if math.isnan(one) else one for one in own.tolist()] for own in step_scores(rollouts)]
 
     marked, plain, absent = rollout_of([0, NAN, 1]), rollout_of([0, 2, 0]), rollout_of(None)
     assert found(marked, plain, absent) == [[0, None, 1], [0, 2, 0], [None] * 4]
-    # The older form: whoever marks none gives 0 to all tokens that end no step.
-    assert found(plain, absent) == [[None, 2, None], [None] * 4]
-    # What stands at tokens that nobody sampled says nothing.
-    assert found(rollout_of([0, NAN, 1], mask=[True, False, True])) == [[None, 1]]
+    assert found(plain, absent) == [[0, 2, 0], [None] * 4]
+    # Tokens that nobody sampled are not among them.
+    assert found(rollout_of([0, NAN, 1], mask=[True, False, True])) == [[0, 1]]
 
 
 @pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"remax"}))
