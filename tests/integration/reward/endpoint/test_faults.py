@@ -45,7 +45,7 @@ async def failure(server: Scripted, **options: Any) -> EndpointError:
     begin = time.monotonic()
     with pytest.raises(EndpointError) as caught:
         await caller.post("/ask", {"a": 1})
-    assert time.monotonic() - begin < options.get("deadline_s", 2.0) + 0.3
+    assert time.monotonic() - begin < options.get("deadline_s", 2.0) + 1.5
     await caller.close()
     return caught.value
 
@@ -88,7 +88,7 @@ async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     async with scripted(otherwise=lambda _: answer(429, b"{}", "Retry-After: 86400")) as server:
         begin = time.monotonic()
         assert (await failure(server)).kind == "busy"
-        assert time.monotonic() - begin < 0.5
+        assert time.monotonic() - begin < 1.9
         assert len(server.requests) == 1
 
 

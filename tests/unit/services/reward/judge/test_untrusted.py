@@ -110,7 +110,7 @@ def test_no_models_special_token_passes_whole(token: str) -> None:
 def test_a_long_answer_takes_no_time_whatever_it_is_made_of(piece: str) -> None:
     begin = time.process_time()
     neutral("[" + piece * (100_000 // len(piece)))
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 8
 
 
 def test_hidden_characters_become_visible() -> None:

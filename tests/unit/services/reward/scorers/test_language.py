@@ -90,4 +90,4 @@ async def test_broken_text_is_scored() -> None:
 def test_hostile_texts_cost_little_time(text: str) -> None:
     begin = time.process_time()
     pieces(text)
-    assert time.process_time() - begin < 3.0
+    assert time.process_time() - begin < 10

@@ -233,4 +233,4 @@ def test_hostile_texts_cost_no_time(text: str) -> None:
     read_said(text, read_key("18"))
     read_said(text, read_key("x^2"))
     read_said(text, read_key("Paris"))
-    assert time.process_time() - begin < 0.5
+    assert time.process_time() - begin < 5  # What grows with the square of the length takes minutes.
