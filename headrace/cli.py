@@ -10,7 +10,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace.algorithms import as_markdown, as_text, describe
-from headrace.annotate import annotate
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
@@ -22,8 +21,8 @@ from headrace.launch import inherited_environment, prepare_run
 from headrace.look import look, show_status
 from headrace.offline import prepare_stage, refuse_stage, run_stage
 from headrace.scale import scale as scale_run
-from headrace.score_verb import score
 from headrace.verb import Json, RunDir, json_line, told
+from headrace.verbs import add_verbs
 from wire.errors import ConfigError
 
 app = typer.Typer(
@@ -251,8 +250,7 @@ def demo(
         start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
 
 
-app.command()(score)
-app.command()(annotate)
+add_verbs(app)
 
 
 @app.command("make-model")

@@ -45,8 +45,8 @@ def pairwise(server: Scripted, **options: Any) -> PairwiseJudge:
 
 
 def _build(name: str, server: Scripted, options: Mapping[str, Any]) -> Any:
-    context = Context(component=name, timeout_s=2.0, allow_hosts=(f"127.0.0.1:{server.port}",))
-    given = {"url": f"{server.url}/v1", "model": "m", "attempt_s": 0.5, "retries": 2, "canaries_every": 0}
+    context = Context(component=name, timeout_s=60.0, allow_hosts=(f"127.0.0.1:{server.port}",))
+    given = {"url": f"{server.url}/v1", "model": "m", "attempt_s": 10.0, "retries": 2, "canaries_every": 0}
     return build_scorer(name, given | dict(options), context)
 
 
