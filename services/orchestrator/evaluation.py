@@ -46,6 +46,8 @@ class Evaluation:
         self._task: asyncio.Task[None] | None = None
         self.results: list[EvalResult] = [_result(line) for line in _lines(self._path)]
         self.waiting_for = ""
+        self.since, self.until = 0.0, 0.0
+        """Monotonic: of the evaluation under way, or the last one."""
         self.version = 0
         """The version that was evaluated last, or is now."""
 
@@ -101,7 +103,8 @@ class Evaluation:
         return []
 
     async def _evaluate(self, version: int) -> None:
-        deadline = time.monotonic() + self._settings.eval.deadline_s
+        self.since = time.monotonic()
+        self.until = deadline = self.since + self._settings.eval.deadline_s
         wanted = len(self._rows)
         life = ""
         while (done := len(self._store.eval_results(version))) < wanted and time.monotonic() < deadline:

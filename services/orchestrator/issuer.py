@@ -65,6 +65,11 @@ class Issuer:
         """Why nothing is issued although there is credit; empty if there is no reason."""
         return self._beginning.waiting_for if self._beginning else ""
 
+    @property
+    def waiting_times(self) -> tuple[float, float] | None:
+        """Since when, and until when at most (monotonic); None when it does not wait."""
+        return (self._beginning.since, self._beginning.until) if self._beginning and self.waiting_for else None
+
     async def run(self) -> None:
         """Issues whenever credit is free; looks for lost groups when there is a reason. Never ends by itself."""
         while True:

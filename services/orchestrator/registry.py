@@ -40,6 +40,8 @@ class Replica:
     in_flight_rollouts: int = 0
     waiting_share: float = 0.0
     waiting_for: str = ""
+    waiting_since: float = 0.0
+    """When it first said that it waits for this."""
     generated_tokens: int = 0
     tokens_per_second: float = 0.0
     speed: float = 0.0
@@ -110,6 +112,7 @@ class Registry:
             in_flight_rollouts=beat.in_flight_rollouts,
             waiting_share=beat.waiting_share,
             waiting_for=beat.waiting_for,
+            waiting_since=known.waiting_since if beat.waiting_for == known.waiting_for else now,
             generated_tokens=beat.generated_tokens,
             speed=beat.speed,
             tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,

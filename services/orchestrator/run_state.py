@@ -1,6 +1,7 @@
 """What the run is at now: its trainer, its version, its state in one word. Durable through the store."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -43,6 +44,8 @@ class TrainerView:
     address: str = ""
     boot_id: str = ""
     waiting_for: str = ""
+    waiting_since: float = 0.0
+    """Monotonic: when it first said that it waits for this."""
     waiting_share: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = False
@@ -110,6 +113,8 @@ class RunState:
             self.phase = RunPhase.RUNNING  # This process was restarted; the trainer lives on.
         self.take_fates(request.fates)
         self._set_version(request.version)
+        if request.waiting_for != self.trainer.waiting_for:
+            self.trainer.waiting_since = time.monotonic()
         self.trainer.waiting_for = request.waiting_for
         self.trainer.waiting_share = request.waiting_share
         self.trainer.finished = request.finished

@@ -47,7 +47,9 @@ class Status:
             "incarnation": state.incarnation,
             "eval": [asdict(result) for result in self._evaluation.results] if self._evaluation else [],
             "evaluating": self._evaluation.waiting_for if self._evaluation else "",
+            **self._evaluating_times(),
             "waiting_for": self._issuer.waiting_for,
+            **_times("waiting", self._issuer.waiting_times),
             "credit": {"issued": num_open, "limit": self._issuer.limit},
             "groups": {
                 "issued": trained + num_open + sum(counts.values()),
@@ -58,6 +60,7 @@ class Status:
             "trainer": {
                 "state": "finished" if state.trainer.finished else ("alive" if state.trainer.boot_id else "absent"),
                 "waiting_for": state.trainer.waiting_for,
+                "waiting_since": _unix(state.trainer.waiting_since) if state.trainer.waiting_for else None,
                 "waiting_share": state.trainer.waiting_share,
                 "metrics": state.trainer.metrics,
             },
@@ -75,6 +78,8 @@ class Status:
                 "in_flight_rollouts": replica.in_flight_rollouts,
                 "waiting_share": replica.waiting_share,
                 "waiting_for": replica.waiting_for,
+                "waiting_since": _unix(replica.waiting_since) if replica.waiting_for else None,
+                "seen": _unix(replica.seen),
                 "tokens_per_second": round(replica.tokens_per_second, 1),
                 "publication": self._phase_of(replica.replica_id),
                 "engine": replica.engine,
@@ -91,6 +96,7 @@ class Status:
             "phase": progress.phase,
             "waiting_for": ", ".join(progress.waiting_for),
             "seconds": round(time.monotonic() - progress.since, 1),
+            "since": _unix(progress.since),
             "deadline_s": progress.deadline_s,
             "routes": progress.routes,
         }
@@ -102,3 +108,16 @@ class Status:
                 way = progress.routes.get(replica_id)
                 return f"{progress.phase} of {progress.version}" + (f" over {way}" if way else "")
         return ""
+
+    def _evaluating_times(self) -> dict[str, float | None]:
+        one = self._evaluation
+        return _times("evaluating", (one.since, one.until) if one and one.waiting_for else None)
+
+
+def _times(what: str, times: tuple[float, float] | None) -> dict[str, float | None]:
+    since, until = (_unix(times[0]), _unix(times[1])) if times else (None, None)
+    return {f"{what}_since": since, f"{what}_until": until}
+
+
+def _unix(monotonic: float) -> float:
+    return round(time.time() - time.monotonic() + monotonic, 1)
