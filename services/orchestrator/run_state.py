@@ -46,6 +46,8 @@ class TrainerView:
     waiting_for: str = ""
     waiting_since: float = 0.0
     """Monotonic: when it first said that it waits for this."""
+    waiting_until: float | None = None
+    """Monotonic: when it will give up; None without a deadline."""
     waiting_share: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = False
@@ -116,6 +118,8 @@ class RunState:
         if request.waiting_for != self.trainer.waiting_for:
             self.trainer.waiting_since = time.monotonic()
         self.trainer.waiting_for = request.waiting_for
+        left = request.waiting_left_s
+        self.trainer.waiting_until = time.monotonic() + left if left else None
         self.trainer.waiting_share = request.waiting_share
         self.trainer.finished = request.finished
         self.trainer.metrics.update(request.metrics)

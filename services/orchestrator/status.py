@@ -61,6 +61,7 @@ class Status:
                 "state": "finished" if state.trainer.finished else ("alive" if state.trainer.boot_id else "absent"),
                 "waiting_for": state.trainer.waiting_for,
                 "waiting_since": _unix(state.trainer.waiting_since) if state.trainer.waiting_for else None,
+                "waiting_until": _unix(state.trainer.waiting_until) if state.trainer.waiting_until else None,
                 "waiting_share": state.trainer.waiting_share,
                 "metrics": state.trainer.metrics,
             },

@@ -76,6 +76,8 @@ class Reporter:
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.waiting_for = ""
+        self.waiting_until: float | None = None
+        """Monotonic: when it gives up; None without a deadline."""
         self.waiting_share = 0.0
         self.finished = False
         self.replicas = 1
@@ -130,6 +132,7 @@ class Reporter:
             waiting_for=self.waiting_for,
             waiting_share=self.waiting_share,
             finished=finished,
+            waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(
             self._stub.ReportProgress, request, timeout_s=_CALL_S, what="the orchestrator to take a report"

@@ -83,7 +83,7 @@ class Runtime:
         folder = settings.run_dir / "journal"
         registration = orchestrator_pb2.RegisterTrainerRequest(
             run_id=settings.run.id,
-            address=f"{settings.host}:{self._port}",
+            address=f"{settings.reach}:{self._port}",
             journaled_incarnation=highest_incarnation(folder),
             version=version,
             frontier=ledger.frontier,
@@ -140,9 +140,14 @@ class Runtime:
         """Begins the publication of the held snapshot."""
         self._publication = self._background.spawn(self._publish(), "publication")
 
+    @property
+    def publication_limit_s(self) -> float:
+        """How long a publication may take before the trainer gives up."""
+        return self._settings.trainer.publish_timeout_s + _START_S
+
     def publication_ended(self, *, given_up: Callable[[], bool] = lambda: False) -> bool:
         """Waits for the publication under way; False if `given_up()` turned true before."""
-        limit = self._settings.trainer.publish_timeout_s + _START_S
+        limit = self.publication_limit_s
         end = time.monotonic() + limit
         while self._publication is not None and not given_up():
             if wait([self._publication], timeout=_LOOK_S).done:

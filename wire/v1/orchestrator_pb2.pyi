@@ -282,6 +282,7 @@ class ReportProgressRequest(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    WAITING_LEFT_S_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     version: _builtins.int
     """Steps done: the version of the trainer's weights."""
@@ -292,6 +293,8 @@ class ReportProgressRequest(_message.Message):
     """Share of the time since the last step spent waiting for a batch."""
     finished: _builtins.bool
     """The trainer has reached max_steps and exported its model."""
+    waiting_left_s: _builtins.float
+    """Seconds until it gives up waiting; 0 = it has no deadline, or does not wait."""
     @_builtins.property
     def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
         """New fates since the last report that was answered."""
@@ -311,10 +314,11 @@ class ReportProgressRequest(_message.Message):
         waiting_for: _builtins.str = ...,
         waiting_share: _builtins.float = ...,
         finished: _builtins.bool = ...,
+        waiting_left_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

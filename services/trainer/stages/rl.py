@@ -187,7 +187,8 @@ class RlStage:
                 left, discarded = limit, self._book.discarded
             if left < 0:
                 raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
-            self._doing(f"a batch for step {step}" + ("" if lives else ": no rollout replica lives"))
+            what = f"a batch for step {step}" + ("" if lives else ": no rollout replica lives")
+            self._doing(what, left if lives else None)
             self._book.arrived.wait(_LOOK_S)
         return None
 
@@ -202,7 +203,7 @@ class RlStage:
 
     def _publish(self, step: int) -> bool:
         """Takes the snapshot when the publication before has ended, and begins its own; False if asked to stop."""
-        self._doing("the publication before to end")
+        self._doing("the publication before to end", self._runtime.publication_limit_s)
         if not self._runtime.publication_ended(given_up=self._stop.asked):
             return False
         self._doing("")
@@ -272,7 +273,7 @@ class RlStage:
 
     def _finish(self) -> None:
         """All steps are done: export, say so, and stay for the evaluations that still read this version."""
-        self._doing("the last publication to end")
+        self._doing("the last publication to end", self._runtime.publication_limit_s)
         self._runtime.publication_ended(given_up=self._stop.asked)
         self._checkpoint()
         target = self._settings.run_dir / "export"
@@ -282,7 +283,7 @@ class RlStage:
         reporter = self._reporter()
         reporter.finished = True
         reporter.wake()
-        self._doing("the last evaluation to end")
+        self._doing("the last evaluation to end", self._settings.trainer.evaluation_timeout_s)
         end = time.monotonic() + self._settings.trainer.evaluation_timeout_s
         while reporter.evaluating and not self._stop.asked():
             self._runtime.check()
@@ -291,9 +292,12 @@ class RlStage:
                 return
             time.sleep(_LOOK_S / 4)
 
-    def _doing(self, what: str) -> None:
+    def _doing(self, what: str, left_s: float | None = None) -> None:
+        """Tells what it waits for, and for how many more seconds at most."""
         self._runtime.doing = what
-        self._reporter().waiting_for = what
+        reporter = self._reporter()
+        reporter.waiting_for = what
+        reporter.waiting_until = None if left_s is None else time.monotonic() + left_s
 
     def _reporter(self) -> Reporter:
         assert self._runtime.reporter is not None
