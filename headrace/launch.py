@@ -62,13 +62,13 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
-        _check_rows(config, run_dir, env)
+        check_rows(config, run_dir, env)
         broker = None if config.broker.url else embedded(run_dir, env)
         place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
         planner = Planner(config, place, env)
         plans = planner.all()
         _check_reward(resolved, run_dir, env)
-        _write_engine_base(resolved, run_dir, env)
+        write_engine_base(resolved, run_dir, env, settings=run_dir / "config" / "trainer.json")
     except BaseException:
         lock.release()
         folders.drop_stage(run_dir)
@@ -137,7 +137,7 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
     return out.strip().splitlines()[-1]
 
 
-def _check_rows(config: RunFile, run_dir: Path, env: dict[str, str]) -> None:
+def check_rows(config: RunFile, run_dir: Path, env: dict[str, str]) -> None:
     """Also of a resumed run: it keeps its data, not its scorers."""
     if not has_models(config):
         return
@@ -157,11 +157,11 @@ def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> Non
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
 
 
-def _write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *, settings: Path) -> None:
     """Lets the trainer's package write what the engines of a QLoRA run load: its base, rounded as in training."""
     if resolved.config.model.lora.quantize == "none":
         return
-    argv = python("services.trainer", "--write-base", "--config", str(run_dir / "config" / "trainer.json"))
+    argv = python("services.trainer", "--write-base", "--config", str(settings))
     try:
         run_once("writing the engines' base model", argv, env=env, log=None, timeout_s=_BASE_TIMEOUT_S)
     except ChildFailedError as error:

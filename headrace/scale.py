@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from headrace.supervisor.control import ask
 from headrace.supervisor.lock import supervisor
 from headrace.supervisor.scaling import SERVICES, check_count
+from wire.control import ask
 from wire.errors import ConfigError
 
 _ANSWER_S = 15.0

@@ -10,6 +10,8 @@ from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
+from wire import tracing
+from wire.environment import inherited, overlay
 from wire.errors import ConfigError, HeadraceError
 from wire.settings import ServiceSettings
 from wire.telemetry import configure_logging, get_logger
@@ -23,14 +25,17 @@ GIVEN_UP = 3
 
 
 def read_settings(kind: type[S], path: Path | None = None) -> S:
-    """Reads the JSON file behind `--config` (or `path`); raises ConfigError naming file and key."""
+    """Reads the JSON file behind `--config` (or `path`), under what the environment says (`wire.environment`).
+
+    Raises ConfigError naming file and key.
+    """
     if path is None:
         parser = argparse.ArgumentParser()
         parser.add_argument("--config", type=Path, required=True, help="resolved settings, written by headrace")
         path = parser.parse_known_args()[0].config
     assert path is not None
     try:
-        return kind.model_validate(json.loads(path.read_text()))
+        return kind.model_validate(overlay(json.loads(path.read_text()), inherited()))
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigError(f"{path}: {error}; `headrace train` writes this file") from error
     except ValidationError as error:
@@ -53,6 +58,7 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     try:
         settings = read_settings(kind)
         configure_logging(name, settings.run.id, settings.instance)
+        tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
         return main(settings)
     except (ConfigError, ValueError) as error:
         log.error("refused", error=str(error))
@@ -63,3 +69,5 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     except Exception:
         log.exception("crashed")
         return 1
+    finally:
+        tracing.stop()

@@ -101,6 +101,24 @@ class BrokerTable(Table):
     """How long a service waits for the server before it gives up."""
 
 
+class TracingTable(Table):
+    """`[tracing]`: OpenTelemetry traces over all services, sent to a collector. Needs the extra `tracing`."""
+
+    endpoint: str = Field("", pattern=r"^(|(http|https|grpc|grpcs)://[^/\s]+(/\S*)?)$")
+    """`http://host:4318` (OTLP over HTTP; or https) or `grpc://host:4317` (or grpcs); empty = off."""
+    sample_ratio: float = Field(1.0, ge=0, le=1)
+    """Share of the groups whose traces are recorded; steps and publications always are."""
+    headers_file: Path = Path()
+    """File of one `name: value` a line that goes with every export, such as a key; empty = none."""
+    timeout_s: float = Field(5.0, gt=0)
+    """An export that takes longer is given up; its spans are dropped and counted."""
+
+    @property
+    def protocol(self) -> Literal["http", "grpc"]:
+        """How the endpoint is spoken to."""
+        return "grpc" if self.endpoint.startswith("grpc") else "http"
+
+
 class BatchTable(Table):
     """`[batch]`: the shape of a step's batch, known to orchestrator and trainer."""
 
@@ -117,15 +135,28 @@ class ServiceSettings(Table):
     model: ModelTable = ModelTable()
     broker: BrokerTable = BrokerTable()
     batch: BatchTable = BatchTable()
+    tracing: TracingTable = TracingTable()
     run_dir: Path = Path("runs/run")
     """Where everything of the run is kept."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"
-    """Address this service binds and announces."""
+    """Address this service binds."""
+    announce: str = ""
+    """Address that other services reach this one by; empty = `host`."""
     grpc_port: int = Field(0, ge=0, le=65535)
     """0 = a free one."""
     http_port: int = Field(0, ge=0, le=65535)
     """Health, metrics and (orchestrator) REST; 0 = a free one."""
     instance: str = "0"
-    """Tells replicas of one service apart."""
+    """Tells replicas of one service apart: a number, or a name where something else counts them."""
+
+    @property
+    def reach(self) -> str:
+        """The address that is told to others."""
+        return self.announce or self.host
+
+    @property
+    def number(self) -> int:
+        """The instance as a number; 0 of one with a name: it shares ports and devices with nobody."""
+        return int(self.instance) if self.instance.isdecimal() else 0

@@ -46,6 +46,10 @@ class Place:
     ports: Mapping[str, Ports]
     """Seat name -> its ports, none of them 0."""
     stop_token_ids: Sequence[int]
+    host: str = "127.0.0.1"
+    """That the services listen on."""
+    orchestrator: str = ""
+    """host:port of its gRPC server; empty = on this machine, at its seat's port."""
 
 
 def seats(config: RunFile) -> list[Seat]:
@@ -97,7 +101,8 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
         | {
             "broker": _plain(config.broker) | {"url": place.broker_url},
             "run_dir": place.run_dir,
-            "orchestrator_address": f"127.0.0.1:{place.ports['orchestrator'].grpc_port}",
+            "orchestrator_address": place.orchestrator or f"{place.host}:{place.ports['orchestrator'].grpc_port}",
+            "host": place.host,
             "grpc_port": ports.grpc_port,
             "http_port": ports.http_port,
             "instance": seat.instance,

@@ -1,8 +1,4 @@
-"""The supervisor's ear: a unix socket only this user may use. One JSON line in, one out, then it is closed.
-
-{"verb": "scale", "service": "rollout", "count": 3}  ->  {"ok": true, "said": ["rollout-2 is started"]}
-                                                     ->  {"ok": false, "error": "..."}
-"""
+"""The supervisor's ear: a unix socket only this user may use; `wire.control` has the words."""
 
 import asyncio
 import json
@@ -14,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wire.errors import ConfigError, HeadraceError, TransientError, WaitTimeoutError
+from wire.control import LINE_BYTES
+from wire.errors import ConfigError, HeadraceError, WaitTimeoutError
 from wire.lifecycle import wait_for
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes."""
-_LINE_BYTES = 64 * 1024
 _READ_S = 5.0
 
 Answer = Callable[[dict[str, Any]], list[str]]
@@ -59,7 +55,7 @@ class Control:
             finally:
                 writer.close()
 
-        self._server = await asyncio.start_unix_server(serve, sock=listener, limit=_LINE_BYTES)
+        self._server = await asyncio.start_unix_server(serve, sock=listener, limit=LINE_BYTES)
 
     def close(self) -> None:
         """Stops listening and leaves nothing behind."""
@@ -80,29 +76,3 @@ async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, Any
     except (ValueError, HeadraceError) as error:
         # Ours, bad JSON, or a line that is too long.
         return {"ok": False, "error": str(error)}
-
-
-async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
-    """What the supervisor says to a request.
-
-    Raises ConfigError if it refuses, TransientError if nobody listens there, WaitTimeoutError.
-    """
-    try:
-        return await wait_for(_ask(path, request), seconds, "the supervisor to answer")
-    except (OSError, ValueError) as error:
-        if isinstance(error, HeadraceError):
-            raise
-        raise TransientError(f"the supervisor does not answer at {path}: {error}") from error
-
-
-async def _ask(path: Path, request: dict[str, Any]) -> list[str]:
-    reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_BYTES)
-    try:
-        writer.write(json.dumps(request).encode() + b"\n")
-        await writer.drain()
-        answer = json.loads(await reader.readline())
-    finally:
-        writer.close()
-    if not answer.get("ok"):
-        raise ConfigError(str(answer.get("error")))
-    return [str(line) for line in answer.get("said", [])]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import headrace
+from wire.environment import NAMES
 from wire.errors import HeadraceError, WaitTimeoutError
 from wire.lifecycle import die_with_parent
 
@@ -26,7 +27,8 @@ def child_environment(inherited: dict[str, str], *, threads: int, device: str = 
 
     `device`: of the run.
     """
-    env = inherited | {
+    own = {name: value for name, value in inherited.items() if name not in NAMES}
+    env = own | {
         # Two spinning pools on two cores cost 16 times the CPU.
         "OMP_WAIT_POLICY": "PASSIVE",
         "OMP_NUM_THREADS": str(threads),

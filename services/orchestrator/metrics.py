@@ -2,18 +2,58 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-GROUPS_ISSUED = Counter("headrace_orchestrator_groups_issued", "Groups put on the prompts stream.", ["kind"])
-GROUPS_ENDED = Counter("headrace_orchestrator_groups_ended", "Groups with a fate.", ["fate"])
+GROUPS_ISSUED = Counter(
+    "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]
+)
+GROUPS_ENDED = Counter("headrace_orchestrator_groups_ended", "Groups with a fate: trained, or why dropped.", ["fate"])
 GROUPS_OPEN = Gauge("headrace_orchestrator_groups_open", "Groups issued and neither trained nor dropped.")
 CREDIT_LIMIT = Gauge("headrace_orchestrator_credit_limit_groups", "Most groups that may be open now.")
-REPLICAS = Gauge("headrace_orchestrator_replicas", "Replicas with a live lease.", ["state"])
+MAX_STALENESS = Gauge("headrace_orchestrator_max_staleness_versions", "Versions a rollout may be behind its batch.")
+MAX_STEPS = Gauge("headrace_orchestrator_max_steps", "Steps after which the run is finished.")
+RUN_PHASE = Gauge(
+    "headrace_orchestrator_run_phase",
+    "1 for what the run is at, 0 for the others: starting, running, paused, finished, stopped, failed.",
+    ["phase"],
+)
+REPLICAS = Gauge("headrace_orchestrator_replicas", "Rollout replicas with a live lease.", ["state"])
+REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that ran out without a farewell.")
 POLICY_VERSION = Gauge("headrace_orchestrator_policy_version", "Steps done by the trainer.")
 INCARNATION = Gauge("headrace_orchestrator_incarnation", "Life of the trainer.")
-PUBLICATION_SECONDS = Histogram("headrace_orchestrator_publication_seconds", "One phase of a publication.", ["phase"])
-PUBLICATION_OUTCOMES = Counter("headrace_orchestrator_publication_outcomes", "A replica's end of one.", ["outcome"])
+LAST_STEP = Gauge(
+    "headrace_orchestrator_last_step_timestamp_seconds", "When a step was last told; before the first, the run's start."
+)
+STEP_INTERVAL = Histogram(
+    "headrace_orchestrator_step_interval_seconds",
+    "From the end of one step to the end of the next.",
+    buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
+)
+PUBLICATION_SECONDS = Histogram(
+    "headrace_orchestrator_publication_phase_seconds",
+    "One phase of a publication (prepare, transfer, verify, commit): done by all its replicas, or missed by some.",
+    ["phase", "outcome"],
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250),
+)
+PUBLICATION_OUTCOMES = Counter(
+    "headrace_orchestrator_publication_outcomes",
+    "Replicas by how a publication ended for them: committed, or the phase that they missed.",
+    ["outcome"],
+)
 EVAL_ACCURACY = Gauge("headrace_orchestrator_eval_accuracy_ratio", "Share of held-out rollouts that are correct.")
+EVAL_VERSION = Gauge("headrace_orchestrator_eval_policy_version", "The version of that accuracy.")
 STREAM_LENGTH = Gauge("headrace_orchestrator_stream_entries", "Entries on a stream.", ["stream"])
 STREAM_PENDING = Gauge("headrace_orchestrator_stream_pending_entries", "Entries taken and not acked.", ["stream"])
-STREAM_OLDEST = Gauge("headrace_orchestrator_stream_oldest_pending_seconds", "Idle time of the oldest.", ["stream"])
-EVENT_LOOP_LAG = Gauge("headrace_orchestrator_event_loop_lag_seconds", "How late a timer of the loop fired.")
+STREAM_LAG = Gauge("headrace_orchestrator_stream_lag_entries", "Entries that nobody has taken yet.", ["stream"])
+STREAM_OLDEST = Gauge(
+    "headrace_orchestrator_stream_oldest_pending_seconds",
+    "Since when nobody has said that work on the oldest pending entry goes on.",
+    ["stream"],
+)
 ANNOTATION_VOTES = Counter("headrace_orchestrator_annotation_votes", "Votes of annotators on pairs.", ["choice"])
+
+for _kind in ("new", "again", "eval"):
+    GROUPS_ISSUED.labels(_kind)
+for _phase in ("prepare", "transfer", "verify", "commit"):
+    PUBLICATION_OUTCOMES.labels(_phase)
+    for _outcome in ("done", "missed"):
+        PUBLICATION_SECONDS.labels(_phase, _outcome)
+PUBLICATION_OUTCOMES.labels("committed")

@@ -8,6 +8,7 @@ from typing import Any
 
 from services.orchestrator import metrics
 from services.orchestrator.store import Store
+from services.orchestrator.wishes import Wishes
 from wire.contracts import DropReason
 from wire.errors import FencedError
 from wire.telemetry import get_logger
@@ -35,6 +36,8 @@ class RunPhase(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
+    STOPPED = "stopped"
+    """An operator asked for it; a resume goes on."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,8 @@ class RunState:
         self._failures_limit = failures_in_row
         self._failures = 0
         self.max_steps = max_steps
+        self.wishes = Wishes(store)
+        """What operators have asked for."""
         self.phase = RunPhase.STARTING
         self.reason = ""
         self.trainer = TrainerView()
@@ -103,8 +108,8 @@ class RunState:
             log.warning("fates_not_journaled", groups=opened, effect="these groups are open again")
         self._store.end((fate.group_index, fate.step, fate.reason) for fate in request.fates)
         self._trained_step = max((fate.step for fate in request.fates), default=0)
-        if self.phase is RunPhase.STARTING:
-            self.phase = RunPhase.RUNNING
+        if self.phase in (RunPhase.STARTING, RunPhase.STOPPED):
+            self.phase, self.reason = RunPhase.RUNNING, ""
         await self.notify()
         return self.incarnation
 
@@ -124,6 +129,13 @@ class RunState:
         self.trainer.finished = request.finished
         self.trainer.metrics.update(request.metrics)
         await self.notify()
+
+    def stopped(self) -> None:
+        """The trainer has left because an operator asked for it."""
+        self.wishes.stop(False)
+        if self.phase is RunPhase.RUNNING:
+            self.phase = RunPhase.STOPPED
+            self.reason = "an operator stopped it"
 
     def fence(self, incarnation: int) -> None:
         """Raises FencedError unless `incarnation` is the trainer's current life."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
+from services.rollout.drain import add_drain, why_not_ready
 from services.rollout.engines.protocol import Engine, InFlight
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
@@ -103,26 +104,18 @@ async def run_replica(
     events = EventLog(settings.run_dir, replica_id, boot_id)
     generator = _make_generator(settings, engine, gate, events, decoder, replica_id)
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
-    worker = Worker(
-        broker,
-        StreamName.PROMPTS,
-        replica_id,
-        generator.handle,
-        service="rollout",
-        lease_s=settings.broker.lease_s,
-        capacity=generator.capacity,
-        failure=DropReason.ROLLOUT_FAILED,
-        observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
-    )
+    worker = _make_worker(settings, broker, generator, replica_id)
+    ready = functools.partial(why_not_ready, gate, generator)
     servicer = RolloutServicer(updates, engine, gate, generator, replica_id=replica_id)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
-    app = admin_app("rollout", gate.why_not_ready)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=ready)
+    app = admin_app("rollout", ready)
+    add_drain(app, generator)
     http = await serve_http(app, settings.host, settings.http_port)
     identity = Identity(
         run_id=settings.run.id,
         replica_id=replica_id,
         boot_id=boot_id,
-        address=f"{settings.host}:{rpc.port}",
+        address=f"{settings.reach}:{rpc.port}",
         pid=os.getpid(),
     )
     heartbeat = Heartbeat(
@@ -144,6 +137,20 @@ async def run_replica(
         await rpc.stop()
         await http.stop()
         events.close()
+
+
+def _make_worker(settings: RolloutSettings, broker: Broker, generator: GroupGenerator, replica_id: str) -> Worker:
+    return Worker(
+        broker,
+        StreamName.PROMPTS,
+        replica_id,
+        generator.handle,
+        service="rollout",
+        lease_s=settings.broker.lease_s,
+        capacity=generator.capacity,
+        failure=DropReason.ROLLOUT_FAILED,
+        observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
+    )
 
 
 def _make_generator(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace.supervisor.control import ask
 from headrace.supervisor.lock import supervisor
 from tests.e2e.harness import TinyRun
+from wire.control import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 

@@ -158,7 +158,7 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
     """The holder of snapshots."""
     table = settings.trainer
     return Publisher(
-        host=settings.host,
+        host=settings.reach,
         dtype=getattr(torch, settings.model.dtype),
         bucket_bytes=table.bucket_mib * 1024 * 1024,
         weights_folder=settings.run_dir / "weights",

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from headrace.scale import scale
-from headrace.supervisor.control import Control, ask
+from headrace.supervisor.control import Control
 from headrace.supervisor.keeper import Budget
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
 from tests.integration.headrace.test_supervisor import QUICK, is_running, marks, orchestra, plan, say
+from wire.control import ask
 from wire.errors import ConfigError, TransientError
 
 Script = Callable[["Stage"], Awaitable[None]]

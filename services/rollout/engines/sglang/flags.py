@@ -57,6 +57,8 @@ class LaunchPlan:
     context_length: int = 0
     deterministic: bool = False
     threads: int = 1
+    one_machine: bool = True
+    """The trainer is on this machine too."""
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str]
     lora: LoraTable = field(default_factory=LoraTable)
@@ -167,7 +169,7 @@ def environment(plan: LaunchPlan) -> dict[str, str]:
     }
     if plan.device == "cpu":
         found["OMP_NUM_THREADS"] = str(plan.threads)
-        if plan.host == "127.0.0.1":
+        if plan.one_machine:
             # gloo else guesses an interface from the host's name.
             found["GLOO_SOCKET_IFNAME"] = "lo"
     return found | dict(plan.env)

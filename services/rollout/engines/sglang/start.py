@@ -101,7 +101,7 @@ async def _check_vocabulary(client: SGLangClient, vocab: int) -> None:
 
 def _attached(settings: RolloutSettings) -> SGLangClient:
     table = settings.rollout.sglang
-    index = int(settings.instance)
+    index = settings.number
     if index >= len(table.urls):
         raise ConfigError(f"rollout.sglang.urls: {len(table.urls)} servers for replica {index}; give one a replica")
     return SGLangClient(
@@ -111,12 +111,13 @@ def _attached(settings: RolloutSettings) -> SGLangClient:
 
 def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     table, own = settings.rollout, settings.rollout.sglang
-    index, host, device = int(settings.instance), "127.0.0.1", _device(settings)
+    index, host, device = settings.number, "127.0.0.1", _device(settings)
     return LaunchPlan(
         model_path=settings.model.path,
         dtype=settings.model.dtype,
         device=device,
         host=host,
+        one_machine=settings.reach == host,
         port=own.port + index if own.port else free_port(host),
         api_key=_key(own.api_key_file, secrets.token_hex(24)),
         admin_key=_key(own.admin_key_file, secrets.token_hex(24)),

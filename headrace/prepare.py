@@ -1,0 +1,97 @@
+"""`headrace prepare`: a run directory for services that something else starts, such as Compose or Kubernetes.
+
+The same checks and files as `headrace train` makes, without a supervisor: each service finds its settings in
+RUN/config/SERVICE.json, listens on the same two ports of its own container, and is told the rest by its environment
+(`wire.environment`). Done again, it leaves what is there and writes the settings anew: so a stopped run goes on.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from headrace import run_dir as folders
+from headrace.config.resolve import Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.config.services import Place, Seat, settings_of
+from headrace.data.prepare import PreparedData, from_json
+from headrace.launch import check_input, check_rows, prepare_files, write_engine_base
+from headrace.made_model import make_model, settle_path
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import child_environment
+from wire.errors import ConfigError
+
+GRPC_PORT = 7000
+HTTP_PORT = 8080
+EVERYWHERE = "0.0.0.0"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """What came of it."""
+
+    run_dir: Path
+    data: PreparedData
+    goes_on: bool
+    """There was a run already."""
+
+
+def prepare_elsewhere(
+    resolved: Resolved, run_dir: Path, *, orchestrator: str, environment: Mapping[str, str]
+) -> Prepared:
+    """Checks the config and the data, and writes the run directory; one that is there is gone on with.
+
+    `orchestrator`: the host:port of its gRPC server. The broker's password is written nowhere: services take the whole
+    URL from their environment. Raises ConfigError or DataError; what did not exist does not exist then either.
+    """
+    run_dir = run_dir.resolve()
+    resolved, to_make = settle_path(resolved, run_dir)
+    config = resolved.config
+    if config.run.stage != "rl":
+        raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
+    if not config.broker.url:
+        raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
+    goes_on = (run_dir / "config" / "orchestrator.json").is_file()
+    (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
+    check_input(resolved, fresh=not goes_on, has_model=to_make is None)
+    absent = folders.absent_folders(run_dir)
+    lock = RunLock(run_dir)
+    try:
+        if to_make and not (goes_on and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
+        told = _without_password(config)
+        data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file="prompts.parquet"))
+        check_rows(told, run_dir, env)
+        place = Place(run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator)
+        write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        # The orchestrator's comes last: who waits for it waits for all of them.
+        for service in ("reward", "rollout", "orchestrator"):
+            _write(told, place, service)
+    except BaseException:
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
+        raise
+    finally:
+        lock.release()
+    return Prepared(run_dir, data, goes_on)
+
+
+def _write(config: RunFile, place: Place, service: str) -> Path:
+    ports = Ports(grpc_port=GRPC_PORT, http_port=HTTP_PORT)
+    settings = settings_of(config, Seat(service, "0", service), place, ports)
+    path = place.run_dir / "config" / f"{service}.json"
+    aside = path.with_suffix(".writing")
+    aside.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    aside.replace(path)
+    return path
+
+
+def _without_password(config: RunFile) -> RunFile:
+    parts = urlsplit(config.broker.url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return config
+    name = user.partition(":")[0]
+    url = urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))
+    return config.model_copy(update={"broker": config.broker.model_copy(update={"url": url})})

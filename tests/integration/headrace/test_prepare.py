@@ -1,0 +1,78 @@
+"""`headrace prepare`: the run directory of services that something else starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import run
+from services.trainer.settings import TrainerSettings
+from tests.valkey import Valkey
+from wire.entry import read_settings
+
+RUN = """
+[run]
+id = "away"
+[model.make]
+hidden = 16
+intermediate = 16
+layers = 1
+heads = 2
+kv_heads = 1
+head_dim = 8
+[data]
+path = "prompts.jsonl"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(6) for b in range(6)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "run.toml").write_text(RUN)
+    return tmp_path / "run.toml"
+
+
+def prepare(file: Path, valkey: Valkey, *more: str) -> int:
+    folder = file.parent / "runs" / "away"
+    broker = valkey.url.replace("redis://", "redis://default:word@")
+    return run(["prepare", str(file), "--run-dir", str(folder), "--broker", broker, *more])
+
+
+def test_every_service_finds_its_settings_and_no_secret_is_among_them(file: Path, valkey: Valkey) -> None:
+    assert prepare(file, valkey, "--orchestrator", "o:7000") == 0
+    folder = file.parent / "runs" / "away"
+    for name in ("orchestrator", "reward", "rollout", "trainer"):
+        told = json.loads((folder / "config" / f"{name}.json").read_text())
+        assert (told["host"], told["grpc_port"], told["http_port"]) == ("0.0.0.0", 7000, 8080)
+        assert told["orchestrator_address"] == "o:7000" and told["run_dir"] == str(folder)
+        assert told["broker"]["url"] == valkey.url.replace("redis://", "redis://default@")
+    assert (folder / "prompts.parquet").is_file() and (folder / "model" / "config.json").is_file()
+    assert all(b"word" not in path.read_bytes() for path in (folder / "config").iterdir())
+    assert read_settings(TrainerSettings, folder / "config" / "trainer.json").run.id == "away"
+
+
+def test_done_again_it_goes_on_and_a_locked_key_is_refused(
+    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = file.parent / "runs" / "away"
+    assert prepare(file, valkey) == 0
+    weights = (folder / "model" / "model.safetensors").stat().st_mtime_ns
+    (folder / "state.sqlite").touch()
+    assert prepare(file, valkey, "--run.max-steps", "7", "--json") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["goes_on"] is True
+    assert (folder / "model" / "model.safetensors").stat().st_mtime_ns == weights
+    assert json.loads((folder / "config" / "trainer.json").read_text())["run"]["max_steps"] == 7
+    assert prepare(file, valkey, "--run.seed", "9") == 2
+    assert "run.seed was 0" in capsys.readouterr().err
+    assert (folder / "config" / "trainer.json").is_file()
+
+
+def test_bad_input_leaves_nothing_behind(file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare(file, valkey, "--data.path", "none.jsonl") == 2
+    assert "there is no file" in capsys.readouterr().err
+    assert not (file.parent / "runs").exists()
+    assert run(["prepare", str(file), "--run-dir", str(file.parent / "runs" / "away")]) == 2
+    assert "--broker" in capsys.readouterr().err
+    assert run(["prepare", "--run-dir", str(file.parent / "runs" / "away")]) == 2
+    assert "--demo" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""What a container's surroundings say stands above the settings file."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from headrace.supervisor.once import child_environment
+from wire.entry import read_settings
+from wire.environment import BROKER_FILE, overlay, read_broker_url
+from wire.errors import ConfigError
+from wire.settings import ServiceSettings
+
+FILE = {"broker": {"url": "redis://file/0", "lease_s": 7.0}, "instance": "3", "run_dir": "/a"}
+
+
+def test_each_variable_stands_above_the_file_and_leaves_its_neighbours() -> None:
+    found = overlay(
+        FILE,
+        {
+            "HEADRACE_INSTANCE": "pod-x7",
+            "HEADRACE_ANNOUNCE": "10.0.0.4",
+            "HEADRACE_ORCHESTRATOR_ADDRESS": "orchestrator:7000",
+            "HEADRACE_RUN_DIR": "/runs/demo",
+            "HEADRACE_BROKER__URL": "redis://valkey/0",
+            "HEADRACE_TRAINER__LEARNING_RATE": "1",
+        },
+    )
+    settings = ServiceSettings.model_validate(found)
+    assert (settings.instance, settings.reach, settings.number) == ("pod-x7", "10.0.0.4", 0)
+    assert settings.orchestrator_address == "orchestrator:7000" and settings.run_dir == Path("/runs/demo")
+    assert settings.broker.url == "redis://valkey/0" and settings.broker.lease_s == 7.0
+    assert FILE["broker"] == {"url": "redis://file/0", "lease_s": 7.0}
+
+
+def test_without_variables_the_file_stands_and_the_bound_address_is_announced() -> None:
+    settings = ServiceSettings.model_validate(overlay(FILE, {"HEADRACE_INSTANCE": ""}))
+    assert (settings.instance, settings.number, settings.reach) == ("3", 3, "127.0.0.1")
+
+
+def test_the_host_names_the_instance_and_its_address() -> None:
+    found = overlay({}, {"HEADRACE_INSTANCE": "hostname", "HEADRACE_ANNOUNCE": "auto"})
+    assert found["instance"] == socket.gethostname()
+    assert socket.inet_aton(found["announce"])
+
+
+def test_the_brokers_url_comes_from_a_secret(tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    secret.write_text("redis://:word@valkey/0\n")
+    environment = {BROKER_FILE: str(secret), "HEADRACE_BROKER__URL": "redis://other/0"}
+    assert overlay(FILE, environment)["broker"]["url"] == "redis://:word@valkey/0" == read_broker_url(environment)
+    secret.write_text("")
+    with pytest.raises(ConfigError, match=r"HEADRACE_BROKER__URL_FILE: .* is empty"):
+        read_broker_url(environment)
+    with pytest.raises(ConfigError, match=r"HEADRACE_BROKER__URL_FILE: .*No such file"):
+        overlay(FILE, {BROKER_FILE: str(tmp_path / "none")})
+
+
+def test_an_instance_that_could_leave_its_folder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="HEADRACE_INSTANCE"):
+        overlay({}, {"HEADRACE_INSTANCE": "../x"})
+
+
+def test_a_service_reads_them_and_the_supervisor_keeps_them_from_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "service.json"
+    path.write_text(json.dumps(FILE))
+    monkeypatch.setenv("HEADRACE_INSTANCE", "seven")
+    assert read_settings(ServiceSettings, path).instance == "seven"
+    inherited = {"HEADRACE_INSTANCE": "seven", BROKER_FILE: "/x", "HEADRACE_RUN__SEED": "1"}
+    env = child_environment(inherited, threads=1)
+    assert "HEADRACE_INSTANCE" not in env and BROKER_FILE not in env and env["HEADRACE_RUN__SEED"] == "1"

@@ -1,0 +1,43 @@
+"""How the supervisor of a run on this machine is asked for something: a unix socket that only its user may use.
+
+One JSON line in, one out, then it is closed.
+
+{"verb": "scale", "service": "rollout", "count": 3}  ->  {"ok": true, "said": ["rollout-2 is started"]}
+                                                     ->  {"ok": false, "error": "..."}
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from wire.errors import ConfigError, HeadraceError, TransientError
+from wire.lifecycle import wait_for
+
+LINE_BYTES = 64 * 1024
+
+
+async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
+    """What the supervisor says to a request.
+
+    Raises ConfigError if it refuses, TransientError if nobody listens there, WaitTimeoutError.
+    """
+    try:
+        return await wait_for(_ask(path, request), seconds, "the supervisor to answer")
+    except (OSError, ValueError) as error:
+        if isinstance(error, HeadraceError):
+            raise
+        raise TransientError(f"the supervisor does not answer at {path}: {error}") from error
+
+
+async def _ask(path: Path, request: dict[str, Any]) -> list[str]:
+    reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
+    try:
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        answer = json.loads(await reader.readline())
+    finally:
+        writer.close()
+    if not answer.get("ok"):
+        raise ConfigError(str(answer.get("error")))
+    return [str(line) for line in answer.get("said", [])]

@@ -1,0 +1,86 @@
+"""What a service is told by its surroundings: a container's name and address are known only where it runs.
+
+    HEADRACE_INSTANCE               its number or name; `hostname` = the name of the host
+    HEADRACE_ANNOUNCE               the address that others reach it by; `auto` = that of the host's name
+    HEADRACE_ORCHESTRATOR_ADDRESS   host:port
+    HEADRACE_RUN_DIR                where the run directory is seen from here
+    HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
+
+They stand above the settings file. `headrace` keeps them from the services that it starts itself: those have been told.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wire.errors import ConfigError
+
+_KEYS = {
+    "HEADRACE_INSTANCE": ("instance",),
+    "HEADRACE_ANNOUNCE": ("announce",),
+    "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
+    "HEADRACE_RUN_DIR": ("run_dir",),
+    "HEADRACE_BROKER__URL": ("broker", "url"),
+}
+BROKER_FILE = "HEADRACE_BROKER__URL_FILE"
+NAMES = frozenset({*_KEYS, BROKER_FILE})
+"""All of them."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def inherited() -> dict[str, str]:
+    """What this process was started with."""
+    return dict(os.environ)
+
+
+def overlay(settings: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings with what the environment says. Raises ConfigError naming the variable."""
+    values = {name: environment[name] for name in _KEYS if environment.get(name)}
+    if environment.get(BROKER_FILE):
+        values["HEADRACE_BROKER__URL"] = _secret(Path(environment[BROKER_FILE]))
+    if values.get("HEADRACE_INSTANCE") == "hostname":
+        values["HEADRACE_INSTANCE"] = socket.gethostname()
+    if values.get("HEADRACE_ANNOUNCE") == "auto":
+        values["HEADRACE_ANNOUNCE"] = _own_address()
+    name = values.get("HEADRACE_INSTANCE", "0")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"HEADRACE_INSTANCE = {name!r}: letters, digits, '.', '_' and '-' only")
+    result = dict(settings)
+    for variable, value in values.items():
+        *tables, key = _KEYS[variable]
+        inner = result
+        for table in tables:
+            inner[table] = dict(inner.get(table, {}))
+            inner = inner[table]
+        inner[key] = value
+    return result
+
+
+def read_broker_url(environment: Mapping[str, str]) -> str:
+    """What the environment says of the broker; empty if nothing. Raises ConfigError for a file that cannot be read."""
+    if environment.get(BROKER_FILE):
+        return _secret(Path(environment[BROKER_FILE]))
+    return environment.get("HEADRACE_BROKER__URL", "")
+
+
+def _secret(path: Path) -> str:
+    try:
+        value = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{BROKER_FILE}: {path}: {error.strerror}; write the broker's URL into it") from error
+    if not value:
+        raise ConfigError(f"{BROKER_FILE}: {path} is empty; write the broker's URL into it")
+    return value
+
+
+def _own_address() -> str:
+    name = socket.gethostname()
+    try:
+        return socket.gethostbyname(name)
+    except OSError as error:
+        raise ConfigError(
+            f"HEADRACE_ANNOUNCE = 'auto': the host's name {name!r} has no address ({error}); give the address itself"
+        ) from error
