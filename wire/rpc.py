@@ -1,17 +1,19 @@
 """gRPC: one way to serve, one way to call. Every call has a deadline; errors keep their class across the border."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from wire import tracing
 from wire.errors import ConfigError, ContractError, FencedError, TransientError, WaitTimeoutError
 from wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_WATCH_S = 1.0
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -32,7 +34,7 @@ log = get_logger("wire.rpc")
 class Method(Protocol[Response]):
     """A unary method of a grpc.aio stub."""
 
-    def __call__(self, request: Any, *, timeout: float | None = None) -> Awaitable[Response]:
+    def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None) -> Awaitable[Response]:
         """Starts the call."""
         ...
 
@@ -47,10 +49,12 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or handler.unary_unary is None:
             return handler
         inner = handler.unary_unary
+        caller = tracing.parent_of(details.invocation_metadata) if tracing.is_on() else ""
 
         async def guarded(request: Any, context: Any) -> Any:
             try:
-                return await inner(request, context)
+                with tracing.under(caller):
+                    return await inner(request, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
@@ -64,20 +68,45 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
         )
 
 
+class _Health:
+    """`grpc.health.v1`: "" says that the process answers, a service's name that it can do its work now."""
+
+    def __init__(self, names: Collection[str], ready: Callable[[], str | None]) -> None:
+        self._names = names
+        self._ready = ready
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
+        status = self._status(request.service)
+        if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: Any
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        told = None
+        while True:
+            status = self._status(request.service)
+            if status != told:
+                yield health_pb2.HealthCheckResponse(status=status)
+            told = status
+            await asyncio.sleep(_WATCH_S)
+
+    def _status(self, service: str) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        if not service:
+            return health_pb2.HealthCheckResponse.SERVING
+        if service not in self._names:
+            return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        ready = self._ready() is None
+        return health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+
+
 class RpcServer:
     """A running server with health and reflection."""
 
-    def __init__(self, server: grpc.aio.Server, servicer: health.aio.HealthServicer, names: list[str]) -> None:
+    def __init__(self, server: grpc.aio.Server) -> None:
         self.port = 0
         self._server = server
-        self._health = servicer
-        self._names = names
-
-    async def set_serving(self, serving: bool) -> None:
-        """What `grpc.health.v1` answers for the process ("") and each of its services."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *self._names):
-            await self._health.set(name, status)
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Refuses new calls, ends running ones after `grace_s` seconds."""
@@ -89,26 +118,31 @@ _RUNNING: set[RpcServer] = set()
 """grpc.aio stops a server that nobody refers to any more: a running one is always referred to from here."""
 
 
-async def serve(services: Mapping[str, Callable[[grpc.aio.Server], None]], host: str, port: int) -> RpcServer:
+async def serve(
+    services: Mapping[str, Callable[[grpc.aio.Server], None]],
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[], str | None] = lambda: None,
+) -> RpcServer:
     """Starts a server; `services` maps full service names to functions that add the servicer.
 
-    Port 0 takes a free one. Raises ConfigError if the port is taken.
+    Port 0 takes a free one. `ready()` is asked, on this loop, for the health of the services: None, or why they cannot
+    do their work now. Raises ConfigError if the port is taken.
     """
     server = grpc.aio.server(interceptors=[_ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(_Health(services.keys(), ready), server)
     for add in services.values():
         add(server)
     names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
-    running = RpcServer(server, servicer, list(services))
+    running = RpcServer(server)
     try:
         running.port = server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error}; choose another grpc_port") from error
     await server.start()
     _RUNNING.add(running)
-    await running.set_serving(True)
     return running
 
 
@@ -124,6 +158,8 @@ async def call(method: Method[Response], request: Any, *, timeout_s: float, what
     Raises TransientError (peer away or too slow), FencedError, ContractError, or RuntimeError for the peer's own bug.
     """
     try:
+        if caller := tracing.current():
+            return await method(request, timeout=timeout_s, metadata=((tracing.KEY, caller),))
         return await method(request, timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         text = f"{what}: {error.details()}"

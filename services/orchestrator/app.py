@@ -56,7 +56,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     status = Status(store, state, registry, issuer, publisher, evaluation)
     desk = Desk(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
     http = await serve_http(rest_app(run, status, desk, settings), settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [

@@ -115,6 +115,10 @@ class Run:
         self.state.phase = RunPhase.FINISHED
         log.info("run_ended", version=self.state.version, open_groups=len(names))
 
+    def why_not_ready(self) -> str | None:
+        """None, also when the run is over; else why it cannot go on."""
+        return self.state.reason if self.state.phase is RunPhase.FAILED else None
+
     def stop(self) -> None:
         """The process is asked to stop before the end: open groups stay open."""
         if self.state.phase is not RunPhase.FINISHED:

@@ -10,7 +10,6 @@ from fastapi import FastAPI
 from services.orchestrator.annotation.api import add_annotation
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.run import Run
-from services.orchestrator.run_state import RunPhase
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from wire.errors import ContractError
@@ -69,11 +68,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 def rest_app(run: Run, status: Status, desk: Desk, settings: OrchestratorSettings) -> FastAPI:
     """Health, metrics, the REST face (OpenAPI at /docs) and the annotators' page."""
-
-    def ready() -> str | None:
-        return run.state.reason if run.state.phase is RunPhase.FAILED else None
-
-    app = admin_app("orchestrator", ready)
+    app = admin_app("orchestrator", run.why_not_ready)
     add_annotation(app, desk, bound=settings.host, hosts=settings.orchestrator.annotation_hosts)
 
     @app.get("/api/status")

@@ -58,7 +58,8 @@ async def serve(settings: RewardSettings) -> int:
     app = admin_app("reward", rubrics.trouble)
     turns = Turns(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))
-    rpc = await serve_rpc({SERVICE_NAME: RewardServicer(scorer, turns).add_to}, settings.host, settings.grpc_port)
+    servicer = RewardServicer(scorer, turns)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=rubrics.trouble)
     http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=rubrics.names)
     try:

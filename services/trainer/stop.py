@@ -10,6 +10,8 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._asked = False
+        self.signalled = False
+        """A signal asked, not somebody in the run."""
 
     def install(self) -> None:
         """Takes both signals over; only the main thread may."""
@@ -27,4 +29,5 @@ class StopSignal:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
             os._exit(128 + number)
+        self.signalled = True
         self.ask()

@@ -1,0 +1,49 @@
+"""Waits for files that another process writes, and says in one line for what and why.
+
+    python -P -m wire.await_file --seconds 3600 --writer "the init container `prepare` of job/trainer" FILE...
+
+What starts first where nothing orders the starts. Exit code 0: all are there; 1: not in time.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+_LOOK_S = 0.5
+_TELL_S = 30.0
+
+
+def await_files(paths: Sequence[Path], seconds: float, writer: str) -> bool:
+    """Returns whether all files are there within `seconds`; tells now and then which one is not."""
+    end, told = time.monotonic() + seconds, 0.0
+    while missing := [path for path in paths if not path.is_file()]:
+        now = time.monotonic()
+        if now > end:
+            _say(f"gave up after {seconds:g} s: there is no {missing[0]}; it is written by {writer}: see its log")
+            return False
+        if now - told > _TELL_S:
+            told = now
+            _say(f"waiting for {missing[0]}, written by {writer}, {end - now:.0f} s more")
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Its command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--writer", required=True)
+    parser.add_argument("files", type=Path, nargs="+")
+    options = parser.parse_args()
+    sys.exit(0 if await_files(options.files, options.seconds, options.writer) else 1)
+
+
+if __name__ == "__main__":
+    main()
