@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from wire import tracing
+from wire import metrics, tracing
 from wire.environment import inherited, overlay
 from wire.errors import ConfigError, HeadraceError
 from wire.settings import ServiceSettings
@@ -58,6 +58,7 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     try:
         settings = read_settings(kind)
         configure_logging(name, settings.run.id, settings.instance)
+        metrics.describe(name, settings.run.id, settings.instance)
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
         return main(settings)
     except (ConfigError, ValueError) as error:

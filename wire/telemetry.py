@@ -40,9 +40,9 @@ def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     return cast(structlog.typing.FilteringBoundLogger, structlog.get_logger(logger_name=name))
 
 
-def new_traceparent() -> str:
-    """A W3C traceparent that begins a trace: the life of one group."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+def new_traceparent(*, sampled: bool = True) -> str:
+    """A W3C traceparent that begins a trace: the life of one group. `sampled`: whether its spans are recorded."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-{sampled:02x}"
 
 
 def bind_trace(group_id: str, traceparent: str) -> None:

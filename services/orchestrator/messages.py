@@ -1,7 +1,10 @@
-"""Builds the messages that the orchestrator puts on the prompts stream. Pure but for the trace id."""
+"""Builds the messages that the orchestrator puts on the prompts stream. Pure but for the trace id and the clock."""
+
+import time
 
 from services.orchestrator.prompts import PromptRow
 from services.orchestrator.settings import OrchestratorSettings
+from wire import tracing
 from wire.contracts import Header, Message, PromptGroup, Purpose, Sampling, eval_group_id, group_id
 from wire.telemetry import new_traceparent
 
@@ -20,7 +23,8 @@ def training_prompt(
             group_index=group_index,
             group_id=group_id(run.id, group_index),
             attempt=attempt,
-            traceparent=new_traceparent(),
+            traceparent=new_traceparent(sampled=tracing.samples()),
+            issued_at=time.time(),
         ),
         body=PromptGroup(
             sample_id=row.sample_id,
@@ -53,7 +57,8 @@ def eval_prompt(settings: OrchestratorSettings, row: PromptRow, *, prompt: int, 
             purpose=Purpose.EVAL,
             group_index=prompt,
             group_id=eval_group_id(run.id, version, prompt),
-            traceparent=new_traceparent(),
+            traceparent=new_traceparent(sampled=tracing.samples()),
+            issued_at=time.time(),
         ),
         body=PromptGroup(
             sample_id=row.sample_id,

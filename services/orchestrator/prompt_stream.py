@@ -3,6 +3,7 @@
 import asyncio
 
 from services.orchestrator.store import Store
+from wire import tracing
 from wire.contracts import Message, encode
 from wire.streams import Broker, StreamName
 
@@ -17,7 +18,13 @@ class PromptStream:
 
     async def put(self, message: Message) -> None:
         """Adds a prompt once; raises TransientError if the broker stays away (then it may be there or not)."""
-        data = encode(message)
+        data, header = encode(message), message.header
+        # The first span of the group's trace: all services put theirs under it.
+        with tracing.span("issue", header.traceparent, first=True, group_id=header.group_id) as span:
+            span.set(attempt=header.attempt, purpose=header.purpose.value)
+            await self._put(data)
+
+    async def _put(self, data: bytes) -> None:
         async with self._lock:
             sequence = self._store.get_int("sequence")
             if not sequence:

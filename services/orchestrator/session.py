@@ -13,6 +13,7 @@ from services.orchestrator.routes import DISK, Proved, Route, choose_route, disa
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
 from services.orchestrator.transfer import TrainerAwayError, Transfer
+from wire import tracing
 from wire.contracts import PolicyVersion
 from wire.errors import HeadraceError
 from wire.events import EventLog
@@ -90,6 +91,13 @@ class Session:
 
     async def run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
         """All phases; returns one outcome a member."""
+        names = [replica.replica_id for replica in members]
+        with tracing.span("publication", begins=True, version=str(self._version), replicas=names) as span:
+            outcomes = await self._run(members)
+            span.set(missed=[outcome.replica_id for outcome in outcomes if not outcome.committed])
+        return outcomes
+
+    async def _run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
         holders = [replica for replica in members if self._holds(replica)]
         left = [replica for replica in members if replica not in holders]
         if left:
@@ -138,7 +146,8 @@ class Session:
                 progress.waiting_for.remove(replica.replica_id)
             return ""
 
-        reasons = await asyncio.gather(*(one(replica) for replica in members))
+        with tracing.span(name, replicas=list(progress.waiting_for)):
+            reasons = await asyncio.gather(*(one(replica) for replica in members))
         metrics.PUBLICATION_SECONDS.labels(name).observe(time.monotonic() - begin)
         late = [(replica, reason) for replica, reason in zip(members, reasons, strict=True) if reason]
         for replica, reason in late:

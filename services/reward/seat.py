@@ -10,6 +10,7 @@ from services.reward.refusal import refusal
 from services.reward.scorers import Sample, Scorer, Verdict
 from services.reward.scorers.base import ScorerDownError
 from services.reward.scorers.functions import said
+from wire import tracing
 from wire.telemetry import get_logger
 
 log = get_logger("reward")
@@ -51,7 +52,9 @@ class Seat:
         self.circuit.admit(self._clock())
         begin = self._clock()
         try:
-            verdicts, why = await self._ask(samples)
+            with tracing.span(f"score {self.name}", samples=len(samples)) as span:
+                verdicts, why = await self._ask(samples)
+                span.set(failed=sum(verdict.failed for verdict in verdicts))
         except BaseException:
             self.circuit.abandon()
             raise

@@ -12,6 +12,7 @@ from services.reward.circuit import CircuitOpenError, ScorerOutageError
 from services.reward.rubrics import Rubrics
 from services.reward.samples import samples_of, scores_of
 from services.reward.turns import Turns
+from wire import tracing
 from wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
 from wire.contracts.codec import group_from_pb
 from wire.contracts.score_codec import score_to_pb
@@ -70,7 +71,9 @@ class GroupScorer:
         if not isinstance(group, RolloutGroup):
             raise ContractError("wrong_body", f"{header.group_id}: the rollouts stream carries rollout groups")
         try:
-            scores, versions = await self.score(group, header.group_id, patient=True)
+            with tracing.span("score", header.traceparent, group_id=header.group_id) as span:
+                scores, versions = await self.score(group, header.group_id, patient=True)
+                span.set(**_seen(scores))
         except CircuitOpenError as error:
             raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
         except ScorerOutageError as error:
@@ -126,6 +129,13 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
 
     async def ListScorers(self, request: pb.ListScorersRequest, context: Any) -> pb.ListScorersResponse:  # noqa: D102
         return pb.ListScorersResponse(names=self._scorer.rubrics.names)
+
+
+def _seen(scores: tuple[Score, ...]) -> dict[str, float]:
+    """Of a group, for its trace."""
+    values = [score.value for score in scores if score.value is not None]
+    mean = {"score_mean": sum(values) / len(values)} if values else {}
+    return {"scored": len(values), "abstained": len(scores) - len(values)} | mean
 
 
 def _why(scores: tuple[Score, ...]) -> str:

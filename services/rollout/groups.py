@@ -9,6 +9,7 @@ from services.rollout.dial import WaitingDial
 from services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
 from services.rollout.gate import Gate
 from services.rollout.replica import ReplicaState
+from wire import tracing
 from wire.contracts import Message, PromptGroup, Rollout, RolloutGroup, encode, rollout_id, rollout_seed
 from wire.errors import ContractError, WaitTimeoutError
 from wire.events import EventLog
@@ -45,32 +46,49 @@ class GroupGenerator:
         self._decode = decode
         self._replica_id = replica_id
         self._limit_of = limit
-        self._limit = limit(share)
+        self.take_share(share)
         self._hold_s = hold_s
         self.dial = WaitingDial(time.monotonic())
         self.speed = Speed()
         self.in_flight = 0
         self.held = 0
         """Of those in flight: prompts that wait for newer weights."""
+        self.drained = False
+        """Takes no prompts as long as an operator wants it so."""
+        self.retired = False
+        """Takes no more prompts, for good; what is in flight is finished."""
 
     def take_share(self, share: float) -> None:
         """Our part of what may be issued, in (0, 1]: it changes as others come, go, or prove faster."""
         self._limit = self._limit_of(share)
+        metrics.CAPACITY_GROUPS.set(self._limit)
 
     def capacity(self, in_flight: int) -> int:
-        """How many more groups may be taken now; 0 while the gate is closed.
+        """How many more groups may be taken now; 0 while the gate is closed, or once retired.
 
         Held prompts take no place: behind them in the stream may lie the evaluation that the publication of those very
         weights waits for.
         """
-        return max(self._limit - (in_flight - self.held), 0) if self._gate.is_open else 0
+        takes = self._gate.is_open and not self.retired and not self.drained
+        return max(self._limit - (in_flight - self.held), 0) if takes else 0
 
     async def handle(self, message: Message) -> list[Put]:
         """Generates one group; raises HandBack when this replica cannot serve it now."""
-        prompt = message.body
+        prompt, header = message.body, message.header
         if not isinstance(prompt, PromptGroup):
-            raise ContractError("wrong_body", f"{message.header.group_id}: the prompts stream carries prompt groups")
+            raise ContractError("wrong_body", f"{header.group_id}: the prompts stream carries prompt groups")
+        with tracing.span("generate", header.traceparent, group_id=header.group_id, replica=self._replica_id) as span:
+            if header.issued_at:
+                span.set(queue_wait_seconds=time.time() - header.issued_at)
+            group = await self._generated(message, prompt, span)
+        trace = trace_id(header.traceparent)
+        self._events.append("group_generated", group_id=header.group_id, attempt=header.attempt, trace=trace)
+        metrics.GROUP_SECONDS.observe(group.seconds)
+        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=header, body=group)))]
+
+    async def _generated(self, message: Message, prompt: PromptGroup, span: tracing.Span) -> RolloutGroup:
         self._count(1)
+        taken = time.monotonic()
         try:
             await self._hold(prompt.min_version)
             begin = time.monotonic()
@@ -80,12 +98,15 @@ class GroupGenerator:
             await self._pass_gate()
         finally:
             self._count(-1)
-        group = self._group(message, prompt, completions, seconds)
-        header = message.header
-        trace = trace_id(header.traceparent)
-        self._events.append("group_generated", group_id=header.group_id, attempt=header.attempt, trace=trace)
-        metrics.GROUP_SECONDS.observe(seconds)
-        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=header, body=group)))]
+        span.set(
+            version=[str(version) for version in sorted({part.version for one in completions for part in one.spans})],
+            rollouts=len(completions),
+            tokens=sum(len(one.token_ids) for one in completions),
+            prompt_tokens=len(prompt.token_ids),
+            held_seconds=begin - taken,
+            engine_seconds=seconds,
+        )
+        return self._group(message, prompt, completions, seconds)
 
     async def _hold(self, min_version: int) -> None:
         """Waits a while for the weights the prompt asks for: most likely they are on their way."""
@@ -151,3 +172,4 @@ class GroupGenerator:
         self.held += held
         self.dial.observe(self.in_flight > self.held, time.monotonic())
         metrics.IN_FLIGHT_GROUPS.set(self.in_flight)
+        metrics.HELD_GROUPS.set(self.held)

@@ -11,6 +11,7 @@ from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.replica import ReplicaState
 from services.rollout.update import Updates
+from wire import tracing
 from wire.contracts import PolicyVersion
 from wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2_grpc
 from wire.v1 import rollout_pb2 as pb
@@ -50,9 +51,10 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     ) -> pb.PrepareWeightsResponse:
         version = PolicyVersion(incarnation=request.version.incarnation, version=request.version.version)
         reason = await self._whole(
+            "prepare",
             self._updates.prepare(
                 request.publication_id, version, request.plan, request.deadline_s, prepare_s=request.prepare_s
-            )
+            ),
         )
         return pb.PrepareWeightsResponse(
             accepted=not reason, reason=reason, checksum_format=self._engine.checksum_format
@@ -61,13 +63,14 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     async def ReceiveWeights(  # noqa: D102
         self, request: pb.ReceiveWeightsRequest, context: Any
     ) -> pb.ReceiveWeightsResponse:
-        return pb.ReceiveWeightsResponse(digests=await self._whole(self._updates.receive(request)))
+        return pb.ReceiveWeightsResponse(digests=await self._whole("receive", self._updates.receive(request)))
 
     async def VerifyWeights(  # noqa: D102
         self, request: pb.VerifyWeightsRequest, context: Any
     ) -> pb.VerifyWeightsResponse:
         proof = await self._whole(
-            self._updates.verify(request.publication_id, request.canary, request.checksums, request.deadline_s)
+            "verify",
+            self._updates.verify(request.publication_id, request.canary, request.checksums, request.deadline_s),
         )
         return pb.VerifyWeightsResponse(
             equal=proof.equal, gap=proof.gap, reason=proof.reason, checksum=proof.checksum, layout=self._layout
@@ -76,13 +79,13 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     async def CommitWeights(  # noqa: D102
         self, request: pb.CommitWeightsRequest, context: Any
     ) -> pb.CommitWeightsResponse:
-        await self._whole(self._updates.commit(request.publication_id))
+        await self._whole("commit", self._updates.commit(request.publication_id))
         return pb.CommitWeightsResponse()
 
     async def AbortWeights(  # noqa: D102
         self, request: pb.AbortWeightsRequest, context: Any
     ) -> pb.AbortWeightsResponse:
-        await self._whole(self._updates.abort(request.publication_id, request.quarantine))
+        await self._whole("abort", self._updates.abort(request.publication_id, request.quarantine))
         return pb.AbortWeightsResponse()
 
     async def GetReplica(self, request: pb.GetReplicaRequest, context: Any) -> pb.GetReplicaResponse:  # noqa: D102
@@ -95,9 +98,13 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             in_flight_groups=self._generator.in_flight,
         )
 
-    async def _whole(self, phase: Coroutine[Any, Any, T]) -> T:
+    async def _whole(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
         """A phase runs to its end even when its caller has given up waiting: half of one would wedge the replica."""
-        running = asyncio.ensure_future(phase)
+        running = asyncio.ensure_future(self._traced(name, phase))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.shield(running)
+
+    async def _traced(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
+        with tracing.span(f"{name} weights", replica=self._replica_id):
+            return await phase

@@ -55,6 +55,7 @@ def encode(message: Message) -> bytes:
             group_id=header.group_id,
             attempt=header.attempt,
             traceparent=header.traceparent,
+            issued_at=header.issued_at,
             checksum=zlib.crc32(payload),
         )
     )
@@ -130,6 +131,7 @@ def _header(entry: pb.StreamMessage) -> Header:
         group_id=raw.group_id,
         attempt=raw.attempt,
         traceparent=raw.traceparent,
+        issued_at=raw.issued_at,
     )
 
 

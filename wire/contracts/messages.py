@@ -82,6 +82,8 @@ class Header:
     group_id: str
     attempt: int = 0
     traceparent: str = ""
+    issued_at: float = 0.0
+    """Unix seconds; 0 = unknown. For people: nothing is decided by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class Header(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
+    ISSUED_AT_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     run_id: _builtins.str
     purpose: Global___Purpose.ValueType
@@ -85,6 +86,8 @@ class Header(_message.Message):
     """W3C trace context; one trace follows a group through all services."""
     checksum: _builtins.int
     """CRC-32 (zlib) of `payload`."""
+    issued_at: _builtins.float
+    """When the orchestrator put the group on the stream, in unix seconds; 0 = unknown."""
     def __init__(
         self,
         *,
@@ -96,10 +99,11 @@ class Header(_message.Message):
         attempt: _builtins.int = ...,
         traceparent: _builtins.str = ...,
         checksum: _builtins.int = ...,
+        issued_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checksum", b"checksum", "group_id", b"group_id", "group_index", b"group_index", "purpose", b"purpose", "run_id", b"run_id", "schema_version", b"schema_version", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checksum", b"checksum", "group_id", b"group_id", "group_index", b"group_index", "issued_at", b"issued_at", "purpose", b"purpose", "run_id", b"run_id", "schema_version", b"schema_version", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,6 +14,7 @@ from services.trainer.publication.copies import Copies
 from services.trainer.publication.held import Held, Shelf
 from services.trainer.publication.sender import Sender
 from services.trainer.reporter import Stub
+from wire import tracing
 from wire.errors import TransientError, WaitTimeoutError
 from wire.rpc import call
 from wire.telemetry import get_logger
@@ -82,7 +83,8 @@ class Publisher:
             canary=held.canary,
             disk_path=await self.save(held.version) if self._disk_only else "",
         )
-        answer = await self._ask(stub, request, begin + timeout_s, timeout_s)
+        with tracing.span("publish", begins=True, version=held.version):
+            answer = await self._ask(stub, request, begin + timeout_s, timeout_s)
         missed = {outcome.replica_id: outcome.reason for outcome in answer.outcomes if not outcome.committed}
         seconds = time.monotonic() - begin
         metrics.PUBLICATION_SECONDS.observe(seconds)
@@ -110,11 +112,13 @@ class Publisher:
 
     async def send(self, version: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
         """Broadcasts a held version over the group `name`; TransientError when it is not done in time."""
-        await self.sender.send(self._shelf.version(version), name, backend, world_size, deadline_s)
+        with tracing.span("send weights", version=version, backend=backend, world_size=world_size):
+            await self.sender.send(self._shelf.version(version), name, backend, world_size, deadline_s)
 
     async def save(self, version: int) -> str:
         """The folder of a held version, written if it is not there."""
-        return str(await self._copies.save(self._shelf.version(version)))
+        with tracing.span("save weights", version=version):
+            return str(await self._copies.save(self._shelf.version(version)))
 
     async def checksums(self, version: int, layout: str) -> dict[str, str]:
         """What an engine's own checksums of a held version must be; empty if only the engine can tell."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.trainer import metrics
-from services.trainer.assembly import batch_metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from services.trainer.crew import Place, rank_device
@@ -19,13 +18,15 @@ from services.trainer.ledger import Ledger, ReadyGroup
 from services.trainer.publication.publisher import Publisher
 from services.trainer.replay import read_history, replay
 from services.trainer.reporter import Reporter
-from services.trainer.rollout_log import MetricsLog, write_rollouts
 from services.trainer.runtime import BrokerMaker, Runtime
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.follower import join_ranks
 from services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from services.trainer.step import StepInterruptedError, StepOutcome
+from services.trainer.step_record import StepRecord
+from services.trainer.step_trace import training
 from services.trainer.stop import StopSignal
+from wire import tracing
 from wire.errors import ConfigError, WaitTimeoutError
 from wire.journal import prune_payloads, read_journal
 from wire.telemetry import get_logger
@@ -43,9 +44,9 @@ class RlStage:
         self._fail = Failpoints(settings.trainer.fail_at)
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._journal = settings.run_dir / "journal"
-        self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._record = StepRecord(settings.run_dir)
         self._publisher: Publisher = make_publisher(settings)
-        self._runtime = Runtime(settings, self._publisher, make_broker)
+        self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
         self._version = 0
         self._step_ended = time.monotonic()
 
@@ -64,10 +65,12 @@ class RlStage:
             if self._stop.asked():
                 self._checkpoint()
                 log.info("stopped", version=self._version)
+                self._runtime.tell_stopped()
             else:
                 self._finish()
         except StepInterruptedError:
             log.info("stopped", version=self._version, before="the first new step")
+            self._runtime.tell_stopped()
         finally:
             self._runtime.stop()
         self._leader.stop()
@@ -124,12 +127,18 @@ class RlStage:
     def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
         self._runtime.doing = f"replaying step {step}"
         begin = time.monotonic()
-        outcome = self._train(step, batch)
-        self._record(step, batch, outcome, {"seconds": time.monotonic() - begin, "replayed": True, "incarnation": 0})
+        with tracing.span("step", begins=True, step=step, replayed=True) as span, training(step, batch, span):
+            outcome = self._train(step, batch)
+        self._tell(step, batch, outcome, {"seconds": time.monotonic() - begin, "replayed": True, "incarnation": 0})
 
     def _one_step(self, step: int) -> None:
+        with tracing.span("step", begins=True, step=step) as span:
+            self._do_step(step, span)
+
+    def _do_step(self, step: int, span: tracing.Span) -> None:
         began = time.monotonic()
-        batch = self._wait_for_batch(step)
+        with tracing.span("wait for batch"):
+            batch = self._wait_for_batch(step)
         if batch is None:
             return
         waited = time.monotonic() - began
@@ -139,12 +148,14 @@ class RlStage:
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
         try:
-            outcome = self._train(step, batch)
+            with training(step, batch, span):
+                outcome = self._train(step, batch)
         except StepInterruptedError:
             return  # The batch is in the journal: the next life trains it.
         self._fail.reach("after_step", step)
         trained = time.monotonic()
-        published = self._publish(step)
+        with tracing.span("snapshot"):
+            published = self._publish(step)
         now = time.monotonic()
         share = waited / max(now - self._step_ended, 1e-9)
         self._step_ended = now
@@ -157,15 +168,17 @@ class RlStage:
             "replayed": False,
             "incarnation": self._book.incarnation,
         }
-        self._record(step, batch, outcome, numbers)
+        self._tell(step, batch, outcome, numbers)
         if published and step % self._settings.trainer.checkpoint_every == 0:
             self._checkpoint()
+        elif published:
+            self._checkpoint_if_asked()
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
 
-        While no replica lives (somebody scaled to 0) nothing can arrive: that time does not count. A group that dynamic
-        sampling discards is progress; how many there may be has a bound of its own.
+        While no replica lives (somebody scaled to 0) or the run is paused, nothing can arrive: that time does not count.
+        A group that dynamic sampling discards is progress; how many there may be has a bound of its own.
         """
         limit = left = self._settings.trainer.batch_timeout_s
         looked, discarded = time.monotonic(), 0
@@ -180,15 +193,15 @@ class RlStage:
                 self._doing("")
                 return batch
             self._runtime.check()
-            now, lives = time.monotonic(), self._reporter().replicas > 0
-            left -= now - looked if lives else 0.0
+            self._checkpoint_if_asked()
+            now, hindrance = time.monotonic(), self._reporter().hindrance
+            left -= 0.0 if hindrance else now - looked
             looked = now
             if self._book.discarded > discarded:
                 left, discarded = limit, self._book.discarded
             if left < 0:
                 raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
-            what = f"a batch for step {step}" + ("" if lives else ": no rollout replica lives")
-            self._doing(what, left if lives else None)
+            self._doing(f"a batch for step {step}{hindrance}", None if hindrance else left)
             self._book.arrived.wait(_LOOK_S)
         return None
 
@@ -216,32 +229,14 @@ class RlStage:
         self._runtime.publish()
         return True
 
-    def _record(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: dict[str, Any]) -> None:
+    def _tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: dict[str, Any]) -> None:
         """Tells everybody what the step was."""
-        of_batch = batch_metrics([group.scored for group in batch], version=step - 1)
-        line = {"t": round(time.time(), 3), **numbers, **outcome.metrics, **of_batch}
-        if not numbers["replayed"]:
+        line = self._record.line(step, batch, outcome, numbers)
+        if not line["replayed"]:
             reporter = self._reporter()
-            reporter.waiting_share = numbers["wait_batch_share"]
+            reporter.waiting_share = line["wait_batch_share"]
             reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
-            metrics.WAIT_BATCH_SECONDS.observe(numbers["wait_batch_seconds"])
-        self._metrics_log.append(step, line)
-        write_rollouts(self._settings.run_dir / "rollouts", step, batch, outcome.advantages)
-        metrics.STEP_SECONDS.observe(numbers["seconds"])
-        metrics.TRAINED_TOKENS.inc(of_batch["completion_tokens"])
-        metrics.TRAINED_GROUPS.inc(of_batch["groups"])
-        metrics.BATCH_STALENESS.observe(of_batch["staleness_max"])
-        for key, value in outcome.metrics.items():
-            metrics.STEP.labels(key).set(value)
-        for gauge, key in (
-            (metrics.LOGPROB_GAP, "logprob_gap_max"),
-            (metrics.REWARD_MEAN, "reward_mean"),
-            (metrics.LOSS, "loss"),
-            (metrics.GRAD_NORM, "grad_norm"),
-        ):
-            gauge.set(line[key])
-        shown = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
-        log.info("step", step=step, **{key: line[key] for key in shown})
+        self._record.tell(step, batch, outcome, line)
 
     def _checkpoint(self) -> None:
         """Publishes a checkpoint and lets go of the payloads that the oldest one covers."""
@@ -265,6 +260,17 @@ class RlStage:
                 midway=lambda: self._before_checkpoint_shows(state.step),
             )
         prune_payloads(self._journal, self._checkpoints.covered_step())
+
+    def _checkpoint_if_asked(self) -> None:
+        """The one that an operator wants; it may be there already."""
+        reporter = self._reporter()
+        asked = reporter.checkpoint_asked
+        if asked <= reporter.checkpoint_done:
+            return
+        if self._version not in self._checkpoints.published():
+            self._checkpoint()
+        reporter.checkpoint_done = asked
+        reporter.wake()
 
     def _before_checkpoint_shows(self, step: int) -> None:
         """A zombie must not put its checkpoint in the place of its successor's."""

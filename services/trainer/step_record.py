@@ -1,0 +1,52 @@
+"""What a step was, for people and for Prometheus: a line, the rollouts, gauges, the log."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from services.trainer import metrics
+from services.trainer.assembly import batch_metrics
+from services.trainer.ledger import ReadyGroup
+from services.trainer.rollout_log import MetricsLog, write_rollouts
+from services.trainer.step import StepOutcome
+from wire.telemetry import get_logger
+
+_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
+log = get_logger("trainer.rl")
+
+
+class StepRecord:
+    """Writes into the run directory."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._rollouts = run_dir / "rollouts"
+        self._lines = MetricsLog(run_dir / "metrics.jsonl")
+
+    def line(
+        self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """All numbers of a step: `numbers` are those of its clock."""
+        of_batch = batch_metrics([group.scored for group in batch], version=step - 1)
+        return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **of_batch}
+
+    def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
+        """Writes `line` and the rollouts, sets the metrics, logs."""
+        self._lines.append(step, line)
+        write_rollouts(self._rollouts, step, batch, outcome.advantages)
+        if not line["replayed"]:
+            metrics.WAIT_BATCH_SECONDS.observe(line["wait_batch_seconds"])
+        metrics.STEP_SECONDS.observe(line["seconds"])
+        metrics.TRAINED_TOKENS.inc(line["completion_tokens"])
+        metrics.TRAINED_GROUPS.inc(line["groups"])
+        metrics.BATCH_STALENESS.observe(line["staleness_max"])
+        for key, value in outcome.metrics.items():
+            metrics.STEP.labels(key).set(value)
+        for gauge, key in (
+            (metrics.LOGPROB_GAP, "logprob_gap_max"),
+            (metrics.REWARD_MEAN, "reward_mean"),
+            (metrics.LOSS, "loss"),
+            (metrics.GRAD_NORM, "grad_norm"),
+        ):
+            gauge.set(line[key])
+        log.info("step", step=step, **{key: line[key] for key in _SHOWN})

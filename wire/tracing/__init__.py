@@ -1,0 +1,26 @@
+"""Traces: one from prompt to optimizer step, over all services, by OpenTelemetry's protocol. Off unless asked for.
+
+A span is opened where its work is done: `with tracing.span("score", header.traceparent, group_id=...) as span`. While
+tracing is off that costs a call and nothing is imported. See docs/tracing.md.
+"""
+
+from wire.tracing.context import KEY, current, is_sampled, parent_of, under
+from wire.tracing.spans import OFF, Span, is_on, record, samples, span
+from wire.tracing.start import check_installed, start, stop
+
+__all__ = [
+    "KEY",
+    "OFF",
+    "Span",
+    "check_installed",
+    "current",
+    "is_on",
+    "is_sampled",
+    "parent_of",
+    "record",
+    "samples",
+    "span",
+    "start",
+    "stop",
+    "under",
+]

@@ -1,0 +1,79 @@
+"""Tracing of one process: turned on from its settings, and off at its end."""
+
+from importlib.util import find_spec
+
+from wire.errors import ConfigError
+from wire.settings import TracingTable
+from wire.tracing.outbox import Export, Outbox
+from wire.tracing.spans import STATE
+
+_CLOSE_S = 2.0
+"""A process that is to end must end: at most so long for the last spans."""
+_PACKAGES = {
+    "http": "opentelemetry.exporter.otlp.proto.http",
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc",
+}
+
+
+def check_installed(table: TracingTable) -> None:
+    """Raises ConfigError if tracing is on and its packages are not there."""
+    if not table.endpoint:
+        return
+    for name in ("opentelemetry.sdk", _PACKAGES[table.protocol]):
+        try:
+            found = find_spec(name) is not None
+        except ModuleNotFoundError:  # A package above it is not there.
+            found = False
+        if not found:
+            raise ConfigError(
+                f"[tracing] endpoint = {table.endpoint!r} needs the package {name}: pip install 'headrace[tracing]', "
+                "or set endpoint to an empty text"
+            )
+
+
+def read_headers(table: TracingTable) -> dict[str, str]:
+    """What is sent along with every export: one `name: value` a line of the file. Raises ConfigError."""
+    if not table.headers_file.parts:
+        return {}
+    place = f"[tracing] headers_file = {str(table.headers_file)!r}"
+    try:
+        text = table.headers_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{place}: {error}; write one `name: value` a line into it") from error
+    headers = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if line.strip() and not (name and colon and name.isascii() and value.isascii()):
+            raise ConfigError(f"{place}: line {number} is not of the form `name: value`")
+        if name:
+            headers[name.lower()] = value
+    return headers
+
+
+def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> None:
+    """From here on spans are recorded, if the table names an endpoint. Raises ConfigError."""
+    if not table.endpoint:
+        return
+    check_installed(table)
+    headers = read_headers(table)
+    resource = {
+        "service.name": f"headrace-{service}",
+        "service.namespace": "headrace",
+        "service.instance.id": f"{run_id}/{service}-{instance}",
+        "headrace.run_id": run_id,
+    }
+
+    def open_export() -> Export:
+        from wire.tracing.otlp import open_otlp
+
+        return open_otlp(table, headers, resource)
+
+    STATE.ratio = table.sample_ratio
+    STATE.sink = Outbox(open_export)
+
+
+def stop() -> None:
+    """Sends what is left and ends tracing; takes two seconds at the most."""
+    sink, STATE.sink = STATE.sink, None
+    if isinstance(sink, Outbox):
+        sink.close(_CLOSE_S)
