@@ -168,6 +168,9 @@ class Supervisor:
             if state == "finished":
                 await self._let_trainer_end()
                 return Outcome("finished", "", self._status)
+            if state == "stopped":
+                await self._let_trainer_end()
+                return Outcome("stopped", str(self._status.get("reason", "")), self._status)
             if state == "failed":
                 return Outcome("failed", str(self._status.get("reason", "")), self._status)
             await self._pause()
@@ -196,7 +199,7 @@ class Supervisor:
         end = time.monotonic() + self._patience.settle_s
         while time.monotonic() < end:
             await self._look()
-            if self._status.get("state") in ("finished", "failed"):
+            if self._status.get("state") in ("finished", "failed", "stopped"):
                 return True
             await asyncio.sleep(self._patience.poll_s)
         return False

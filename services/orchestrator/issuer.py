@@ -63,6 +63,8 @@ class Issuer:
     @property
     def waiting_for(self) -> str:
         """Why nothing is issued although there is credit; empty if there is no reason."""
+        if self._state.wishes.holds:
+            return "the operator, who has paused the run" if self._state.wishes.paused else "the trainer to stop"
         return self._beginning.waiting_for if self._beginning else ""
 
     @property
@@ -84,7 +86,7 @@ class Issuer:
                 continue
 
     async def _look(self) -> None:
-        if self._state.phase is not RunPhase.RUNNING:
+        if self._state.phase is not RunPhase.RUNNING or self._state.wishes.holds:
             return
         generation = await self._broker.generation()
         counts = self._store.counts()

@@ -12,9 +12,10 @@ MAX_STALENESS = Gauge("headrace_orchestrator_max_staleness_versions", "Versions 
 MAX_STEPS = Gauge("headrace_orchestrator_max_steps", "Steps after which the run is finished.")
 RUN_PHASE = Gauge(
     "headrace_orchestrator_run_phase",
-    "1 for what the run is at, 0 for the others: starting, running, paused, finished, stopped, failed.",
+    "1 for what the run is at, 0 for the others: starting, running, finished, stopped, failed.",
     ["phase"],
 )
+PAUSED = Gauge("headrace_orchestrator_paused", "1 while an operator holds new prompts back.")
 REPLICAS = Gauge("headrace_orchestrator_replicas", "Rollout replicas with a live lease.", ["state"])
 REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that ran out without a farewell.")
 POLICY_VERSION = Gauge("headrace_orchestrator_policy_version", "Steps done by the trainer.")

@@ -1,6 +1,7 @@
 """Who is alive: replicas with leases on a monotonic clock. Pure but for the clock value passed in."""
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 from wire.contracts import PolicyVersion
@@ -139,12 +140,12 @@ class Registry:
         living = [r for r in self._replicas.values() if now - r.seen <= self.lease_s and r.state not in gone]
         return sorted(living, key=lambda r: r.replica_id)
 
-    def share(self, replica_id: str, now: float) -> float:
-        """A replica's part, by speed, of what may be issued; 0 if it does not generate.
+    def share(self, replica_id: str, now: float, *, without: Set[str] = frozenset()) -> float:
+        """A replica's part, by speed, of what may be issued; 0 if it does not generate, or is among those `without`.
 
         An even part for each makes everybody wait for the slowest. One that is not measured yet counts as average.
         """
-        producing = [replica for replica in self.alive(now) if replica.state in PRODUCING]
+        producing = [one for one in self.alive(now) if one.state in PRODUCING and one.replica_id not in without]
         known = [replica.speed for replica in producing if replica.speed > 0]
         mean = sum(known) / len(known) if known else 1.0
         speeds = {replica.replica_id: replica.speed or mean for replica in producing}

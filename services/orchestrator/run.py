@@ -61,6 +61,13 @@ class Run:
         if request.incarnation < self.state.incarnation:
             return pb.ReportProgressResponse(fenced=True)
         await self.state.report(request)
+        wishes = self.state.wishes
+        if wishes.checkpoint_done(request.checkpoint_done):
+            self._events.append("operator_checkpoint", version=self.state.version)
+        if request.stopped:
+            self.state.stopped()
+            await self.state.notify()
+            log.info("run_stopped", version=self.state.version)
         published = self.state.publication
         if published and self.publisher.progress is None and published.version == request.version:
             self._evaluate_if_due(request.version)  # This process was restarted before it was done.
@@ -69,8 +76,14 @@ class Run:
         )
         if request.finished and not evaluating:
             self.end()
-        replicas = len(self.registry.alive(time.monotonic()))
-        return pb.ReportProgressResponse(evaluating=evaluating, replicas=replicas)
+        alive = self.registry.alive(time.monotonic())
+        return pb.ReportProgressResponse(
+            evaluating=evaluating,
+            replicas=sum(replica.replica_id not in wishes.drained for replica in alive),
+            stop=wishes.stopping,
+            paused=wishes.paused,
+            checkpoint=wishes.checkpoint,
+        )
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publishes a version, after the evaluation of the one before it."""
@@ -130,9 +143,7 @@ async def keep_house(broker: Broker, status: Status, registry: Registry, trim_s:
     """Trims what is acked and refreshes gauges, forever."""
     trimmed = time.monotonic()
     while True:
-        begin = time.monotonic()
         await asyncio.sleep(1.0)
-        metrics.EVENT_LOOP_LAG.set(max(0.0, time.monotonic() - begin - 1.0))
         states = Counter(STATE_NAMES[replica.state] for replica in registry.alive(time.monotonic()))
         for name in STATE_NAMES.values():
             metrics.REPLICAS.labels(name).set(states[name])
@@ -153,4 +164,5 @@ async def _look_at_streams(broker: Broker, status: Status) -> None:
         status.streams[str(stream)] = stats
         metrics.STREAM_LENGTH.labels(stream).set(stats.length)
         metrics.STREAM_PENDING.labels(stream).set(stats.pending)
+        metrics.STREAM_LAG.labels(stream).set(stats.undelivered)
         metrics.STREAM_OLDEST.labels(stream).set(stats.oldest_pending_s)

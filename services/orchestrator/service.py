@@ -42,7 +42,9 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: D102
         now = time.monotonic()
         registered = self._run.registry.heartbeat(request, now)
-        return pb.HeartbeatResponse(registered=registered, share=self._run.registry.share(request.replica_id, now))
+        drained = self._run.state.wishes.drained
+        share = self._run.registry.share(request.replica_id, now, without=drained)
+        return pb.HeartbeatResponse(registered=registered, share=share, drain=request.replica_id in drained)
 
     async def RegisterTrainer(  # noqa: D102
         self, request: pb.RegisterTrainerRequest, context: Any

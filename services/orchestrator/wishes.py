@@ -1,4 +1,4 @@
-"""What operators have asked for and the run has not yet forgotten. Durable through the store; asked twice is asked once."""
+"""What operators have asked for. Durable through the store; asked twice is asked once."""
 
 import json
 
@@ -27,6 +27,11 @@ class Wishes:
     def stopping(self) -> bool:
         """The trainer is to end its step, write a checkpoint and leave."""
         return self._stopping
+
+    @property
+    def holds(self) -> bool:
+        """No new prompt is issued, for either reason."""
+        return self._paused or self._stopping
 
     @property
     def checkpoint(self) -> int:

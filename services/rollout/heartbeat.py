@@ -8,6 +8,7 @@ from services.rollout import metrics
 from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
+from services.rollout.meter import Meter
 from services.rollout.replica import ReplicaState
 from services.rollout.service import WIRE_STATES, version_to_pb
 from wire.errors import HeadraceError, WaitTimeoutError
@@ -56,6 +57,7 @@ class Heartbeat:
         self._generator = generator
         self._interval_s = interval_s
         self._registered = False
+        self._meter = Meter()
 
     async def run(self) -> None:
         """Never ends by itself; an orchestrator that is away, or that has forgotten us, is found again."""
@@ -83,6 +85,7 @@ class Heartbeat:
             self._stub.Heartbeat, self._report(), timeout_s=_CALL_S, what="the orchestrator to take a heartbeat"
         )
         self._registered = answer.registered
+        self._generator.drained = answer.drain
         if not answer.registered:
             await self._register()
         elif answer.share > 0:
@@ -130,11 +133,7 @@ class Heartbeat:
         stats = self._engine.stats()
         share = self._generator.dial.read(time.monotonic())
         metrics.WAITING_SHARE.set(share)
-        metrics.GENERATED_TOKENS.set(stats.generated_tokens)
-        metrics.PROMPT_TOKENS.set(stats.prompt_tokens)
-        metrics.RECOMPUTED_TOKENS.set(stats.recomputed_tokens)
-        metrics.DECODE_SECONDS.set(stats.decode_seconds)
-        metrics.IN_FLIGHT_ROLLOUTS.set(stats.rollouts)
+        self._meter.read(stats)
         return pb.HeartbeatRequest(
             replica_id=self._identity.replica_id,
             boot_id=self._identity.boot_id,
@@ -156,6 +155,8 @@ class Heartbeat:
                 return self._gate.reason
             case ReplicaState.QUARANTINED:
                 return f"a new publication: {self._gate.reason}"
+            case ReplicaState.SERVING if self._generator.drained and not self._generator.in_flight:
+                return "the operator, who has drained it"
             case ReplicaState.SERVING if self._generator.in_flight == self._generator.held:
                 return "newer weights" if self._generator.held else "prompts"
             case _:

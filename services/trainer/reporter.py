@@ -65,12 +65,14 @@ class Reporter:
         registration: orchestrator_pb2.RegisterTrainerRequest,
         *,
         republish: Callable[[], None],
+        stop: Callable[[], None] = lambda: None,
         fenced: Callable[[str], None] = end_fenced,
     ) -> None:
         self._stub = stub
         self._book = book
         self._registration = registration
         self._republish = republish
+        self._stop = stop
         self._fenced = fenced
         self._steps: deque[Mapping[str, float]] = deque()
         self._wake = asyncio.Event()
@@ -82,6 +84,16 @@ class Reporter:
         self.finished = False
         self.replicas = 1
         """How many live, as the orchestrator last said."""
+        self.paused = False
+        """An operator holds new prompts back."""
+        self.stop_asked = False
+        """An operator wants the process to stop."""
+        self.stopped = False
+        self.stop_told = False
+        """The orchestrator knows that it has."""
+        self.checkpoint_asked = 0
+        """Number of the checkpoint that an operator wants; 0 = none."""
+        self.checkpoint_done = 0
         self.evaluating = True
         """What the orchestrator last said; true until it has answered a finished trainer."""
 
@@ -102,6 +114,13 @@ class Reporter:
             if not self._steps:
                 await self._pause()
 
+    @property
+    def hindrance(self) -> str:
+        """Why no batch can arrive, whoever waits; empty if one can."""
+        if self.paused:
+            return ": the run is paused"
+        return "" if self.replicas else ": no rollout replica takes prompts"
+
     def wake(self) -> None:
         """There is something to tell (from any thread)."""
         if self._loop is not None:
@@ -121,7 +140,7 @@ class Reporter:
 
     async def _report(self) -> None:
         numbers = self._steps[0] if self._steps else {}
-        finished = self.finished
+        finished, stopped = self.finished, self.stopped
         progress = self._book.progress()
         request = orchestrator_pb2.ReportProgressRequest(
             incarnation=self._book.incarnation,
@@ -132,6 +151,8 @@ class Reporter:
             waiting_for=self.waiting_for,
             waiting_share=self.waiting_share,
             finished=finished,
+            stopped=stopped,
+            checkpoint_done=self.checkpoint_done,
             waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(
@@ -143,11 +164,20 @@ class Reporter:
             await self._register_again()
             return
         self._book.reported(progress.fates)
-        self.replicas = answer.replicas
+        self._take_wishes(answer)
+        self.stop_told = stopped
         if numbers:
             self._steps.popleft()
         if finished:
             self.evaluating = answer.evaluating
+
+    def _take_wishes(self, answer: orchestrator_pb2.ReportProgressResponse) -> None:
+        """What the operators of the run want of the trainer."""
+        self.replicas, self.paused, self.checkpoint_asked = answer.replicas, answer.paused, answer.checkpoint
+        if answer.stop and not self.stop_asked:
+            log.info("stop_asked")
+            self.stop_asked = True
+            self._stop()
 
     async def _register_again(self) -> None:
         """The orchestrator has lost its state: it gets all fates, and publishes what replicas should hold."""

@@ -28,6 +28,7 @@ from wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 _ACK_S = 90.0
 _START_S = 30.0
 _LOOK_S = 0.2
+_TELL_S = 10.0
 log = get_logger("trainer.runtime")
 
 BrokerMaker = Callable[[], Broker]
@@ -37,10 +38,14 @@ BrokerMaker = Callable[[], Broker]
 class Runtime:
     """gRPC, HTTP, streams, reports and publication, on one background loop."""
 
-    def __init__(self, settings: TrainerSettings, publisher: Publisher, make_broker: BrokerMaker) -> None:
+    def __init__(
+        self, settings: TrainerSettings, publisher: Publisher, make_broker: BrokerMaker, stop: Callable[[], None]
+    ) -> None:
+        """`stop`: called when an operator wants the process to end."""
         self._settings = settings
         self._publisher = publisher
         self._make_broker = make_broker
+        self._stop = stop
         self._background = Background()
         self._publication: Future[None] | None = None
         self._servicer = TrainerServicer(publisher, lambda: self.doing)
@@ -103,11 +108,22 @@ class Runtime:
         metrics.INCARNATION.set(incarnation)
         book = Book(ledger, journal, events, version=version, digest=digest)
         self._servicer.book = book
-        self.reporter = Reporter(self._orchestrator(), book, registration, republish=self._republish)
+        self.reporter = Reporter(self._orchestrator(), book, registration, republish=self._republish, stop=self._stop)
         self._background.call(self._begin_taking(book), _START_S, "the streams to start")
         self._background.spawn(self.reporter.run(), "reporter")
         self.doing = ""
         return book
+
+    def tell_stopped(self) -> None:
+        """Lets the orchestrator know that an operator's stop is done; waits a moment for it to hear."""
+        reporter = self.reporter
+        if reporter is None or not reporter.stop_asked:
+            return
+        reporter.stopped = True
+        reporter.wake()
+        end = time.monotonic() + _TELL_S
+        while not reporter.stop_told and time.monotonic() < end:
+            time.sleep(_LOOK_S / 4)
 
     def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
         limit = self._settings.trainer.orchestrator_timeout_s

@@ -10,6 +10,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._asked = False
+        self._signalled = False
         self.signalled = False
         """A signal asked, not somebody in the run."""
 
@@ -23,11 +24,12 @@ class StopSignal:
         return self._asked
 
     def ask(self) -> None:
-        """What the first signal does."""
+        """What the first signal does; an operator of the run may have been before it (from any thread)."""
         self._asked = True
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._signalled:
             os._exit(128 + number)
+        self._signalled = True
         self.signalled = True
         self.ask()

@@ -82,7 +82,7 @@ def test_1_to_4_to_0_to_2_replicas_during_a_run_and_at_0_the_trainer_waits_and_s
     run.wait_until(lambda: not run.status().get("replicas", [1]), "all to be gone", 12.0)
 
     def waits() -> bool:
-        return str(run.status()["trainer"]["waiting_for"]).endswith(": no rollout replica lives")
+        return str(run.status()["trainer"]["waiting_for"]).endswith(": no rollout replica takes prompts")
 
     run.wait_until(waits, "the reason to be told", 15.0)
     step = run.steps()

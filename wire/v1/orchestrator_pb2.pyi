@@ -166,18 +166,22 @@ class HeartbeatResponse(_message.Message):
 
     REGISTERED_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
     share: _builtins.float
     """This replica's share, by its speed, of what may be issued, among those that live; 0 = nobody can tell."""
+    drain: _builtins.bool
+    """An operator wants it to take no prompts."""
     def __init__(
         self,
         *,
         registered: _builtins.bool = ...,
         share: _builtins.float = ...,
+        drain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registered", b"registered", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "registered", b"registered", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -283,6 +287,8 @@ class ReportProgressRequest(_message.Message):
     WAITING_SHARE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     WAITING_LEFT_S_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_DONE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     version: _builtins.int
     """Steps done: the version of the trainer's weights."""
@@ -295,6 +301,10 @@ class ReportProgressRequest(_message.Message):
     """The trainer has reached max_steps and exported its model."""
     waiting_left_s: _builtins.float
     """Seconds until it gives up waiting; 0 = it has no deadline, or does not wait."""
+    stopped: _builtins.bool
+    """It has stopped because it was asked to: its checkpoint is written, and nothing more comes from it."""
+    checkpoint_done: _builtins.int
+    """Number of the last checkpoint that was asked for and is written."""
     @_builtins.property
     def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
         """New fates since the last report that was answered."""
@@ -315,10 +325,12 @@ class ReportProgressRequest(_message.Message):
         waiting_share: _builtins.float = ...,
         finished: _builtins.bool = ...,
         waiting_left_s: _builtins.float = ...,
+        stopped: _builtins.bool = ...,
+        checkpoint_done: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,6 +344,9 @@ class ReportProgressResponse(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     EVALUATING_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     unknown: _builtins.bool
     """This orchestrator does not know the caller (it lost its state): register again, then repeat the report."""
     fenced: _builtins.bool
@@ -340,6 +355,12 @@ class ReportProgressResponse(_message.Message):
     """Evaluations that are still under way: the trainer stays until they are read or their deadline has passed."""
     replicas: _builtins.int
     """Replicas with a live lease. With none, nothing can arrive: the trainer's deadline for a batch stands still."""
+    stop: _builtins.bool
+    """An operator wants it to end its step, write a checkpoint and leave."""
+    paused: _builtins.bool
+    """No prompts are issued: the deadline for a batch stands still."""
+    checkpoint: _builtins.int
+    """Number of a checkpoint that is asked for; 0 = none."""
     def __init__(
         self,
         *,
@@ -347,10 +368,13 @@ class ReportProgressResponse(_message.Message):
         fenced: _builtins.bool = ...,
         evaluating: _builtins.bool = ...,
         replicas: _builtins.int = ...,
+        stop: _builtins.bool = ...,
+        paused: _builtins.bool = ...,
+        checkpoint: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluating", b"evaluating", "fenced", b"fenced", "replicas", b"replicas", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "evaluating", b"evaluating", "fenced", b"fenced", "paused", b"paused", "replicas", b"replicas", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -177,7 +177,7 @@ class RlStage:
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
 
-        While no replica lives (somebody scaled to 0) or the run is paused, nothing can arrive: that time does not count.
+        While no replica lives (somebody scaled to 0), or the run is paused, nothing can arrive: that does not count.
         A group that dynamic sampling discards is progress; how many there may be has a bound of its own.
         """
         limit = left = self._settings.trainer.batch_timeout_s
@@ -267,7 +267,7 @@ class RlStage:
         asked = reporter.checkpoint_asked
         if asked <= reporter.checkpoint_done:
             return
-        if self._version not in self._checkpoints.published():
+        if self._version not in {step for step, _ in self._checkpoints.published()}:
             self._checkpoint()
         reporter.checkpoint_done = asked
         reporter.wake()
