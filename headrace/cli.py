@@ -10,23 +10,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace.algorithms import as_markdown, as_text, describe
+from headrace.completion import DottedCommand, tell_completion
 from headrace.config.resolve import Resolved, resolve
-from headrace.config.schema import RunFile
-from headrace.config.toml import to_toml
 from headrace.demo.demo import prepare_demo
 from headrace.demo.models import make_text_model
 from headrace.execute import FAILED, FINISHED, Output, execute
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
-from headrace.look import look, show_status
 from headrace.offline import prepare_stage, refuse_stage, run_stage
-from headrace.scale import scale as scale_run
 from headrace.verb import Json, RunDir, json_line, told
 from headrace.verbs import add_verbs
 from wire.errors import ConfigError
 
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Improves a language model with reinforcement learning, as a set of services.",
@@ -41,6 +38,9 @@ def run(arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit status. The user's mistakes are told, not raised."""
     signal.signal(signal.SIGTERM, _interrupt)
     words, overrides = split_overrides(arguments)
+    if told_completion := tell_completion(words):
+        Output.choose(json=False).result(told_completion)
+        return FINISHED
     command = typer.main.get_command(app)
     try:
         status = command.main(args=words, prog_name="headrace", obj=overrides, standalone_mode=True)
@@ -71,7 +71,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, overrides
 
 
-@app.command()
+@app.command(cls=DottedCommand)
 def train(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
@@ -144,20 +144,6 @@ def run_dir_config(run_dir: Path | None) -> Path:
 
 
 @app.command()
-def status(
-    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
-) -> None:
-    """Shows what a run is doing, or what it came to."""
-    output = Output.choose(json=json)
-    with told(output):
-        shown = look(run_dir)
-        if output.json:
-            output.result(json_line(shown))
-        else:
-            show_status(shown, output.console)
-
-
-@app.command()
 def check(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
 ) -> None:
@@ -174,41 +160,6 @@ def check(
         if output.json:
             output.result(verdict.as_json())
         raise typer.Exit(FINISHED if verdict.ok else FAILED)
-
-
-@app.command(context_settings={"ignore_unknown_options": True})
-def scale(
-    service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
-    count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.")
-    ] = None,
-    run_dir: RunDir = None,
-) -> None:
-    """Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits.
-
-    Those that go hand their work back at once. A later --resume starts with the number in the config again.
-    """
-    output = Output.choose(json=False)
-    with told(output):
-        for line in scale_run(service, count, folder or run_dir):
-            output.say(line)
-
-
-@app.command()
-def config(
-    context: typer.Context,
-    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="All keys, types, defaults and meanings, as JSON.")] = False,
-) -> None:
-    """Prints the resolved config of a RUN.toml, or the schema of all keys."""
-    output = Output.choose(json=True)
-    with told(output):
-        if schema:
-            output.result(json_line(RunFile.model_json_schema()))
-            return
-        resolved = resolve(file, arguments=context.obj, environment=inherited_environment())
-        output.result(to_toml(resolved.config.model_dump(mode="json", serialize_as_any=True)).rstrip())
 
 
 @app.command()
@@ -229,7 +180,7 @@ def algorithms(
             output.say(as_text(found, whole=bool(name)))
 
 
-@app.command()
+@app.command(cls=DottedCommand)
 def demo(
     context: typer.Context,
     run_dir: RunDir = None,

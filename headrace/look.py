@@ -1,22 +1,29 @@
-"""`headrace status`: a live run is asked, an ended one is read."""
+"""What a run is doing now: a live one is asked, an ended one is read."""
 
 import asyncio
+import ipaddress
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import httpx
 from rich.console import Console
 
-from headrace.results import evals_of, steps_of
+from headrace.results import evals_of, last_steps
 from headrace.screen import draw, eval_line
 from headrace.supervisor.lock import supervisor_pid
 from headrace.supervisor.readiness import Faces
 from headrace.supervisor.supervisor import View
+from headrace.waits import parties
 from wire.errors import ConfigError, TransientError
+
+_ANSWER_S = 10.0
 
 
 def look(run_dir: Path) -> dict[str, Any]:
-    """`supervisor` (pid or None), `services` (pid files), `orchestrator` (its status, or None), `steps`, `eval`.
+    """`supervisor` (pid or None), `services` (pid files), `orchestrator` (its status, or None), `steps`, `metrics`,
+    `eval`, and `waits`: who waits for whom, since when and until when, in unix seconds.
 
     Raises ConfigError if the folder is no run directory.
     """
@@ -26,29 +33,98 @@ def look(run_dir: Path) -> dict[str, Any]:
     services = {path.stem: _pid_file(path) for path in sorted((run_dir / "run").glob("*.json")) if _pid_file(path)}
     services.pop("supervisor", None)
     port = int(services.get("orchestrator", {}).get("http_port", 0))
-    steps = steps_of(run_dir)
-    return {
+    rows = last_steps(run_dir, 1)
+    status = asyncio.run(_ask(port)) if pid and port else None
+    shown = {
         "run_dir": str(run_dir),
         "supervisor": pid,
         "services": services if pid else {},
-        "orchestrator": asyncio.run(_ask(port)) if pid and port else None,
-        "steps": max(steps, default=0),
-        "metrics": steps[max(steps)] if steps else {},
+        "orchestrator": status,
+        "steps": int(rows[-1]["step"]) if rows else 0,
+        "metrics": rows[-1] if rows else {},
         "eval": evals_of(run_dir),
     }
+    return shown | _waits(shown)
+
+
+def look_at(url: str) -> dict[str, Any]:
+    """The same of an orchestrator anywhere, by its HTTP address; there are no `run_dir`, `supervisor` and `services`.
+
+    Raises ConfigError for what is no address of an orchestrator, TransientError if it does not answer.
+    """
+    status = ask(url, "/api/status")
+    if not isinstance(status, dict) or "replicas" not in status:
+        raise ConfigError(f"{url} is no orchestrator: its /api/status does not tell of a run")
+    shown = {
+        "url": url,
+        "services": {},
+        "orchestrator": status,
+        "steps": int(status.get("step") or 0),
+        "metrics": (status.get("trainer") or {}).get("metrics") or {},
+        "eval": status.get("eval") or [],
+    }
+    return shown | _waits(shown)
+
+
+def look_where(run_dir: Path | None, url: str) -> dict[str, Any]:
+    """Either of both. Raises ConfigError unless just one place is given."""
+    if (run_dir is None) == (not url):
+        raise ConfigError("say which run: a RUN_DIR, or --url with the HTTP address of its orchestrator")
+    return look(run_dir) if run_dir else look_at(url)
+
+
+def ask(url: str, path: str) -> Any:
+    """JSON of the HTTP face of an orchestrator. Raises ConfigError, or TransientError if nobody answers."""
+    base = httpx.URL(url)
+    if base.scheme not in ("http", "https") or not base.host:
+        raise ConfigError(f"--url {url}: give an address such as http://127.0.0.1:8080")
+    try:
+        with httpx.Client(timeout=_ANSWER_S, trust_env=not _is_near(base.host)) as http:
+            answer = http.get(url.rstrip("/") + path)
+            answer.raise_for_status()
+            return answer.json()
+    except httpx.HTTPStatusError as error:
+        raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
+    except httpx.HTTPError as error:
+        raise TransientError(f"no orchestrator answers at {url}: {error or type(error).__name__}") from error
+    except ValueError:
+        raise ConfigError(f"{url} is no orchestrator: {path} answers with something that is not JSON") from None
 
 
 def show_status(shown: dict[str, Any], console: Console) -> None:
     """The same for a person."""
     if shown["orchestrator"]:
-        names = {name: f"pid {one['pid']}" for name, one in shown["services"].items()}
-        console.print(draw(View(shown["orchestrator"], names, ()), shown["eval"]))
+        console.print(draw(view_of(shown), shown["eval"]))
         return
     doing = "running" if shown["steps"] and "trainer" in shown["services"] else "starting"
     state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else "not running"
     console.print(f"{shown['run_dir']}: {state}, {shown['steps']} steps done", markup=False)
     for row in shown["eval"]:
         console.print(eval_line(row), markup=False)
+
+
+def view_of(shown: dict[str, Any], notices: tuple[str, ...] = ()) -> View:
+    """What `draw` takes."""
+    return View(shown["orchestrator"] or {}, _processes(shown), notices)
+
+
+def _waits(shown: dict[str, Any]) -> dict[str, Any]:
+    status = shown["orchestrator"]
+    return {"waits": [asdict(party) for party in parties(status, _processes(shown))] if status else []}
+
+
+def _processes(shown: dict[str, Any]) -> dict[str, str]:
+    return {name: f"pid {one['pid']}" for name, one in shown["services"].items()}
+
+
+def _is_near(host: str) -> bool:
+    """A proxy of the environment is not for loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _ask(port: int) -> dict[str, Any] | None:

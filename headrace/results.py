@@ -77,6 +77,18 @@ def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:
     return {int(row["step"]): row for row in read_jsonl(run_dir / "metrics.jsonl") if "step" in row}
 
 
+def last_steps(run_dir: Path, count: int) -> list[dict[str, Any]]:
+    """The metrics of the newest `count` steps, oldest first, without reading a long file whole."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for row in _read_backwards(run_dir / "metrics.jsonl"):
+        step = row.get("step")
+        if isinstance(step, int):
+            by_step.setdefault(step, row)
+        if len(by_step) == count:
+            break
+    return [by_step[step] for step in sorted(by_step)]
+
+
 def evals_of(run_dir: Path) -> list[dict[str, Any]]:
     """Evaluations by version; one made again counts once."""
     by_version = {int(row["version"]): row for row in read_jsonl(run_dir / "evals.jsonl") if "version" in row}
@@ -94,6 +106,33 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict):
             yield row
+
+
+def _read_backwards(path: Path, block: int = 1 << 16) -> Iterator[dict[str, Any]]:
+    """Objects of a file from its last line to its first; what is torn is passed over."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        end, rest = file.seek(0, 2), b""
+        while end > 0:
+            begin = max(0, end - block)
+            file.seek(begin)
+            first, *lines = (file.read(end - begin) + rest).split(b"\n")
+            end, rest = begin, first
+            for line in reversed(lines if begin else [first, *lines]):
+                row = _object(line)
+                if row is not None:
+                    yield row
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 class StepTail:

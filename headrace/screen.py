@@ -1,5 +1,6 @@
 """What a person sees of a run: a live table on a terminal, one line a step elsewhere. All printing happens here."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.results import StepTail, evals_of
-from headrace.supervisor.keeper import KeeperState
 from headrace.supervisor.supervisor import View
+from headrace.waits import Party, evaluation_in_words, parties, publication_in_words
 
 
 class Screen(Protocol):
@@ -105,7 +106,7 @@ def eval_line(row: dict[str, Any]) -> str:
 
 
 def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
-    """The run as a table: numbers first, then what every service is doing, then notices."""
+    """The run as a table: numbers first, then what every service is doing or waits for, then notices."""
     status = view.status
     trainer = _dict(status.get("trainer"))
     metrics = _dict(trainer.get("metrics"))
@@ -116,81 +117,42 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
         "held-out " + (" -> ".join(_number(row["accuracy"], ".1%") for row in (evals[0], evals[-1])) if evals else "-"),
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
-    replicas = [_dict(one) for one in _list(status.get("replicas"))]
-    shares = [float(one.get("waiting_share") or 0.0) for one in replicas]
+    shares = [float(_dict(one).get("waiting_share") or 0.0) for one in _list(status.get("replicas"))]
     dials = Table.grid(padding=(0, 2))
     dials.add_row(
         f"trainer waits for batches {_number(trainer.get('waiting_share'), '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
-    rows = _services(view, trainer, replicas)
-    said = list(view.notices[-3:])
-    publication = _dict(status.get("publication"))
-    if publication:
-        said.insert(0, _publishing(publication))
-    return Group(head, dials, rows, *(Text(line, style="yellow") for line in said))
+    now = float(status.get("now") or time.time())
+    said = [publication_in_words(_dict(status.get("publication")))] if status.get("publication") else []
+    said += filter(None, [evaluation_in_words(status, now), *_operator(_dict(status.get("operator")))])
+    said += view.notices[-3:]
+    bottleneck = str(_dict(status.get("bottleneck")).get("text") or "")
+    texts = [Text(bottleneck, style="bold")] if bottleneck else []
+    return Group(
+        head, dials, *texts, _table(parties(status, view.services), now), *(Text(line, style="yellow") for line in said)
+    )
 
 
-def _services(view: View, trainer: dict[str, Any], replicas: list[dict[str, Any]]) -> Table:
+def _table(lines: list[Party], now: float) -> Table:
+    has_process = any(line.process for line in lines)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("service", "process", "state", "version", "doing"):
+    for title in ("service", *(["process"] if has_process else []), "state", "version", "doing"):
         table.add_column(title, no_wrap=title != "doing")
-    by_id = {str(one.get("id")): one for one in replicas}
-    for name, process in view.services.items():
-        if process == KeeperState.ENDED:
-            row = ("", "", "")
-        elif name == "trainer":
-            row = (str(trainer.get("state", "")), str(view.status.get("version", "")), _waiting(trainer))
-        elif name.startswith("rollout"):
-            one = by_id.get(name) or by_id.get(name.removeprefix("rollout-")) or {}
-            doing = str(one.get("publication") or "") or _waiting(one) or _generating(one)
-            row = (str(one.get("state", "")), str(one.get("version", "")), doing if one else "")
-        elif name == "orchestrator":
-            row = (str(view.status.get("state", "")), "", _orchestrator(view.status))
-        elif name.startswith("reward"):
-            row = ("", "", _scoring(_dict(_dict(view.status.get("streams")).get("rollouts"))))
-        else:
-            row = ("", "", "")
-        table.add_row(name, process, *row)
+    for line in lines:
+        process = [line.process] if has_process else []
+        # As text: brackets in words are no markup.
+        cells = (line.who, *process, line.state, line.version, line.in_words(now))
+        table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
-def _orchestrator(status: dict[str, Any]) -> str:
-    credit, groups = _dict(status.get("credit")), _dict(status.get("groups"))
-    dropped = _dict(groups.get("dropped"))
-    if status.get("waiting_for"):
-        return _waiting(status)
-    text = f"credit {credit.get('issued', 0)}/{credit.get('limit', 0)}, groups trained {groups.get('trained', 0)}"
-    if dropped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-        text += f", dropped {sum(dropped.values())} ({reasons})"
-    return text
-
-
-def _publishing(publication: dict[str, Any]) -> str:
-    """The phase that a publication is in, whom it waits for, since when, and how long it will."""
-    said = f"publishing {publication.get('version', '')}: {publication.get('phase', '')}"
-    if publication.get("waiting_for"):
-        said += f" waits for {publication['waiting_for']}"
-    if publication.get("seconds") is not None:
-        said += f", {publication['seconds']:.1f} s"
-        said += f" of {publication['deadline_s']:g} s" if publication.get("deadline_s") else ""
-    return said
-
-
-def _scoring(rollouts: dict[str, Any]) -> str:
-    if not rollouts:
-        return ""
-    return f"{rollouts.get('pending', 0)} groups at work, {rollouts.get('undelivered', 0)} wait"
-
-
-def _generating(replica: dict[str, Any]) -> str:
-    speed = _number(replica.get("tokens_per_second"), ".0f")
-    return f"{replica.get('in_flight_rollouts', 0)} in flight, {speed} tokens/s"
-
-
-def _waiting(one: dict[str, Any]) -> str:
-    return f"waits for {one['waiting_for']}" if one.get("waiting_for") else ""
+def _operator(operator: dict[str, Any]) -> list[str]:
+    """What an operator has asked for and the run still does."""
+    said = [word for key, word in (("paused", "paused by an operator"), ("stopping", "stopping")) if operator.get(key)]
+    said += ["a checkpoint was asked for"] if operator.get("checkpoint_asked") else []
+    draining = [str(one) for one in _list(operator.get("draining"))]
+    return said + ([f"draining: {', '.join(draining)}"] if draining else [])
 
 
 def _number(value: Any, form: str) -> str:

@@ -3,12 +3,27 @@
 import typer
 
 from headrace.annotate import annotate
+from headrace.config_verb import config
+from headrace.dead_verb import dead
+from headrace.export_verb import export
+from headrace.operate_verbs import checkpoint, drain, pause, resume, scale, stop
 from headrace.prepare_verb import prepare
+from headrace.replay_verb import replay
 from headrace.score_verb import score
+from headrace.status_verb import status, watch
 
 
 def add_verbs(app: typer.Typer) -> None:
     """Registers them."""
+    app.command()(status)
+    app.command()(watch)
+    app.add_typer(config, name="config")
     app.command()(prepare)
+    for act in (pause, resume, checkpoint, stop, drain, dead):
+        app.command()(act)
+    # A negative number is refused in words of its own.
+    app.command(context_settings={"ignore_unknown_options": True})(scale)
+    app.command()(export)
+    app.command()(replay)
     app.command()(score)
     app.command()(annotate)

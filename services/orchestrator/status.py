@@ -82,7 +82,7 @@ class Status:
                 "waiting_since": _unix(replica.waiting_since) if replica.waiting_for else None,
                 "seen": _unix(replica.seen),
                 "tokens_per_second": round(replica.tokens_per_second, 1),
-                "publication": self._phase_of(replica.replica_id),
+                **self._publication_to(replica.replica_id),
                 "engine": replica.engine,
             }
             for replica in self._registry.alive(time.monotonic())
@@ -102,13 +102,15 @@ class Status:
             "routes": progress.routes,
         }
 
-    def _phase_of(self, replica_id: str) -> str:
-        """Such as `transfer of 1.7 over gloo`; empty outside of a publication."""
+    def _publication_to(self, replica_id: str) -> dict[str, Any]:
+        """Such as `transfer of 1.7 over gloo`, since when and until when; empty outside of a publication."""
         for progress in self._publisher.sessions:
             if replica_id in progress.waiting_for:
                 way = progress.routes.get(replica_id)
-                return f"{progress.phase} of {progress.version}" + (f" over {way}" if way else "")
-        return ""
+                said = f"{progress.phase} of {progress.version}" + (f" over {way}" if way else "")
+                times = (progress.since, progress.since + progress.deadline_s)
+                return {"publication": said, **_times("publication", times)}
+        return {"publication": ""}
 
     def _evaluating_times(self) -> dict[str, float | None]:
         one = self._evaluation

@@ -1,0 +1,52 @@
+"""What two configs differ in. Pure but for reading the files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config.resolve import resolve
+from wire.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One key and what it is in each config; None where the table is not there."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+def config_file(place: Path) -> Path:
+    """The config of a run directory, or the file itself. Raises ConfigError if there is none."""
+    if not place.is_dir():
+        return place
+    file = place / "config" / "run.toml"
+    if not file.is_file():
+        raise ConfigError(f"{place} is not a run directory (it has no config/run.toml)")
+    return file
+
+
+def resolved_tables(place: Path) -> dict[str, Any]:
+    """All tables of a RUN.toml or a run directory, defaults included."""
+    return resolve(config_file(place)).config.model_dump(mode="json", serialize_as_any=True)
+
+
+def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Keys that are not the same in all of them, in the order of the first."""
+    flat = [dict(flatten(tables)) for tables in configs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    found = [Difference(key=key, values=tuple(one.get(key) for one in flat)) for key in keys]
+    return [one for one in found if any(value != one.values[0] for value in one.values)]
+
+
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`run.seed` -> 0, `reward.scorers.0.name` -> `math`; lists of plain values stay whole."""
+    for key, value in tables.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+            yield from flatten({str(number): one for number, one in enumerate(value)}, f"{name}.")
+        else:
+            yield name, value
