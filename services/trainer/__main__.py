@@ -1,13 +1,19 @@
 """Starts the trainer: `python -P -m services.trainer [--stage STAGE] --config RUN/config/trainer.json`.
 
-With `--write-base` it only writes what the engines of a QLoRA run merge adapters into.
+With `--write-base` it only writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
+checkpoint; with `--replay` it trains batches of a journal again. `--stopped-code N` is the exit code when a signal ends
+an RL run before its last step; 0 else.
 """
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 
+from services.trainer.export_settings import ExportSettings
 from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
+from services.trainer.stages.replay_settings import ReplaySettings
 from wire.entry import end_process, run_service
 
 
@@ -24,7 +30,8 @@ def run_rl(settings: TrainerSettings) -> int:
         return run_follower(settings, place)
     stop = StopSignal()
     stop.install()
-    return RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
+    code = RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
+    return _options().stopped_code if stop.signalled and not code else code
 
 
 def run_stage(settings: StageSettings) -> int:
@@ -45,6 +52,29 @@ def run_stage(settings: StageSettings) -> int:
     return code
 
 
+def run_replay(settings: ReplaySettings) -> int:
+    """Imports what is heavy and trains journaled batches again."""
+    from services.trainer.crew import read_place
+    from services.trainer.stages.follower import run_follower
+    from services.trainer.stages.replay import Replay
+    from services.trainer.stop import StopSignal
+
+    place = read_place(sys.argv[1:])
+    if place.rank:
+        return run_follower(settings, place)
+    stop = StopSignal()
+    stop.install()
+    return Replay(settings, stop).run()
+
+
+def write_export(settings: ExportSettings) -> int:
+    """Imports what is heavy, writes the model of a checkpoint, and tells on stdout where it lies."""
+    from services.trainer.checkpoint_export import export_checkpoint
+
+    sys.stdout.write(json.dumps(asdict(export_checkpoint(settings))) + "\n")
+    return 0
+
+
 def write_base(settings: TrainerSettings) -> int:
     """Imports what is heavy and writes RUN/base."""
     from services.trainer.engine_base import write_engine_base
@@ -53,12 +83,24 @@ def write_base(settings: TrainerSettings) -> int:
     return 0
 
 
-def main() -> int:
-    """Chooses the stage."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--stage", choices=("rl", "sft", "reward_model", "dpo"), default="rl")
     parser.add_argument("--write-base", action="store_true")
-    asked = parser.parse_known_args()[0]
+    parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--export", action="store_true")
+    # A Job takes 0 for the end of the run, also from a pod that was only moved to another node.
+    parser.add_argument("--stopped-code", type=int, default=0)
+    return parser.parse_known_args()[0]
+
+
+def main() -> int:
+    """Chooses the stage."""
+    asked = _options()
+    if asked.replay:
+        return run_service("trainer", ReplaySettings, run_replay)
+    if asked.export:
+        return run_service("trainer", ExportSettings, write_export)
     if asked.stage != "rl":
         return run_service("trainer", StageSettings, run_stage)
     if asked.write_base:

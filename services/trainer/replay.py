@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def replay(
         deaths[step] = deaths.get(step, 0) + 1
         _write_deaths(journal, deaths)
         try:
-            train(step, list(_groups(journal, record)))
+            train(step, journaled_groups(journal, record))
         except StepInterruptedError:
             (journal / _DEATHS).unlink()  # Asked to stop: not a death.
             raise
@@ -110,7 +110,8 @@ def replay(
     (journal / _DEATHS).unlink(missing_ok=True)
 
 
-def _groups(journal: Path, record: BatchRecord) -> Iterator[ReadyGroup]:
+def journaled_groups(journal: Path, record: BatchRecord) -> list[ReadyGroup]:
+    """The groups of a journaled batch, in order; DataError if its payload is gone."""
     try:
         messages = read_payload(journal, record)
     except FileNotFoundError as error:
@@ -118,17 +119,21 @@ def _groups(journal: Path, record: BatchRecord) -> Iterator[ReadyGroup]:
             f"step {record.step} must be replayed, but {error.filename} was removed when a checkpoint covered it, and "
             "no valid checkpoint that new is left: restore one from a backup, or begin a new run"
         ) from error
-    for index, name, data in zip(record.group_indices, record.group_ids, messages, strict=True):
-        body = decode(data).body
-        assert isinstance(body, ScoredGroup)
-        yield ReadyGroup(
-            group_index=index,
-            group_id=name,
-            min_version=body.group.min_version,
-            sources=frozenset(),
-            scored=body,
-            data=data,
-        )
+    triples = zip(record.group_indices, record.group_ids, messages, strict=True)
+    return [_group(index, name, data) for index, name, data in triples]
+
+
+def _group(index: int, name: str, data: bytes) -> ReadyGroup:
+    body = decode(data).body
+    assert isinstance(body, ScoredGroup)
+    return ReadyGroup(
+        group_index=index,
+        group_id=name,
+        min_version=body.group.min_version,
+        sources=frozenset(),
+        scored=body,
+        data=data,
+    )
 
 
 def _check_deaths(journal: Path, record: BatchRecord, deaths: int) -> None:

@@ -49,6 +49,11 @@ def read_payload(journal: Path, record: BatchRecord) -> list[bytes]:
     return messages
 
 
+def has_payload(journal: Path, record: BatchRecord) -> bool:
+    """Whether the batch is still there: no checkpoint has covered it yet."""
+    return (journal / FOLDER / record.payload).is_file()
+
+
 def prune_payloads(journal: Path, covered_step: int) -> int:
     """Removes the payloads of steps up to `covered_step`; returns how many. The facts stay."""
     gone = [path for path in (journal / FOLDER).glob("*.batch") if int(path.stem.split("-")[1]) <= covered_step]

@@ -1,0 +1,51 @@
+"""A service's module as a child that does one thing: its settings in a file that goes with it, its refusal in words."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from wire.entry import REFUSED
+from wire.errors import ConfigError
+from wire.settings import ServiceSettings
+
+
+def run_child(
+    what: str,
+    module: str,
+    *arguments: str,
+    settings: ServiceSettings,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    log: Path | None = None,
+) -> str:
+    """Runs it to its end and returns its stdout (empty if all it says goes to `log`).
+
+    Raises ConfigError with its own words if it refuses, ChildFailedError, WaitTimeoutError.
+    """
+    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        config = Path(folder) / "settings.json"
+        config.write_text(settings.model_dump_json(), encoding="utf-8")
+        argv = python(module, *arguments, "--config", str(config))
+        try:
+            return run_once(what, argv, env=env, log=log, timeout_s=timeout_s)
+        except ChildFailedError as error:
+            words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
+            if error.status == REFUSED:
+                raise ConfigError(last_words(words)) from None
+            raise ChildFailedError(what, error.status, last_words(words)) from None
+
+
+def last_words(log: str) -> str:
+    """The message of a service that has given up, out of its log."""
+    lines = log.strip().splitlines()
+    for line in reversed(lines):
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(found, dict) and "error" in found:
+            return str(found["error"])
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,163 @@
+"""The verb `replay`: training alone, from the batches that a run has journaled."""
+
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.child import run_child
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import Ports
+from headrace.config.services import Place, Seat, settings_of
+from headrace.config.toml import to_toml
+from headrace.execute import Output
+from headrace.launch import inherited_environment
+from headrace.offline import refuse_stage
+from headrace.results import steps_of
+from headrace.run_dir import check_resumable
+from headrace.verb import Json, json_line, told
+from services.trainer.stages.replay_settings import ReplaySettings, ReplayTable
+from wire.errors import ConfigError
+from wire.events import read_events
+
+_TIMEOUT_S = 24 * 3600.0
+_TABLES = ("run", "model", "algorithm", "critic", "discriminator", "trainer")
+_STEPS = re.compile(r"(\d*):(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The last line of `replay --json`."""
+
+    first: int
+    last: int
+    """Steps."""
+    as_in_run: int
+    """Of them, those whose weights are bit-equal to the run's."""
+    differs_from: int | None
+    """The first step whose weights are others; None if there is none."""
+    loss: float | None
+    """Of the last step."""
+    weights_digest: str
+    out: str
+
+
+def replay(
+    context: typer.Context,
+    run_dir: Annotated[Path, typer.Argument(help="The run directory; it is only read.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="New folder for metrics, rollouts and log.", show_default=False)],
+    checkpoint: Annotated[
+        int | None,
+        typer.Option(
+            "--from-checkpoint",
+            min=0,
+            help="Begin with it; 0 = the first model. Default: the oldest.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[str, typer.Option("--steps", metavar="A:B", help="Train these; either may be left out.")] = ":",
+    export: Annotated[bool, typer.Option("--export", help="Write the model that comes out to OUT/export.")] = False,
+    json: Json = False,
+) -> None:
+    """Trains a run's journaled batches again, with nothing but the trainer: equal settings give equal weights.
+
+    Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
+    """
+    output = Output.choose(json=json)
+    with told(output, stopped="stopped"):
+        table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
+        found = run_replay(run_dir, out, table, context.obj or [])
+        output.say(in_words(found))
+        if output.json:
+            output.result(json_line(asdict(found)))
+
+
+def run_replay(run_dir: Path, out: Path, table: ReplayTable, overrides: list[str]) -> Replayed:
+    """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
+    refuse_stage(run_dir)
+    _check_overrides(overrides)
+    resolved = resolve(run_dir / "config" / "run.toml", arguments=overrides)
+    check_resumable(run_dir, resolved.config)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out} is not empty: choose a new folder")
+    settings = _settings(resolved, out.resolve(), table)
+    logs = out / "logs"
+    logs.mkdir(parents=True)
+    (out / "config").mkdir()
+    values = resolved.config.model_dump(mode="json", serialize_as_any=True)
+    (out / "config" / "run.toml").write_text(to_toml(values), encoding="utf-8")
+    log = logs / "trainer.log"
+    env = inherited_environment()
+    try:
+        run_child(
+            "the replay", "services.trainer", "--replay", settings=settings, environment=env, timeout_s=_TIMEOUT_S,
+            log=log,
+        )  # fmt: skip
+    except ConfigError:
+        # Nothing was trained: the same folder may be given again.
+        shutil.rmtree(out)
+        raise
+    return summarize_replay(out)
+
+
+def summarize_replay(out: Path) -> Replayed:
+    """What the folder of a replay says. Raises ConfigError if no step was trained."""
+    rows = steps_of(out)
+    done = {int(event["step"]): event for event in read_events(out) if event.get("event") == "step_done"}
+    if not done:
+        raise ConfigError(f"no step was trained; see {out / 'logs' / 'trainer.log'}")
+    known = {step: event for step, event in done.items() if event["weights_digest_of_run"]}
+    other = [step for step, event in known.items() if event["weights_digest"] != event["weights_digest_of_run"]]
+    last = max(done)
+    return Replayed(
+        first=min(done),
+        last=last,
+        as_in_run=len(known) - len(other),
+        differs_from=min(other, default=None),
+        loss=rows.get(last, {}).get("loss"),
+        weights_digest=str(done[last]["weights_digest"]),
+        out=str(out),
+    )
+
+
+def in_words(found: Replayed) -> str:
+    """For people."""
+    count = found.last - found.first + 1
+    weights = (
+        f"the weights of {found.as_in_run} of {count} steps are bit-equal to the run's"
+        if found.differs_from is None
+        else f"from step {found.differs_from} on the weights are others than the run's"
+    )
+    return f"steps {found.first} to {found.last} trained again: {weights}; {found.out}/metrics.jsonl"
+
+
+def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettings:
+    """As the run's trainer has them, but for the place. Nobody is asked anything."""
+    place = Place(out, "", {}, (), orchestrator="127.0.0.1:9")
+    trainer = settings_of(resolved.config, Seat("trainer", "0", "trainer"), place, Ports())
+    values: dict[str, Any] = trainer.model_dump(mode="python", serialize_as_any=True)
+    return ReplaySettings.model_validate(values | {"replay": table})
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    """The rollouts are what they are: only what the trainer reads can be another."""
+    for word in overrides:
+        name = word.removeprefix("--").partition(".")[0]
+        if word.startswith("--") and name not in _TABLES:
+            raise ConfigError(f"{word}: a replay trains journaled rollouts; it can change {', '.join(_TABLES)} only")
+
+
+def _range(text: str, checkpoint: int | None) -> dict[str, int]:
+    match = _STEPS.fullmatch(text)
+    if not match:
+        raise ConfigError(f"--steps {text!r} is not A:B, such as 21:40, 21: or :40")
+    first, last = (int(part) if part else 0 for part in match.groups())
+    after = first - 1 if first else -1
+    if checkpoint is not None:
+        if first and after != checkpoint:
+            raise ConfigError(f"--steps {text} begins with checkpoint {after}, not with --from-checkpoint {checkpoint}")
+        after = checkpoint
+    return {"after": after, "last": last}

@@ -1,0 +1,22 @@
+"""What the export of a checkpoint may be told. Imports no torch: `headrace` writes it."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from wire.settings import ServiceSettings, Table
+
+
+class ExportTable(Table):
+    """`[export]`: which checkpoint, and where its model goes."""
+
+    step: int = Field(-1, ge=-1)
+    """-1 = the newest that proves whole."""
+    target: Path = Path()
+    """Folder to write; one that is there is replaced. Empty = `RUN/exports/step-000012`."""
+
+
+class ExportSettings(ServiceSettings):
+    """The run as its trainer knows it, and the export."""
+
+    export: ExportTable = ExportTable()

@@ -1,0 +1,96 @@
+"""Training only: journaled batches again, without engines, broker or orchestrator.
+
+With the run's own settings each step gives the weights that the run had; with others, what would have come of the same
+rollouts. Nothing is written into the run's directory.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from services.trainer.assembly import batch_metrics
+from services.trainer.checkpoint import CheckpointStore, load_checkpoint
+from services.trainer.crew import Place, rank_device
+from services.trainer.leader import Leader
+from services.trainer.ledger import ReadyGroup
+from services.trainer.replay import History, journaled_groups, read_history
+from services.trainer.rollout_log import MetricsLog, write_rollouts
+from services.trainer.stages.follower import join_ranks
+from services.trainer.stages.parts import load_learner, make_publisher
+from services.trainer.stages.replay_plan import ReplayPlan, plan_replay
+from services.trainer.stages.replay_settings import ReplaySettings
+from services.trainer.step import StepInterruptedError
+from services.trainer.stop import StopSignal
+from wire.errors import ConfigError
+from wire.events import EventLog
+from wire.journal import has_payload, read_journal
+from wire.telemetry import get_logger
+
+log = get_logger("trainer.replay")
+
+
+class Replay:
+    """One replay, on rank 0; the other ranks follow as in a run."""
+
+    def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
+        self._settings, self._stop = settings, stop
+        source = settings.replay.source
+        self._journal = source / "journal"
+        self._checkpoints = dict(CheckpointStore(source / "checkpoints", keep=1).published())
+        self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._events = EventLog(settings.run_dir, "trainer", "replay")
+        self._publisher = make_publisher(settings)
+
+    def run(self) -> int:
+        """Trains all steps of the plan, or those up to the stop signal; returns the exit code.
+
+        Raises ConfigError for steps that cannot be replayed, before any model is loaded.
+        """
+        history, plan = self._look()
+        ranks = join_ranks(self._settings, Place())
+        self._leader = Leader(load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0)), ranks)
+        if plan.after:
+            self._leader.load(load_checkpoint(self._checkpoints[plan.after]))
+        self._events.append("replay_began", version=plan.after, last=plan.last)
+        try:
+            for step in range(plan.after + 1, plan.last + 1):
+                batch = journaled_groups(self._journal, history.batches[step])
+                self._step(step, batch, history.digests.get(step, ""))
+        except StepInterruptedError:
+            log.info("stopped", reason="asked to")
+        else:
+            self._finish()
+        self._leader.stop()
+        self._events.close()
+        return 0
+
+    def _look(self) -> tuple[History, ReplayPlan]:
+        table = self._settings.replay
+        if not self._journal.is_dir():
+            raise ConfigError(f"{table.source} has no journal: only runs of the stage rl keep one")
+        history = read_history(list(read_journal(self._journal)))
+        payloads = {step for step, record in history.batches.items() if has_payload(self._journal, record)}
+        return history, plan_replay({0, *self._checkpoints}, payloads, after=table.after, last=table.last)
+
+    def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
+        began = time.monotonic()
+        outcome = self._leader.train(step, batch, self._stop.asked)
+        digest = self._leader.hold(self._publisher, step).digest
+        self._events.append("step_done", step=step, weights_digest=digest, weights_digest_of_run=known)
+        line: dict[str, Any] = {
+            "t": round(time.time(), 3),
+            "seconds": time.monotonic() - began,
+            "replayed": True,
+            **({"weights_as_in_run": digest == known} if known else {}),
+            **outcome.metrics,
+            **batch_metrics([group.scored for group in batch], version=step - 1),
+        }
+        self._metrics_log.append(step, line)
+        write_rollouts(self._settings.run_dir / "rollouts", step, batch, outcome.advantages)
+        log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
+
+    def _finish(self) -> None:
+        if self._settings.replay.export:
+            target = self._settings.run_dir / "export"
+            digest = self._leader.export(target)
+            self._events.append("exported", path=str(target), weights_sha256=digest)
