@@ -2,19 +2,32 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
 
 from wire.errors import ConfigError
 from wire.lifecycle import wait_for
+from wire.metrics import LoopWatch, exposition
 
 
-def admin_app(service: str, ready: Callable[[], str | None]) -> FastAPI:
-    """An app with the three routes; `ready()` returns None, or the reason why the service is not ready."""
+async def _no_engine() -> Iterable[Metric]:
+    return ()
+
+
+def admin_app(
+    service: str,
+    ready: Callable[[], str | None],
+    engine_metrics: Callable[[], Awaitable[Iterable[Metric]]] = _no_engine,
+) -> FastAPI:
+    """An app with the three routes; `ready()` returns None, or the reason why the service is not ready.
+
+    `engine_metrics()` returns, soon, what an engine that the service drives tells of itself; it does not raise.
+    """
     app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url="/docs", redoc_url=None)
 
     @app.get("/healthz")
@@ -32,9 +45,10 @@ def admin_app(service: str, ready: Callable[[], str | None]) -> FastAPI:
         return {"status": "not ready", "reason": reason}
 
     @app.get("/metrics")
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        text = await asyncio.to_thread(exposition, await engine_metrics())
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return app
 
@@ -46,9 +60,11 @@ class HttpServer:
         self.port = port
         self._server = server
         self._task = task
+        self._watch = LoopWatch()
 
     async def stop(self) -> None:
         """Stops within two seconds."""
+        self._watch.stop()
         self._server.should_exit = True
         await wait_for(self._task, 5.0, "the HTTP server to stop")
 

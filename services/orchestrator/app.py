@@ -9,6 +9,7 @@ from services.orchestrator.beginning import Beginning
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.joiners import Joiners
+from services.orchestrator.meter import Meter
 from services.orchestrator.peers import Peers
 from services.orchestrator.prompt_stream import PromptStream
 from services.orchestrator.prompts import read_prompts
@@ -62,7 +63,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     loops = [
         issuer.run(),
         Joiners(state, registry, publisher).run(),
-        keep_house(broker, status, registry, settings.orchestrator.trim_s),
+        keep_house(broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
         shutdown.event.wait(),
     ]
     if evaluation is not None:

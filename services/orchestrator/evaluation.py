@@ -155,6 +155,7 @@ class Evaluation:
             os.fsync(file.fileno())
         if result.accuracy is not None:
             metrics.EVAL_ACCURACY.set(result.accuracy)
+            metrics.EVAL_VERSION.set(version)
         log.info("evaluated", **asdict(result))
 
 

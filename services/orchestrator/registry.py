@@ -140,6 +140,11 @@ class Registry:
         living = [r for r in self._replicas.values() if now - r.seen <= self.lease_s and r.state not in gone]
         return sorted(living, key=lambda r: r.replica_id)
 
+    def overdue(self, now: float) -> list[Replica]:
+        """Replicas whose lease ran out without a farewell."""
+        leaving = (pb.REPLICA_STATE_GONE, pb.REPLICA_STATE_DRAINING)
+        return [r for r in self._replicas.values() if now - r.seen > self.lease_s and r.state not in leaving]
+
     def share(self, replica_id: str, now: float, *, without: Set[str] = frozenset()) -> float:
         """A replica's part, by speed, of what may be issued; 0 if it does not generate, or is among those `without`.
 

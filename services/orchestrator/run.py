@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections import Counter
 
 from services.orchestrator import metrics
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
+from services.orchestrator.meter import Meter
 from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import STATE_NAMES, Registry
+from services.orchestrator.registry import Registry
 from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
@@ -139,14 +139,12 @@ class Run:
             self._events.append("run_stopped", version=self.state.version, open_groups=left)
 
 
-async def keep_house(broker: Broker, status: Status, registry: Registry, trim_s: float) -> None:
+async def keep_house(broker: Broker, status: Status, meter: Meter, trim_s: float) -> None:
     """Trims what is acked and refreshes gauges, forever."""
     trimmed = time.monotonic()
     while True:
         await asyncio.sleep(1.0)
-        states = Counter(STATE_NAMES[replica.state] for replica in registry.alive(time.monotonic()))
-        for name in STATE_NAMES.values():
-            metrics.REPLICAS.labels(name).set(states[name])
+        meter.look(time.monotonic())
         try:
             await _look_at_streams(broker, status)
             if time.monotonic() - trimmed > trim_s:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from services.orchestrator import metrics
+from services.orchestrator.step_clock import StepClock
 from services.orchestrator.store import Store
 from services.orchestrator.wishes import Wishes
 from wire.contracts import DropReason
@@ -67,6 +68,7 @@ class RunState:
         self.max_steps = max_steps
         self.wishes = Wishes(store)
         """What operators have asked for."""
+        self._clock = StepClock()
         self.phase = RunPhase.STARTING
         self.reason = ""
         self.trainer = TrainerView()
@@ -101,6 +103,7 @@ class RunState:
         self._store.set("trainer_routes", request.routes.SerializeToString())
         self._store.set("trainer_address", request.address.encode())
         self._store.set("trainer_boot_id", request.boot_id.encode())
+        self._clock.restart()
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)
         self._set_version(request.version)
         opened = self._store.keep_only(fate.group_index for fate in request.fates)
@@ -119,6 +122,7 @@ class RunState:
         if self.phase is RunPhase.STARTING:
             self.phase = RunPhase.RUNNING  # This process was restarted; the trainer lives on.
         self.take_fates(request.fates)
+        self._clock.done(request.version - self.version)
         self._set_version(request.version)
         if request.waiting_for != self.trainer.waiting_for:
             self.trainer.waiting_since = time.monotonic()

@@ -148,8 +148,9 @@ class Session:
 
         with tracing.span(name, replicas=list(progress.waiting_for)):
             reasons = await asyncio.gather(*(one(replica) for replica in members))
-        metrics.PUBLICATION_SECONDS.labels(name).observe(time.monotonic() - begin)
         late = [(replica, reason) for replica, reason in zip(members, reasons, strict=True) if reason]
+        outcome = "missed" if late else "done"
+        metrics.PUBLICATION_SECONDS.labels(name, outcome).observe(time.monotonic() - begin)
         for replica, reason in late:
             self._leave_out(replica, reason)
         return [replica for replica, reason in zip(members, reasons, strict=True) if not reason]

@@ -18,6 +18,7 @@ from wire.contracts.codec import group_from_pb
 from wire.contracts.score_codec import score_to_pb
 from wire.errors import ContractError, TransientError
 from wire.events import EventLog
+from wire.metrics import DEAD_LETTERS
 from wire.streams import Put, StreamName
 from wire.streams.worker import HandBack, bury_puts
 from wire.telemetry import get_logger, trace_id
@@ -89,6 +90,7 @@ class GroupScorer:
         )
         self._tell(message, scores)
         if header.purpose is Purpose.TRAIN and not body.is_trainable:
+            DEAD_LETTERS.labels(StreamName.ROLLOUTS, DropReason.ABSTAINED).inc()
             return bury_puts(encode(message), DropReason.ABSTAINED, _why(scores), "reward")
         end = StreamName.SCORED if header.purpose is Purpose.TRAIN else StreamName.EVALUATED
         return [Put(stream=end, data=encode(Message(header=header, body=body)))]

@@ -10,11 +10,13 @@ from typing import Any
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
+from services.rollout.chat import Chat
 from services.rollout.drain import add_drain, why_not_ready
 from services.rollout.engines.protocol import Engine, InFlight
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.heartbeat import Heartbeat, Identity
+from services.rollout.meter import engine_metrics
 from services.rollout.replica import ReplicaState
 from services.rollout.service import SERVICE_NAME, RolloutServicer
 from services.rollout.settings import RolloutSettings
@@ -106,9 +108,10 @@ async def run_replica(
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
     worker = _make_worker(settings, broker, generator, replica_id)
     ready = functools.partial(why_not_ready, gate, generator)
-    servicer = RolloutServicer(updates, engine, gate, generator, replica_id=replica_id)
+    chat = Chat(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
+    servicer = RolloutServicer(updates, engine, gate, generator, chat, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=ready)
-    app = admin_app("rollout", ready)
+    app = admin_app("rollout", ready, functools.partial(engine_metrics, engine))
     add_drain(app, generator)
     http = await serve_http(app, settings.host, settings.http_port)
     identity = Identity(

@@ -2,21 +2,69 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-GROUPS = Counter("headrace_rollout_groups", "Prompt groups by how they ended here.", ["outcome"])
-ROLLOUTS = Counter("headrace_rollout_rollouts", "Rollouts generated, by finish reason.", ["reason"])
-GENERATED_TOKENS = Gauge("headrace_rollout_generated_tokens", "Completion tokens sampled since the start.")
-PROMPT_TOKENS = Gauge("headrace_rollout_prompt_tokens", "Prompt tokens computed; a group's prompt counts once.")
-RECOMPUTED_TOKENS = Gauge("headrace_rollout_recomputed_tokens", "Tokens computed again under new weights.")
-DECODE_SECONDS = Gauge("headrace_rollout_decode_seconds", "Time spent in decode steps since the start.")
+GROUPS = Counter(
+    "headrace_rollout_groups",
+    "Prompt groups by how they ended here: settled, handed_back, failed, buried.",
+    ["outcome"],
+)
+ROLLOUTS = Counter(
+    "headrace_rollout_rollouts", "Rollouts generated, by finish reason: stop, length.", ["finish_reason"]
+)
+TOKENS = Counter(
+    "headrace_rollout_tokens",
+    "Tokens by kind: generated (completions), prompt (a group's prompt counts once), recomputed (under new weights).",
+    ["kind"],
+)
+DECODE_SECONDS = Counter("headrace_rollout_decode_seconds", "Time spent in decode steps.")
+BUSY_SECONDS = Counter("headrace_rollout_busy_seconds", "Time in which the engine had work.")
 IN_FLIGHT_GROUPS = Gauge("headrace_rollout_groups_in_flight", "Groups taken and not yet settled.")
+HELD_GROUPS = Gauge("headrace_rollout_groups_held", "Of those in flight: they wait for newer weights.")
+CAPACITY_GROUPS = Gauge("headrace_rollout_groups_capacity", "Groups that this replica takes at a time.")
 IN_FLIGHT_ROLLOUTS = Gauge("headrace_rollout_rollouts_in_flight", "Rollouts being decoded.")
-WAITING_SHARE = Gauge("headrace_rollout_waiting_share", "Share of the last heartbeat's time without a prompt.")
+WAITING_SHARE = Gauge("headrace_rollout_waiting_ratio", "Share of the last seconds without a prompt.")
 STATE = Gauge("headrace_rollout_state", "1 for the replica's state, 0 for the others.", ["state"])
 VERSION = Gauge("headrace_rollout_policy_version", "Version of the weights that serve.")
-PHASE_SECONDS = Histogram("headrace_rollout_update_seconds", "Phases of weight updates.", ["phase"])
-UPDATES = Counter("headrace_rollout_updates", "Weight updates by how they ended.", ["outcome"])
+UPDATE_SECONDS = Histogram(
+    "headrace_rollout_update_seconds",
+    "Phases of weight updates (prepare, receive, verify), done or failed.",
+    ["phase", "outcome"],
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250),
+)
+UPDATES = Counter(
+    "headrace_rollout_updates", "Weight updates by how they ended: committed, aborted, quarantined.", ["outcome"]
+)
+RECEIVED_BYTES = Counter(
+    "headrace_rollout_weights_received_bytes", "Weights that came, by way: nccl, gloo, disk.", ["route"]
+)
+CANARY_GAP = Gauge(
+    "headrace_rollout_canary_gap_nats", "Largest |trainer - engine| logprob of the last canary; infinite if it failed."
+)
 GROUP_SECONDS = Histogram(
     "headrace_rollout_group_seconds",
     "From a group's submission to its last token.",
     buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000),
 )
+CHATS = Counter(
+    "headrace_rollout_chats",
+    "Chats by how they ended: answered, refused, late, failed, broken_off (by the asker).",
+    ["outcome"],
+)
+ENGINE_READS = Counter("headrace_rollout_engine_reads", "Looks at the engine's own metrics: read, failed.", ["outcome"])
+
+for _outcome in ("settled", "handed_back", "failed", "buried"):
+    GROUPS.labels(_outcome)
+for _kind in ("generated", "prompt", "recomputed"):
+    TOKENS.labels(_kind)
+for _reason in ("stop", "length"):
+    ROLLOUTS.labels(_reason)
+for _outcome in ("committed", "aborted", "quarantined"):
+    UPDATES.labels(_outcome)
+for _phase in ("prepare", "receive", "verify"):
+    for _outcome in ("done", "failed"):
+        UPDATE_SECONDS.labels(_phase, _outcome)
+for _outcome in ("answered", "refused", "late", "failed", "broken_off"):
+    CHATS.labels(_outcome)
+for _outcome in ("read", "failed"):
+    ENGINE_READS.labels(_outcome)
+for _route in ("nccl", "gloo", "disk"):
+    RECEIVED_BYTES.labels(_route)

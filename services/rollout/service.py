@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
 
+from services.rollout.chat import Chat
 from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
@@ -32,13 +34,14 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     """See `proto/wire/v1/rollout.proto`."""
 
     def __init__(
-        self, updates: Updates, engine: Engine, gate: Gate, generator: GroupGenerator, *, replica_id: str
+        self, updates: Updates, engine: Engine, gate: Gate, generator: GroupGenerator, chat: Chat, *, replica_id: str
     ) -> None:
         self._updates = updates
         self._engine = engine
         self._layout = f"{engine.name} {engine.dtype} {engine.routes.ranks}"
         self._gate = gate
         self._generator = generator
+        self._chat = chat
         self._replica_id = replica_id
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -97,6 +100,12 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             weights_digest=serving.weights_digest if serving is not None else "",
             in_flight_groups=self._generator.in_flight,
         )
+
+    async def Chat(self, request: pb.ChatRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+        # Written and not yielded: when the asker goes away the answer is closed at once, and its place is free.
+        async with aclosing(self._chat.answer(request)) as pieces:
+            async for piece in pieces:
+                await context.write(piece)
 
     async def _whole(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
         """A phase runs to its end even when its caller has given up waiting: half of one would wedge the replica."""

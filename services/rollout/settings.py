@@ -68,6 +68,8 @@ class RolloutTable(Table):
     """Running rollouts at a publication: prefixes recomputed, ended first, or kept with their old keys and values."""
     sampling: SamplingTable = SamplingTable()
     """Of training rollouts."""
+    chats: int = Field(4, ge=0)
+    """Answers of `/v1/chat/completions` that one replica makes at the same time, beside its rollouts; 0 = none."""
     hold_s: float = Field(5.0, ge=0)
     """A prompt that asks for newer weights is held so long, then handed back: their publication is under way."""
     heartbeat_s: float = Field(1.0, gt=0)

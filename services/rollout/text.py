@@ -15,7 +15,7 @@ class TextDecoder:
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(model_path, local_files_only=True, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(model_path, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"model.path: {model_path} has no readable tokenizer: {error}") from error
 
@@ -24,5 +24,5 @@ class TextDecoder:
         ids = completion.token_ids
         if completion.finish_reason is FinishReason.STOP:
             ids = ids[:-1]
-        text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text

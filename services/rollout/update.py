@@ -9,7 +9,6 @@ back.
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ import numpy as np
 from services.rollout import metrics
 from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate, Serving
+from services.rollout.meter import timed
 from services.rollout.replica import PUBLISHABLE, ReplicaState
 from wire.contracts import PolicyVersion
 from wire.contracts.arrays import floats_from_bytes, ids_from_bytes
@@ -114,25 +114,25 @@ class Updates:
         return await self._make_ready(self._session, min(limit_s, prepare_s) if prepare_s > 0 else limit_s)
 
     async def _make_ready(self, session: Session, timeout_s: float) -> str:
-        begin = time.perf_counter()
         try:
-            await self._engine.prepare(session.version, session.plan, timeout_s)
+            with timed("prepare"):
+                await self._engine.prepare(session.version, session.plan, timeout_s)
         except HeadraceError as error:
             await self._close(session, f"the engine did not get ready: {error}")
             return f"the engine did not get ready: {error}"
-        metrics.PHASE_SECONDS.labels("prepare").observe(time.perf_counter() - begin)
         return "" if self._session is session else "another publication began"
 
     async def receive(self, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
         """Stages the weights; returns the digests of what arrived. May be called again after a failure."""
         session = self._require(request.publication_id)
-        begin = time.perf_counter()
         session.digests, session.received = [], False
         session.installed = session.installed or self._engine.in_place
-        digests = await self._engine.receive(session.plan, request, request.deadline_s)
+        with timed("receive"):
+            digests = await self._engine.receive(session.plan, request, request.deadline_s)
+        route = request.collective.backend or "disk"
+        metrics.RECEIVED_BYTES.labels(route).inc(sum(bucket.size_bytes for bucket in session.plan.buckets))
         self._require(request.publication_id)
         session.digests, session.received = digests, True
-        metrics.PHASE_SECONDS.labels("receive").observe(time.perf_counter() - begin)
         return digests
 
     async def verify(
@@ -149,28 +149,37 @@ class Updates:
         session = self._require(publication_id)
         async with session.swap:
             self._require(publication_id)
-            begin = time.perf_counter()
-            if not session.received or not self._digests_hold(session):
-                return await self._quarantine(session, "what arrived does not have the digests of the plan")
-            # Whatever interrupts the installation: which weights are in place is unknown from here on.
-            session.installed = True
-            try:
-                await self._engine.install(session.version, session.plan.weights_digest, deadline_s)
-            except ContractError:
-                # Refused before anything was touched, unless the weights were received in place.
-                session.installed = self._engine.in_place
-                raise
-            found = await self._engine.checksums(deadline_s)
-            wrong = [one.name for one in checksums if found.get(one.name) != one.value]
-            if wrong:
-                return await self._quarantine(session, f"{len(wrong)} tensors are not the trainer's: {wrong[0]}, ...")
-            gap = await self._gap(canary, deadline_s)
-            metrics.PHASE_SECONDS.labels("verify").observe(time.perf_counter() - begin)
-            if not gap <= canary.tolerance:
-                reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
-                return await self._quarantine(session, reason, gap)
-            session.verified = True
-            return Proof(equal=True, gap=gap, checksum=_overall(found))
+            with timed("verify"):
+                return await self._prove(session, canary, checksums, deadline_s)
+
+    async def _prove(
+        self,
+        session: Session,
+        canary: common_pb2.Canary,
+        checksums: Sequence[common_pb2.TensorChecksum],
+        deadline_s: float,
+    ) -> Proof:
+        if not session.received or not self._digests_hold(session):
+            return await self._quarantine(session, "what arrived does not have the digests of the plan")
+        # Whatever interrupts the installation: which weights are in place is unknown from here on.
+        session.installed = True
+        try:
+            await self._engine.install(session.version, session.plan.weights_digest, deadline_s)
+        except ContractError:
+            # Refused before anything was touched, unless the weights were received in place.
+            session.installed = self._engine.in_place
+            raise
+        found = await self._engine.checksums(deadline_s)
+        wrong = [one.name for one in checksums if found.get(one.name) != one.value]
+        if wrong:
+            return await self._quarantine(session, f"{len(wrong)} tensors are not the trainer's: {wrong[0]}, ...")
+        gap = await self._gap(canary, deadline_s)
+        metrics.CANARY_GAP.set(gap)
+        if not gap <= canary.tolerance:
+            reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
+            return await self._quarantine(session, reason, gap)
+        session.verified = True
+        return Proof(equal=True, gap=gap, checksum=_overall(found))
 
     def _digests_hold(self, session: Session) -> bool:
         """An engine that cannot tell what arrived is proved by its checksums in place."""

@@ -17,6 +17,7 @@ from wire.contracts import (
     group_id,
 )
 from wire.errors import ContractError, TransientError, WaitTimeoutError
+from wire.metrics import DEAD_LETTERS
 from wire.streams import Broker, Consumer, Entry, Put, StreamName
 from wire.telemetry import get_logger
 
@@ -128,6 +129,7 @@ class Inbox:
     async def _bury(self, entry: Entry, error: ContractError) -> None:
         """Keeps the entry for people; the group, if it can be told which, is dropped as poison."""
         log.error("bad_entry", entry=entry.id, code=error.code, reason=error.message)
+        DEAD_LETTERS.labels(StreamName.SCORED, DropReason.POISON).inc()
         try:
             header = decode_header(entry.data)
             self._check(header)

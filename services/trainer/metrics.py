@@ -1,32 +1,106 @@
 """Every metric the trainer emits, declared once."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
 from prometheus_client import Counter, Gauge, Histogram
+
+from wire.contracts import DropReason
+
+_LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 
 STEPS = Counter("headrace_trainer_steps", "Optimizer steps done in this life, replayed ones included.")
 STEPS_SKIPPED = Counter(
     "headrace_trainer_steps_skipped", "Steps whose gradient was not finite: the weights were left alone."
 )
-STEP_SECONDS = Histogram("headrace_trainer_step_seconds", "One optimizer step, wait for its batch excluded.")
-WAIT_BATCH_SECONDS = Histogram("headrace_trainer_wait_batch_seconds", "Wait for a batch.")
+STEP_SECONDS = Histogram(
+    "headrace_trainer_step_seconds",
+    "Parts of a step: wait (for its batch), train, hand_over (journal, snapshot, the publication before it).",
+    ["phase"],
+    buckets=_LONG,
+)
+WAITING_SHARE = Gauge("headrace_trainer_waiting_ratio", "Share of the last step's time that went by without a batch.")
 TRAINED_TOKENS = Counter("headrace_trainer_trained_tokens", "Completion tokens that were in a step.")
 TRAINED_GROUPS = Counter("headrace_trainer_trained_groups", "Groups that were in a step.")
 GROUPS_DROPPED = Counter("headrace_trainer_groups_dropped", "Groups that will never be trained.", ["reason"])
 DUPLICATES = Counter("headrace_trainer_duplicate_groups", "Entries of groups that had come before.")
 GROUPS_READY = Gauge("headrace_trainer_groups_ready", "Groups that wait for their batch.")
-BATCH_STALENESS = Histogram(
-    "headrace_trainer_batch_staleness_versions", "Policy versions behind, per group.", buckets=(0, 1, 2, 4, 8, 16)
+STALENESS = Histogram(
+    "headrace_trainer_staleness_versions",
+    "Policy versions that the oldest token of a trained group was behind.",
+    buckets=(0, 1, 2, 3, 4, 6, 8, 16),
 )
-LOGPROB_GAP = Gauge(
-    "headrace_trainer_logprob_gap_max_nats", "Largest |trainer - engine| logprob of the last step's new tokens."
-)
-REWARD_MEAN = Gauge("headrace_trainer_reward_mean", "Mean reward of the last batch.")
-LOSS = Gauge("headrace_trainer_loss", "Loss of the last step.")
-GRAD_NORM = Gauge("headrace_trainer_grad_norm", "Norm of the last step's gradient before clipping.")
-STEP = Gauge("headrace_trainer_step", "Each number of the last step, as in metrics.jsonl.", ["name"])
 POLICY_VERSION = Gauge("headrace_trainer_policy_version", "Version of the weights.")
 INCARNATION = Gauge("headrace_trainer_incarnation", "Number of this life.")
-CHECKPOINT_SECONDS = Histogram("headrace_trainer_checkpoint_seconds", "Writing of one checkpoint.")
+CHECKPOINT_SECONDS = Histogram("headrace_trainer_checkpoint_seconds", "Writing of one checkpoint.", buckets=_LONG)
+CHECKPOINT_TIME = Gauge(
+    "headrace_trainer_checkpoint_last_success_timestamp_seconds",
+    "When the newest whole checkpoint was written; 0 = there is none.",
+)
+CHECKPOINT_VERSION = Gauge("headrace_trainer_checkpoint_policy_version", "Version in the newest whole checkpoint.")
+CHECKPOINT_EVERY = Gauge("headrace_trainer_checkpoint_interval_steps", "Steps between two checkpoints, as asked for.")
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Copy of the weights that a publication sends.")
-SENT_BYTES = Counter("headrace_trainer_sent_weights_bytes", "Weights sent over collective groups.")
-SEND_SECONDS = Histogram("headrace_trainer_send_weights_seconds", "One transfer over a collective group.")
-PUBLICATION_SECONDS = Histogram("headrace_trainer_publication_seconds", "One publication as the trainer sees it.")
+SENT_BYTES = Counter(
+    "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]
+)
+SEND_SECONDS = Histogram(
+    "headrace_trainer_weights_send_seconds", "One transfer by its way and how it ended: done, failed.",
+    ["route", "outcome"],
+)  # fmt: skip
+PUBLICATION_SECONDS = Histogram(
+    "headrace_trainer_publication_seconds", "One publication as the trainer sees it.", buckets=_LONG
+)
+
+OF_STEP = MappingProxyType(
+    {
+        key: Gauge(f"headrace_trainer_{name}", f"{text} Of the last step.")
+        for key, (name, text) in {
+            "loss": ("loss", "What the optimizer descends."),
+            "grad_norm": ("grad_norm", "Norm of the gradient before clipping."),
+            "learning_rate": ("learning_rate", "Of the policy."),
+            "reward_mean": ("reward_mean", "Mean reward of the batch."),
+            "reward_std": ("reward_std", "Standard deviation of the batch's rewards."),
+            "kl": ("kl_nats", "Divergence from the reference (or from the policy that sampled), per token."),
+            "entropy": ("entropy_nats", "Mean entropy of the policy at the trained tokens."),
+            "clip_fraction": ("clipped_ratio", "Share of tokens whose gradient the clip cut off."),
+            "kept_share": ("kept_ratio", "Share of the rollouts that masks left in the loss."),
+            "abstained": ("abstained_rollouts", "Rollouts of the batch without a score: not trained."),
+            "completion_length_mean": ("completion_length_tokens", "Mean length of the completions."),
+            "truncated_share": ("truncated_ratio", "Share of completions that were cut at the longest length."),
+            "logprob_gap_max": ("logprob_gap_max_nats", "Largest |trainer - engine| logprob of new tokens."),
+            "logprob_gap_mean": ("logprob_gap_mean_nats", "Mean |trainer - engine| logprob of new tokens."),
+            "mismatch_kl_k3": ("mismatch_kl_nats", "Estimated KL(engine || trainer) per token, staleness included."),
+            "mismatch_ess": ("mismatch_ess_ratio", "Effective share of the tokens under importance weights."),
+            "staleness_mean": ("staleness_mean_versions", "Mean versions that groups were behind."),
+            "groups_discarded": ("discarded_groups", "Groups discarded as uninformative on the way to the batch."),
+            "value_loss": ("value_loss", "Of the critic."),
+            "explained_variance": ("explained_variance_ratio", "Share of the returns' variance the critic explains."),
+            "critic_grad_norm": ("critic_grad_norm", "Norm of the critic's gradient before clipping."),
+        }.items()
+    }
+)
+"""Key of metrics.jsonl -> its gauge: the numbers that dashboards and alerts need. All others are in the file alone."""
+
+for _reason in DropReason:
+    GROUPS_DROPPED.labels(str(_reason))
+for _phase in ("wait", "train", "hand_over"):
+    STEP_SECONDS.labels(_phase)
+for _route in ("nccl", "gloo", "disk"):
+    SENT_BYTES.labels(_route)
+    for _outcome in ("done", "failed"):
+        SEND_SECONDS.labels(_route, _outcome)
+
+
+def show_step(numbers: Mapping[str, Any]) -> None:
+    """Sets the gauges of a step; those it has no number for keep what they said."""
+    for key, gauge in OF_STEP.items():
+        if key in numbers:
+            gauge.set(numbers[key])
+
+
+def show_checkpoint(version: int, path: Path) -> None:
+    """Tells the newest whole checkpoint: written now, or found at the start."""
+    CHECKPOINT_VERSION.set(version)
+    CHECKPOINT_TIME.set(path.stat().st_mtime)

@@ -35,18 +35,13 @@ class StepRecord:
         self._lines.append(step, line)
         write_rollouts(self._rollouts, step, batch, outcome.advantages)
         if not line["replayed"]:
-            metrics.WAIT_BATCH_SECONDS.observe(line["wait_batch_seconds"])
-        metrics.STEP_SECONDS.observe(line["seconds"])
+            metrics.STEP_SECONDS.labels("wait").observe(line["wait_batch_seconds"])
+            metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])
+            metrics.WAITING_SHARE.set(line["wait_batch_share"])
+        metrics.STEP_SECONDS.labels("train").observe(line.get("train_seconds", line["seconds"]))
         metrics.TRAINED_TOKENS.inc(line["completion_tokens"])
         metrics.TRAINED_GROUPS.inc(line["groups"])
-        metrics.BATCH_STALENESS.observe(line["staleness_max"])
-        for key, value in outcome.metrics.items():
-            metrics.STEP.labels(key).set(value)
-        for gauge, key in (
-            (metrics.LOGPROB_GAP, "logprob_gap_max"),
-            (metrics.REWARD_MEAN, "reward_mean"),
-            (metrics.LOSS, "loss"),
-            (metrics.GRAD_NORM, "grad_norm"),
-        ):
-            gauge.set(line[key])
+        for group in batch:
+            metrics.STALENESS.observe(step - 1 - group.min_version)
+        metrics.show_step(line)
         log.info("step", step=step, **{key: line[key] for key in _SHOWN})

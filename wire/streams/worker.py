@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
 from wire.errors import ContractError, TransientError
+from wire.metrics import DEAD_LETTERS
 from wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
 from wire.telemetry import bind_trace, get_logger
 
@@ -163,6 +164,7 @@ class Worker:
 
     async def _bury(self, entry: Entry, reason: DropReason, detail: str) -> None:
         log.warning("buried", stream=self._stream, entry=entry.id, reason=reason, detail=detail)
+        DEAD_LETTERS.labels(self._stream, reason).inc()
         await self._consumer.settle(entry, bury_puts(entry.data, reason, detail, self._service))
         self._observe("buried")
 

@@ -6,10 +6,12 @@ goes on; `discard` ends it at any point before. An engine that stages weights be
 `install`; one that receives in place (`in_place`) is paused from `prepare` to `resume`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from prometheus_client.metrics_core import Metric
 
 from wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
 from wire.contracts.messages import Logprobs, TokenIds
@@ -46,6 +48,8 @@ class GenerateRequest:
     seeds: tuple[int, ...]
     """63 bits each; on a deterministic engine a seed gives one rollout, for ever."""
     sampling: Sampling
+    chat: bool = False
+    """Not for training: somebody waits for it, so it goes before groups that wait, and needs no logprobs."""
 
     @property
     def greedy_from(self) -> int:
@@ -172,6 +176,10 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats:
         """A recent look at the counters; never waits."""
+        ...
+
+    async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
+        """What it tells Prometheus of itself; empty for an engine that is part of this process."""
         ...
 
     async def failed(self) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from services.trainer.export import COPIED_FILES
+from services.trainer.meter import timed_send
 from services.trainer.publication.held import Held
 from wire.telemetry import get_logger
 from wire.weights import save_weights, tensors_of
@@ -38,11 +39,12 @@ class Copies:
             plan = snapshot.plan
             metadata = {"version": str(held.version), "digest": held.digest}
             named = tensors_of(plan, buckets)
-            if plan.adapter_config:
-                files = {"adapter_config.json": plan.adapter_config.encode()}
-                save_weights(path, named, metadata, weights_file="adapter_model.safetensors", files=files)
-            else:
-                save_weights(path, named, metadata, files=self._files(plan.buckets[0].dtype))
+            with timed_send("disk", plan):
+                if plan.adapter_config:
+                    files = {"adapter_config.json": plan.adapter_config.encode()}
+                    save_weights(path, named, metadata, weights_file="adapter_model.safetensors", files=files)
+                else:
+                    save_weights(path, named, metadata, files=self._files(plan.buckets[0].dtype))
         log.info("weights_saved", version=held.version, path=str(path))
         self._keep_newest()
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
-from services.trainer import metrics
+from services.trainer.meter import timed_send
 from services.trainer.publication.held import Held
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
@@ -65,13 +65,12 @@ class Sender:
         begin = time.monotonic()
         work = self._threads.submit(self._send, link, held, name, backend, world_size, begin + deadline_s)
         try:
-            await asyncio.wrap_future(work)
+            with timed_send(backend, held.snapshot.plan):
+                await asyncio.wrap_future(work)
         except BaseException:
             # Also a cancelled call lands here at once: nobody goes on waiting for a member that will not come.
             await self.close(name)
             raise
-        metrics.SEND_SECONDS.observe(time.monotonic() - begin)
-        metrics.SENT_BYTES.inc(sum(bucket.size_bytes for bucket in held.snapshot.plan.buckets))
 
     async def close(self, name: str) -> None:
         """Aborts a group; one that is not there is left alone."""

@@ -133,9 +133,8 @@ class OfflineRun:
     def _record(self, numbers: MetricsLog, found: Mapping[str, float], *, last: bool) -> None:
         numbers.append(self._step, {"t": round(time.time(), 3), **found})
         metrics.STEPS.inc()
-        metrics.STEP_SECONDS.observe(found["seconds"])
-        metrics.LOSS.set(found["loss"])
-        metrics.GRAD_NORM.set(found["grad_norm"])
+        metrics.STEP_SECONDS.labels("train").observe(found["seconds"])
+        metrics.show_step(found)
         metrics.POLICY_VERSION.set(self._step)
         if found["skipped"]:
             metrics.STEPS_SKIPPED.inc()

@@ -42,6 +42,7 @@ class RlStage:
         self._settings = settings
         self._stop = stop
         self._fail = Failpoints(settings.trainer.fail_at)
+        metrics.CHECKPOINT_EVERY.set(settings.trainer.checkpoint_every)
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._journal = settings.run_dir / "journal"
         self._record = StepRecord(settings.run_dir)
@@ -88,6 +89,7 @@ class RlStage:
         fates = {fate.group_index: fate for fate in history.fates}
         if checkpoint is not None:
             self._load(checkpoint)
+            metrics.show_checkpoint(checkpoint.state.step, checkpoint.path)
             self._version = checkpoint.state.step
             fates = {fate.group_index: fate for fate in checkpoint.state.fates} | fates
         began_with = self._version
@@ -252,13 +254,14 @@ class RlStage:
             config_digest=config_digest(self._settings),
         )
         with metrics.CHECKPOINT_SECONDS.time():
-            self._checkpoints.save(
+            path = self._checkpoints.save(
                 state,
                 weights=saved.weights,
                 optimizer=saved.optimizer,
                 others=saved.others,
                 midway=lambda: self._before_checkpoint_shows(state.step),
             )
+        metrics.show_checkpoint(state.step, path)
         prune_payloads(self._journal, self._checkpoints.covered_step())
 
     def _checkpoint_if_asked(self) -> None:

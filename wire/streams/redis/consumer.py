@@ -8,6 +8,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from wire.errors import TransientError, WaitTimeoutError
+from wire.metrics import REDELIVERIES, expect_dead_letters
 from wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
 from wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, Link, stream_rows
 from wire.telemetry import get_logger
@@ -25,10 +26,12 @@ class RedisConsumer:
     def __init__(self, link: Link, stream: StreamName, name: str, *, lease_s: float) -> None:
         self._link = link
         self._key = link.key(stream)
+        self._stream = stream
         self._group = CONSUMER_GROUP[stream]
         self._name = name
         self._lease_ms = int(lease_s * 1000)
         self._failures = link.key(f"failures:{stream}")
+        expect_dead_letters(stream)
 
     async def read(self, *, count: int, block_s: float) -> list[Entry]:
         """See `wire.streams.Consumer`. A lost reply leaves entries pending with us: orphans after the lease."""
@@ -153,6 +156,8 @@ class RedisConsumer:
         for raw_id, fields in rows:
             pending = await self._pending_row(raw_id.decode())
             deliveries = int(pending["times_delivered"]) if pending else 1
+            if deliveries > 1:
+                REDELIVERIES.labels(self._stream).inc()
             entries.append(Entry(id=raw_id.decode(), data=fields[FIELD], deliveries=deliveries))
         return entries
 

@@ -26,10 +26,10 @@ class Admission:
         return len(self._queue)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Waits for a place and keeps it."""
+    async def place(self, *, first: bool = False) -> AsyncIterator[None]:
+        """Waits for a place and keeps it; `first`: the next one that is free."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        (self._queue.appendleft if first else self._queue.append)(turn)
         self._let_in()
         try:
             await turn

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+from prometheus_client.metrics_core import Metric
 
 from wire.errors import ContractError, TransientError
+from wire.metrics import read_engine_metrics
 from wire.v1 import common_pb2
 
 _TIMEOUT = httpx.Timeout(None, connect=5.0)
@@ -58,6 +60,14 @@ class SGLangClient:
             return int(load["num_running_reqs"]), int(load["num_waiting_reqs"])
         except (KeyError, TypeError, ValueError) as error:
             raise ContractError(BAD_ANSWER, f"/v1/loads: {error!r}") from error
+
+    async def metrics(self, timeout_s: float) -> list[Metric]:
+        """What it tells Prometheus (`--enable-metrics`): the families named `sglang:...`. Answers while paused, too."""
+        text = await self._send("GET", "/metrics", None, timeout_s)
+        try:
+            return await asyncio.to_thread(read_engine_metrics, text)
+        except ValueError as error:
+            raise ContractError(BAD_ANSWER, f"/metrics: {error}") from error
 
     async def generate(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """One request's answer; waits as long as the server is paused."""

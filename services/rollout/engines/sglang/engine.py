@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from prometheus_client.metrics_core import Metric
 
 from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, InFlight, Routes
 from services.rollout.engines.sglang.adapters import AdapterUpdater
@@ -143,6 +145,10 @@ class SGLangEngine:
     def stats(self) -> EngineStats:
         """See Engine."""
         return self._generation.stats()
+
+    async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
+        """See Engine."""
+        return await self._client.metrics(timeout_s)
 
     async def failed(self) -> None:
         """See Engine."""

@@ -172,7 +172,7 @@ class Generation:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _part(self, group: _Group, request: GenerateRequest, index: int, done: list[int], most: int) -> Part:
-        async with self.admission.place():
+        async with self.admission.place(first=request.chat):
             request_id = uuid.uuid4().hex
             adapter = self.adapter
             body = generate_body(

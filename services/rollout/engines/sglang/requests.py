@@ -74,7 +74,8 @@ def check_request(request: GenerateRequest, limits: Limits) -> int:
     highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
     if highest >= limits.vocab or min(sampling.stop_token_ids, default=0) < 0:
         raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {limits.vocab}")
-    check_sampling(sampling)
+    if not request.chat:
+        check_sampling(sampling)
     return min(sampling.max_tokens, room)
 
 
@@ -110,7 +111,8 @@ def generate_body(
     parameters: dict[str, Any] = {
         "max_new_tokens": most - len(done),
         "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
-        "top_p": 1.0,
+        # Other than 1 only for a chat: nobody needs its logprobs.
+        "top_p": sampling.top_p,
         "top_k": _NEUTRAL_TOP_K,
         "min_p": 0.0,
         "stop_token_ids": list(sampling.stop_token_ids),

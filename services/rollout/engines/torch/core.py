@@ -11,7 +11,7 @@ from collections import deque
 import torch
 
 from services.rollout.engines.protocol import AbandonedError, EngineStats, GenerateRequest, GenerationError, InFlight
-from services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request
+from services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request, enqueue
 from services.rollout.engines.torch.model import Model
 from services.rollout.engines.torch.order import arrange, fixed_segment, segments
 from services.rollout.engines.torch.recompute import recompute
@@ -62,7 +62,7 @@ class EngineCore:
         """Queues a group; `deliver` is called by a later step. Raises ContractError for what is impossible."""
         self._limit(request)
         group = Group(request=request, deliver=deliver)
-        self._waiting.append(group)
+        enqueue(self._waiting, group)
         return group
 
     def cancel(self, group: Group) -> None:

@@ -1,12 +1,13 @@
 """The embedded engine as the service sees it: async calls on top of the engine's thread."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from prometheus_client.metrics_core import Metric
 from torch import Tensor
 
 from services.rollout.engines.protocol import AbandonedError, Completion, EngineStats, GenerateRequest, InFlight, Routes
@@ -161,6 +162,10 @@ class TorchEngine:
         """See Engine."""
         core = self._thread.core
         return core.stats() if core is not None else _EMPTY
+
+    async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
+        """See Engine: what it does is among the service's own."""
+        return ()
 
     async def failed(self) -> None:
         """See Engine."""

@@ -1,7 +1,9 @@
 """Running groups on the host: what belongs together, under which versions, and to whom the result goes."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from services.rollout.engines.protocol import Completion, GenerateRequest
 from wire.contracts import FinishReason, PolicyVersion, VersionSpan
@@ -10,6 +12,8 @@ from wire.errors import ContractError
 
 Outcome = tuple[Completion, ...] | Exception
 Deliver = Callable[[Outcome], None]
+_OVERTAKEN = 8
+"""So many chats may go before a group that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Group:
     request: GenerateRequest
     deliver: Deliver
     completions: dict[int, Completion] = field(default_factory=dict)
+    overtaken: int = 0
+    """Chats that came later and went first."""
 
     @property
     def size(self) -> int:
@@ -68,6 +74,17 @@ class Member:
         )
         reason = FinishReason.STOP if stopped else FinishReason.LENGTH
         return Completion(token_ids=token_ids, logprobs=logprobs, finish_reason=reason, spans=spans)
+
+
+def enqueue(waiting: deque[Group], group: Group) -> None:
+    """Behind all that wait; a chat before them, but behind other chats, and no group is overtaken for ever."""
+    place = len(waiting)
+    if group.request.chat:
+        settled = (one.request.chat or one.overtaken >= _OVERTAKEN for one in waiting)
+        place = next((number for number, before in enumerate(settled) if not before), place)
+        for one in islice(waiting, place, None):
+            one.overtaken += 1
+    waiting.insert(place, group)
 
 
 def check_request(request: GenerateRequest, *, vocab: int, rows: int, context_length: int) -> int:

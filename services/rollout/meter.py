@@ -1,0 +1,62 @@
+"""What an engine has done and holds, as metrics, and what it tells of itself."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client.metrics_core import Metric
+
+from services.rollout import metrics
+from services.rollout.engines.protocol import Engine, EngineStats
+from wire.errors import HeadraceError
+from wire.telemetry import get_logger
+
+log = get_logger("rollout.meter")
+
+READ_S = 2.0
+"""Within a scrape: an engine that does not answer must not cost us our own metrics."""
+
+
+class Meter:
+    """Turns an engine's totals into counters, which only know how much more it is."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def read(self, stats: EngineStats) -> None:
+        """Counts what has come since the last reading. Totals that fell belong to a new engine."""
+        counters = {
+            "generated_tokens": metrics.TOKENS.labels("generated"),
+            "prompt_tokens": metrics.TOKENS.labels("prompt"),
+            "recomputed_tokens": metrics.TOKENS.labels("recomputed"),
+            "decode_seconds": metrics.DECODE_SECONDS,
+            "busy_seconds": metrics.BUSY_SECONDS,
+        }
+        for name, counter in counters.items():
+            total, before = float(getattr(stats, name)), self._told.get(name, 0.0)
+            counter.inc(total - before if total >= before else total)
+            self._told[name] = total
+        metrics.IN_FLIGHT_ROLLOUTS.set(stats.rollouts)
+
+
+@contextmanager
+def timed(phase: str) -> Iterator[None]:
+    """Observes how long a phase of a weight update takes."""
+    begin, outcome = time.perf_counter(), "failed"
+    try:
+        yield
+        outcome = "done"
+    finally:
+        metrics.UPDATE_SECONDS.labels(phase, outcome).observe(time.perf_counter() - begin)
+
+
+async def engine_metrics(engine: Engine) -> Iterable[Metric]:
+    """The engine's own metrics; none where it does not tell them in time."""
+    try:
+        found = await engine.own_metrics(READ_S)
+    except HeadraceError as error:
+        log.warning("engine_metrics_missing", reason=str(error))
+        metrics.ENGINE_READS.labels("failed").inc()
+        return ()
+    metrics.ENGINE_READS.labels("read").inc()
+    return found

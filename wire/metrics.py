@@ -1,0 +1,115 @@
+"""Metrics that every service has, and the text in which all of them are told.
+
+Each sample carries the labels `run` and `replica` of its process, so that one Prometheus can hold several runs and a
+query can join what different services say of one.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+from importlib import metadata
+from platform import python_version
+
+from prometheus_client import REGISTRY, Counter, Gauge, disable_created_metrics, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from wire.contracts import DropReason
+
+# When a series began: Prometheus does without, and they would double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+BUILD_INFO = Gauge("headrace_build_info", "1; which build the process runs.", ["version", "python"])
+EVENT_LOOP_LAG = Gauge(
+    "headrace_event_loop_lag_seconds", "Largest delay of a timer of the event loop in the last 30 seconds."
+)
+REDELIVERIES = Counter(
+    "headrace_stream_redeliveries",
+    "Entries taken that another consumer, or an earlier life, had not acked.",
+    ["stream"],
+)
+DEAD_LETTERS = Counter(
+    "headrace_dead_letters", "Groups given up by this process; their payload is kept for people.", ["stream", "reason"]
+)
+
+_MEMORY_S = 30.0
+_BEAT_S = 0.25
+_process: dict[str, str] = {}
+
+
+def describe(service: str, run: str, instance: str) -> None:
+    """From here on every sample of this process carries its run and its replica, such as `rollout-0`."""
+    _process.update(run=run, replica=f"{service}-{instance}")
+    BUILD_INFO.labels(_version(), python_version()).set(1)
+
+
+def exposition(engine: Iterable[Metric] = ()) -> bytes:
+    """All metrics of this process, and those of an engine that it drives."""
+    return generate_latest(_Labelled(engine))
+
+
+def read_engine_metrics(text: str) -> list[Metric]:
+    """The families of an engine's own exposition; raises ValueError for what is none.
+
+    Only those named `engine:...`: the `process_...` and `python_...` of its process would stand for ours.
+    """
+    return [family for family in text_string_to_metric_families(text) if ":" in family.name]
+
+
+def expect_dead_letters(stream: str) -> None:
+    """Counters begin at 0 and not with the first loss: else nothing would tell that it rose."""
+    REDELIVERIES.labels(stream)
+    for reason in DropReason:
+        DEAD_LETTERS.labels(stream, reason)
+
+
+class _Labelled(Collector):
+    """The registry and an engine's families, as one whole."""
+
+    def __init__(self, engine: Iterable[Metric]) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterable[Metric]:
+        """Each family with the process's labels; a sample's own label of that name wins."""
+        for family in (*REGISTRY.collect(), *self._engine):
+            found = Metric(family.name, family.documentation, family.type, family.unit)
+            found.samples = [sample._replace(labels=_process | sample.labels) for sample in family.samples]
+            yield found
+
+
+class LoopWatch:
+    """Measures how late the timers of the running loop fire."""
+
+    def __init__(self) -> None:
+        self._lags: deque[tuple[float, float]] = deque()
+        self._task = asyncio.create_task(self._beat())
+        EVENT_LOOP_LAG.set_function(self.read)
+
+    def read(self) -> float:
+        """Seconds (from any thread)."""
+        now = time.monotonic()
+        return max((lag for at, lag in tuple(self._lags) if now - at < _MEMORY_S), default=0.0)
+
+    def stop(self) -> None:
+        """The gauge keeps what it last said."""
+        last = self.read()
+        EVENT_LOOP_LAG.set_function(lambda: last)
+        self._task.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            begin = time.monotonic()
+            await asyncio.sleep(_BEAT_S)
+            now = time.monotonic()
+            self._lags.append((now, max(now - begin - _BEAT_S, 0.0)))
+            while now - self._lags[0][0] > _MEMORY_S:
+                self._lags.popleft()
+
+
+def _version() -> str:
+    try:
+        return metadata.version("headrace")
+    except metadata.PackageNotFoundError:
+        return "unknown"
