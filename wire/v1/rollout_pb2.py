@@ -27,39 +27,47 @@ from wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
 from wire.v1 import orchestrator_pb2 as wire_dot_v1_dot_orchestrator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/rollout.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\x1a\x1awire/v1/orchestrator.proto\"\xa2\x01\n\x15PrepareWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\'\n\x07version\x18\x02 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x12\x11\n\tprepare_s\x18\x05 \x01(\x01\"S\n\x16PrepareWeightsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x17\n\x0f\x63hecksum_format\x18\x03 \x01(\t\"\x92\x01\n\x15ReceiveWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12.\n\ncollective\x18\x02 \x01(\x0b\x32\x18.wire.v1.CollectiveGroupH\x00\x12\x13\n\tdisk_path\x18\x03 \x01(\tH\x00\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x42\x08\n\x06source\"z\n\x0f\x43ollectiveGroup\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x12\n\nstore_host\x18\x03 \x01(\t\x12\x12\n\nstore_port\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x12\n\nworld_size\x18\x06 \x01(\r\")\n\x16ReceiveWeightsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\x8f\x01\n\x14VerifyWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x1f\n\x06\x63\x61nary\x18\x02 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x12\n\ndeadline_s\x18\x03 \x01(\x01\x12*\n\tchecksums\x18\x04 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"e\n\x15VerifyWeightsResponse\x12\r\n\x05\x65qual\x18\x01 \x01(\x08\x12\x0b\n\x03gap\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\x12\x0e\n\x06layout\x18\x05 \x01(\t\".\n\x14\x43ommitWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\"\x17\n\x15\x43ommitWeightsResponse\"A\n\x13\x41\x62ortWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x12\n\nquarantine\x18\x02 \x01(\t\"\x16\n\x14\x41\x62ortWeightsResponse\"\x13\n\x11GetReplicaRequest\"\xa9\x01\n\x12GetReplicaResponse\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r2\xea\x03\n\x0eRolloutService\x12Q\n\x0ePrepareWeights\x12\x1e.wire.v1.PrepareWeightsRequest\x1a\x1f.wire.v1.PrepareWeightsResponse\x12Q\n\x0eReceiveWeights\x12\x1e.wire.v1.ReceiveWeightsRequest\x1a\x1f.wire.v1.ReceiveWeightsResponse\x12N\n\rVerifyWeights\x12\x1d.wire.v1.VerifyWeightsRequest\x1a\x1e.wire.v1.VerifyWeightsResponse\x12N\n\rCommitWeights\x12\x1d.wire.v1.CommitWeightsRequest\x1a\x1e.wire.v1.CommitWeightsResponse\x12K\n\x0c\x41\x62ortWeights\x12\x1c.wire.v1.AbortWeightsRequest\x1a\x1d.wire.v1.AbortWeightsResponse\x12\x45\n\nGetReplica\x12\x1a.wire.v1.GetReplicaRequest\x1a\x1b.wire.v1.GetReplicaResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/rollout.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\x1a\x1awire/v1/orchestrator.proto\"\xc2\x01\n\x0b\x43hatRequest\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\x12\x13\n\x0btemperature\x18\x03 \x01(\x01\x12\r\n\x05top_p\x18\x04 \x01(\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\ndeadline_s\x18\x08 \x01(\x01\x12\x0e\n\x06wait_s\x18\t \x01(\x01\x42\x07\n\x05_seed\"\xf6\x01\n\tChatPiece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rfinish_reason\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12.\n\x0eoldest_version\x18\x05 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\'\n\x07version\x18\x06 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x12\n\nreplica_id\x18\x07 \x01(\t\x12%\n\x07refusal\x18\x08 \x01(\x0b\x32\x14.wire.v1.ChatRefusal\"\xae\x01\n\x0b\x43hatRefusal\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.wire.v1.ChatRefusal.Kind\x12\x0e\n\x06reason\x18\x02 \x01(\t\"f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10KIND_BAD_REQUEST\x10\x01\x12\r\n\tKIND_BUSY\x10\x02\x12\x14\n\x10KIND_UNAVAILABLE\x10\x03\x12\r\n\tKIND_LATE\x10\x04\"\xa2\x01\n\x15PrepareWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\'\n\x07version\x18\x02 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x12\x11\n\tprepare_s\x18\x05 \x01(\x01\"S\n\x16PrepareWeightsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x17\n\x0f\x63hecksum_format\x18\x03 \x01(\t\"\x92\x01\n\x15ReceiveWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12.\n\ncollective\x18\x02 \x01(\x0b\x32\x18.wire.v1.CollectiveGroupH\x00\x12\x13\n\tdisk_path\x18\x03 \x01(\tH\x00\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x42\x08\n\x06source\"z\n\x0f\x43ollectiveGroup\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x12\n\nstore_host\x18\x03 \x01(\t\x12\x12\n\nstore_port\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x12\n\nworld_size\x18\x06 \x01(\r\")\n\x16ReceiveWeightsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\x8f\x01\n\x14VerifyWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x1f\n\x06\x63\x61nary\x18\x02 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x12\n\ndeadline_s\x18\x03 \x01(\x01\x12*\n\tchecksums\x18\x04 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"e\n\x15VerifyWeightsResponse\x12\r\n\x05\x65qual\x18\x01 \x01(\x08\x12\x0b\n\x03gap\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\x12\x0e\n\x06layout\x18\x05 \x01(\t\".\n\x14\x43ommitWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\"\x17\n\x15\x43ommitWeightsResponse\"A\n\x13\x41\x62ortWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x12\n\nquarantine\x18\x02 \x01(\t\"\x16\n\x14\x41\x62ortWeightsResponse\"\x13\n\x11GetReplicaRequest\"\xa9\x01\n\x12GetReplicaResponse\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r2\x9e\x04\n\x0eRolloutService\x12Q\n\x0ePrepareWeights\x12\x1e.wire.v1.PrepareWeightsRequest\x1a\x1f.wire.v1.PrepareWeightsResponse\x12Q\n\x0eReceiveWeights\x12\x1e.wire.v1.ReceiveWeightsRequest\x1a\x1f.wire.v1.ReceiveWeightsResponse\x12N\n\rVerifyWeights\x12\x1d.wire.v1.VerifyWeightsRequest\x1a\x1e.wire.v1.VerifyWeightsResponse\x12N\n\rCommitWeights\x12\x1d.wire.v1.CommitWeightsRequest\x1a\x1e.wire.v1.CommitWeightsResponse\x12K\n\x0c\x41\x62ortWeights\x12\x1c.wire.v1.AbortWeightsRequest\x1a\x1d.wire.v1.AbortWeightsResponse\x12\x45\n\nGetReplica\x12\x1a.wire.v1.GetReplicaRequest\x1a\x1b.wire.v1.GetReplicaResponse\x12\x32\n\x04\x43hat\x12\x14.wire.v1.ChatRequest\x1a\x12.wire.v1.ChatPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.rollout_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PREPAREWEIGHTSREQUEST']._serialized_start=108
-  _globals['_PREPAREWEIGHTSREQUEST']._serialized_end=270
-  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_start=272
-  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_end=355
-  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_start=358
-  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_end=504
-  _globals['_COLLECTIVEGROUP']._serialized_start=506
-  _globals['_COLLECTIVEGROUP']._serialized_end=628
-  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_start=630
-  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_end=671
-  _globals['_VERIFYWEIGHTSREQUEST']._serialized_start=674
-  _globals['_VERIFYWEIGHTSREQUEST']._serialized_end=817
-  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_start=819
-  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_end=920
-  _globals['_COMMITWEIGHTSREQUEST']._serialized_start=922
-  _globals['_COMMITWEIGHTSREQUEST']._serialized_end=968
-  _globals['_COMMITWEIGHTSRESPONSE']._serialized_start=970
-  _globals['_COMMITWEIGHTSRESPONSE']._serialized_end=993
-  _globals['_ABORTWEIGHTSREQUEST']._serialized_start=995
-  _globals['_ABORTWEIGHTSREQUEST']._serialized_end=1060
-  _globals['_ABORTWEIGHTSRESPONSE']._serialized_start=1062
-  _globals['_ABORTWEIGHTSRESPONSE']._serialized_end=1084
-  _globals['_GETREPLICAREQUEST']._serialized_start=1086
-  _globals['_GETREPLICAREQUEST']._serialized_end=1105
-  _globals['_GETREPLICARESPONSE']._serialized_start=1108
-  _globals['_GETREPLICARESPONSE']._serialized_end=1277
-  _globals['_ROLLOUTSERVICE']._serialized_start=1280
-  _globals['_ROLLOUTSERVICE']._serialized_end=1770
+  _globals['_CHATREQUEST']._serialized_start=108
+  _globals['_CHATREQUEST']._serialized_end=302
+  _globals['_CHATPIECE']._serialized_start=305
+  _globals['_CHATPIECE']._serialized_end=551
+  _globals['_CHATREFUSAL']._serialized_start=554
+  _globals['_CHATREFUSAL']._serialized_end=728
+  _globals['_CHATREFUSAL_KIND']._serialized_start=626
+  _globals['_CHATREFUSAL_KIND']._serialized_end=728
+  _globals['_PREPAREWEIGHTSREQUEST']._serialized_start=731
+  _globals['_PREPAREWEIGHTSREQUEST']._serialized_end=893
+  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_start=895
+  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_end=978
+  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_start=981
+  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_end=1127
+  _globals['_COLLECTIVEGROUP']._serialized_start=1129
+  _globals['_COLLECTIVEGROUP']._serialized_end=1251
+  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_start=1253
+  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_end=1294
+  _globals['_VERIFYWEIGHTSREQUEST']._serialized_start=1297
+  _globals['_VERIFYWEIGHTSREQUEST']._serialized_end=1440
+  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_start=1442
+  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_end=1543
+  _globals['_COMMITWEIGHTSREQUEST']._serialized_start=1545
+  _globals['_COMMITWEIGHTSREQUEST']._serialized_end=1591
+  _globals['_COMMITWEIGHTSRESPONSE']._serialized_start=1593
+  _globals['_COMMITWEIGHTSRESPONSE']._serialized_end=1616
+  _globals['_ABORTWEIGHTSREQUEST']._serialized_start=1618
+  _globals['_ABORTWEIGHTSREQUEST']._serialized_end=1683
+  _globals['_ABORTWEIGHTSRESPONSE']._serialized_start=1685
+  _globals['_ABORTWEIGHTSRESPONSE']._serialized_end=1707
+  _globals['_GETREPLICAREQUEST']._serialized_start=1709
+  _globals['_GETREPLICAREQUEST']._serialized_end=1728
+  _globals['_GETREPLICARESPONSE']._serialized_start=1731
+  _globals['_GETREPLICARESPONSE']._serialized_end=1900
+  _globals['_ROLLOUTSERVICE']._serialized_start=1903
+  _globals['_ROLLOUTSERVICE']._serialized_end=2445
 # @@protoc_insertion_point(module_scope)

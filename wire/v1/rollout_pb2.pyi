@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from wire.v1 import common_pb2 as _common_pb2
 from wire.v1 import message_pb2 as _message_pb2
 from wire.v1 import orchestrator_pb2 as _orchestrator_pb2
@@ -20,6 +21,159 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class ChatRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    TOP_P_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    messages_json: _builtins.str
+    """A JSON list of {"role", "content"}: the chat template is the replica's affair."""
+    max_tokens: _builtins.int
+    """0 = as many as the context has room for."""
+    temperature: _builtins.float
+    """0 = greedy."""
+    top_p: _builtins.float
+    seed: _builtins.int
+    deadline_s: _builtins.float
+    """Of the whole answer."""
+    wait_s: _builtins.float
+    """Of the wait for weights that serve."""
+    @_builtins.property
+    def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts at which the answer ends; they are not part of it."""
+
+    @_builtins.property
+    def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As those of the training rollouts."""
+
+    def __init__(
+        self,
+        *,
+        messages_json: _builtins.str = ...,
+        max_tokens: _builtins.int = ...,
+        temperature: _builtins.float = ...,
+        top_p: _builtins.float = ...,
+        stop: _abc.Iterable[_builtins.str] | None = ...,
+        seed: _builtins.int | None = ...,
+        stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        deadline_s: _builtins.float = ...,
+        wait_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "deadline_s", b"deadline_s", "max_tokens", b"max_tokens", "messages_json", b"messages_json", "seed", b"seed", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_p", b"top_p", "wait_s", b"wait_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___ChatRequest: _TypeAlias = ChatRequest  # noqa: Y015
+
+@_typing.final
+class ChatPiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
+    OLDEST_VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """What comes behind the pieces before."""
+    finish_reason: _builtins.str
+    """"stop" or "length"; empty: more comes."""
+    prompt_tokens: _builtins.int
+    completion_tokens: _builtins.int
+    """So far."""
+    replica_id: _builtins.str
+    @_builtins.property
+    def oldest_version(self) -> _message_pb2.PolicyVersion:
+        """Of the first and of the newest token so far."""
+
+    @_builtins.property
+    def version(self) -> _message_pb2.PolicyVersion: ...
+    @_builtins.property
+    def refusal(self) -> Global___ChatRefusal: ...
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        finish_reason: _builtins.str = ...,
+        prompt_tokens: _builtins.int = ...,
+        completion_tokens: _builtins.int = ...,
+        oldest_version: _message_pb2.PolicyVersion | None = ...,
+        version: _message_pb2.PolicyVersion | None = ...,
+        replica_id: _builtins.str = ...,
+        refusal: Global___ChatRefusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_version", b"oldest_version", "refusal", b"refusal", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "finish_reason", b"finish_reason", "oldest_version", b"oldest_version", "prompt_tokens", b"prompt_tokens", "refusal", b"refusal", "replica_id", b"replica_id", "text", b"text", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChatPiece: _TypeAlias = ChatPiece  # noqa: Y015
+
+@_typing.final
+class ChatRefusal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ChatRefusal._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: ChatRefusal._Kind.ValueType  # 0
+        KIND_BAD_REQUEST: ChatRefusal._Kind.ValueType  # 1
+        """Another request might be answered."""
+        KIND_BUSY: ChatRefusal._Kind.ValueType  # 2
+        """As many chats as the replica takes are under way."""
+        KIND_UNAVAILABLE: ChatRefusal._Kind.ValueType  # 3
+        """No weights serve now, or they have gone on the way."""
+        KIND_LATE: ChatRefusal._Kind.ValueType  # 4
+        """The deadline has passed."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: ChatRefusal.Kind.ValueType  # 0
+    KIND_BAD_REQUEST: ChatRefusal.Kind.ValueType  # 1
+    """Another request might be answered."""
+    KIND_BUSY: ChatRefusal.Kind.ValueType  # 2
+    """As many chats as the replica takes are under way."""
+    KIND_UNAVAILABLE: ChatRefusal.Kind.ValueType  # 3
+    """No weights serve now, or they have gone on the way."""
+    KIND_LATE: ChatRefusal.Kind.ValueType  # 4
+    """The deadline has passed."""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    kind: Global___ChatRefusal.Kind.ValueType
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: Global___ChatRefusal.Kind.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChatRefusal: _TypeAlias = ChatRefusal  # noqa: Y015
 
 @_typing.final
 class PrepareWeightsRequest(_message.Message):

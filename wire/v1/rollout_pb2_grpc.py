@@ -64,6 +64,11 @@ class RolloutServiceStub:
                 request_serializer=wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.FromString,
                 _registered_method=True)
+        self.Chat = channel.unary_stream(
+                '/wire.v1.RolloutService/Chat',
+                request_serializer=wire_dot_v1_dot_rollout__pb2.ChatRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_rollout__pb2.ChatPiece.FromString,
+                _registered_method=True)
 
 
 class RolloutServiceServicer:
@@ -110,6 +115,14 @@ class RolloutServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Chat(self, request, context):
+        """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
+        finish reason, or is a refusal.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RolloutServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +155,11 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     servicer.GetReplica,
                     request_deserializer=wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.FromString,
                     response_serializer=wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.SerializeToString,
+            ),
+            'Chat': grpc.unary_stream_rpc_method_handler(
+                    servicer.Chat,
+                    request_deserializer=wire_dot_v1_dot_rollout__pb2.ChatRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_rollout__pb2.ChatPiece.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +324,33 @@ class RolloutService:
             '/wire.v1.RolloutService/GetReplica',
             wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.SerializeToString,
             wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Chat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.RolloutService/Chat',
+            wire_dot_v1_dot_rollout__pb2.ChatRequest.SerializeToString,
+            wire_dot_v1_dot_rollout__pb2.ChatPiece.FromString,
             options,
             channel_credentials,
             insecure,

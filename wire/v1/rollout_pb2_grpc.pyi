@@ -42,6 +42,10 @@ class RolloutServiceStub:
     AbortWeights: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.AbortWeightsRequest, _rollout_pb2.AbortWeightsResponse]
     """Gives the session up: weights that were not yet replaced go on serving, else the replica is PENDING_WEIGHTS."""
     GetReplica: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]
+    Chat: _grpc.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]
+    """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
+    finish reason, or is a refusal.
+    """
 
 @_typing.type_check_only
 class RolloutServiceAsyncStub(RolloutServiceStub):
@@ -57,6 +61,10 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     AbortWeights: _aio.UnaryUnaryMultiCallable[_rollout_pb2.AbortWeightsRequest, _rollout_pb2.AbortWeightsResponse]  # type: ignore[assignment]
     """Gives the session up: weights that were not yet replaced go on serving, else the replica is PENDING_WEIGHTS."""
     GetReplica: _aio.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]  # type: ignore[assignment]
+    Chat: _aio.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]  # type: ignore[assignment]
+    """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
+    finish reason, or is a refusal.
+    """
 
 class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -105,5 +113,15 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_pb2.GetReplicaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_pb2.GetReplicaResponse, _abc.Awaitable[_rollout_pb2.GetReplicaResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Chat(
+        self,
+        request: _rollout_pb2.ChatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_rollout_pb2.ChatPiece], _abc.AsyncIterator[_rollout_pb2.ChatPiece]]:
+        """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
+        finish reason, or is a refusal.
+        """
 
 def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
