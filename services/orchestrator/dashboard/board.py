@@ -1,0 +1,126 @@
+"""What the dashboard shows and tells: the files of the run, its status, and the feed of what happens."""
+
+import asyncio
+import json
+from typing import Any, Protocol
+
+from services.orchestrator.dashboard.curves import Fresh
+from services.orchestrator.dashboard.feed import Event, Feed
+from services.orchestrator.dashboard.files import Files
+from services.orchestrator.dashboard.numbers import Rows
+from services.orchestrator.dashboard.records import Record, RunLog
+from wire.errors import WaitTimeoutError
+from wire.lifecycle import wait_for
+from wire.telemetry import get_logger
+
+log = get_logger("dashboard")
+
+MOST_MISSED = 2000
+"""A client that has missed more steps loads the series anew."""
+_LOOK_S = 0.5
+_STATUS_S = 1.0
+_LOAD_S = 60.0
+_BURST = 200
+"""More new steps than this in one look are no news but a file that is being read."""
+
+
+class Source(Protocol):
+    """The run, live or ended. JSON values only; times are unix seconds."""
+
+    def status(self) -> dict[str, Any]:
+        """The run in one object."""
+        ...
+
+    def publications(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        ...
+
+
+class Board:
+    """Of one run; on one event loop."""
+
+    def __init__(self, files: Files, source: Source) -> None:
+        self.files = files
+        self.source = source
+        self.feed = Feed()
+        self._loaded = asyncio.Event()
+
+    async def run(self) -> None:
+        """Looks at everything again and again. Never ends by itself."""
+        await asyncio.gather(self._watch_files(), self._watch_rollouts(), self._watch_status())
+
+    def close(self) -> None:
+        """Ends the streams; before the server is stopped."""
+        self.feed.close()
+
+    async def missed(self, after: int | None) -> list[Event]:
+        """What a client that knows step `after` has to be told first; None = it has loaded everything just now."""
+        if after is None:
+            return [Event.of("status", self.source.status())]
+        await wait_for(self._loaded.wait(), _LOAD_S, "metrics.jsonl to be read")
+        rows, evals, lines = self.files.curves.rows, self.files.evals.all, self.files.log
+        status = Event.of("status", self.source.status())
+        return [status, *await asyncio.to_thread(lambda: _missed(rows, evals, lines, after))]
+
+    async def _watch_files(self) -> None:
+        files = self.files
+        while True:
+            try:
+                while fresh := await files.curves.look():
+                    self._tell_steps(fresh)
+                for record in await files.evals.look():
+                    self.feed.send(Event.of("eval", record))
+                for record in await files.log.look():
+                    self.feed.send(Event.of("log", record))
+                self._loaded.set()
+            except (OSError, WaitTimeoutError) as error:
+                log.warning("dashboard_waits", error=str(error))
+            await asyncio.sleep(_LOOK_S)
+
+    def _tell_steps(self, fresh: Fresh) -> None:
+        rows = fresh.rows
+        if fresh.anew or len(rows) > _BURST:
+            self.feed.send(_resync(self.files.curves.rows))
+            return
+        for position in range(len(rows)):
+            self.feed.send(_step(rows, position))
+
+    async def _watch_rollouts(self) -> None:
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                while await self.files.shelf.look():
+                    pass
+            except (OSError, WaitTimeoutError) as error:
+                log.warning("dashboard_waits", error=str(error))
+            # A folder of 100,000 files takes a while to be looked at: it is not done without a pause.
+            await asyncio.sleep(max(1.0, 5 * (asyncio.get_running_loop().time() - began)))
+
+    async def _watch_status(self) -> None:
+        told = ""
+        while True:
+            if len(self.feed):
+                status = self.source.status()
+                said = json.dumps({key: value for key, value in status.items() if key != "now"})
+                if said != told:
+                    told = said
+                    self.feed.send(Event.of("status", status))
+            await asyncio.sleep(_STATUS_S)
+
+
+def _missed(rows: Rows, evals: list[Record], lines: RunLog, after: int) -> list[Event]:
+    start = int(rows.steps.searchsorted(after, side="right"))
+    if start == 0 or rows.steps[start - 1] != after or len(rows) - start > MOST_MISSED:
+        return [_resync(rows)]
+    moment = float(rows.row(start - 1).get("t", 0.0))
+    events = [_step(rows, position) for position in range(start, len(rows))]
+    events += [Event.of("eval", one) for one in evals if float(one.get("t", 0.0)) >= moment]
+    return events + [Event.of("log", one) for one in lines.since(moment)]
+
+
+def _step(rows: Rows, position: int) -> Event:
+    return Event.of("step", rows.row(position), int(rows.steps[position]))
+
+
+def _resync(rows: Rows) -> Event:
+    return Event.of("resync", {"last": int(rows.steps[-1]) if len(rows) else 0})

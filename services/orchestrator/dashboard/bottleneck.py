@@ -1,0 +1,50 @@
+"""Which side holds the run up, out of its status: one line for people. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+SIDES = ("trainer", "rollout", "reward", "none")
+_MUCH = 0.25
+"""A side that waits for more than this share of its time is held up."""
+_WORKING = ("serving", "updating")
+
+
+def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
+    """`side` and `text`. The two dials decide: the trainer's wait for batches, the replicas' wait for credit."""
+    if status["state"] != "running":
+        return _said("none", "" if status["state"] == "starting" else f"The run is {status['state']}.")
+    if status.get("operator", {}).get("paused"):
+        return _said("none", "The run is paused: no new prompt is issued.")
+    if status["trainer"]["state"] == "absent":
+        return _said("trainer", "No trainer has registered: start it.")
+    replicas = [replica for replica in status["replicas"] if replica["state"] in _WORKING]
+    if not replicas:
+        return _said("rollout", "No rollout replica serves: start one, or wait until one has its weights.")
+    trainer = float(status["trainer"]["waiting_share"])
+    rollout = sum(float(replica["waiting_share"]) for replica in replicas) / len(replicas)
+    dials = f"the trainer waits {_percent(trainer)} of its time for batches, replicas {_percent(rollout)} for credit"
+    unscored, num_open = _unscored(status["streams"]), int(status["credit"]["issued"])
+    if trainer > _MUCH and num_open and unscored > num_open / 2:
+        return _said(
+            "reward", f"Reward is behind: {unscored} of {num_open} open groups wait for scores; {dials}. Scale reward."
+        )
+    if trainer > _MUCH and trainer >= rollout:
+        count = len(replicas)
+        return _said("rollout", f"Rollout is behind: {dials}. Scale rollout beyond {count} replica{'s' * (count > 1)}.")
+    if rollout > _MUCH:
+        return _said("trainer", f"The trainer is behind: {dials}. Scale the trainer, or free rollout replicas.")
+    return _said("none", f"Both sides keep up: {dials}.")
+
+
+def _unscored(streams: Mapping[str, Mapping[str, Any]]) -> int:
+    """Groups that are generated and wait for reward, or are with it."""
+    stream = streams.get("rollouts", {})
+    return int(stream.get("pending", 0)) + int(stream.get("undelivered", 0))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _said(side: str, text: str) -> dict[str, str]:
+    return {"side": side, "text": text}

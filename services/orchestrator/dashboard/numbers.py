@@ -1,0 +1,100 @@
+"""Lines of `metrics.jsonl` as columns. Pure."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import json as pa_json
+
+Column = NDArray[np.float64]
+
+STEP = "step"
+_FAST_FROM = 256 * 1024
+"""Bytes from which pyarrow's reader, which lets other threads run, is worth its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows with rising steps: one column of doubles a name, NaN where a row has no number."""
+
+    steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    columns: dict[str, Column] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def row(self, position: int) -> dict[str, float | int]:
+        """One row without what is not there."""
+        values = {name: float(column[position]) for name, column in self.columns.items()}
+        return {STEP: int(self.steps[position]), **{name: value for name, value in values.items() if value == value}}
+
+
+def parse_rows(data: bytes) -> Rows:
+    """Rows of whole lines; of several lines of a step the last counts. A damaged line is passed over."""
+    if len(data) >= _FAST_FROM:
+        try:
+            return _of_table(_read_table(data))
+        except pa.ArrowInvalid:
+            pass  # One bad line spoils all of them for that reader.
+    return _of_records(_records(data))
+
+
+def _read_table(data: bytes) -> pa.Table:
+    options = pa_json.ReadOptions(block_size=1024 * 1024, use_threads=True)
+    return pa_json.read_json(BytesIO(data), read_options=options)
+
+
+def _of_table(table: pa.Table) -> Rows:
+    if STEP not in table.column_names or not pa.types.is_integer(table.schema.field(STEP).type):
+        return Rows()
+    table = table.filter(table.column(STEP).is_valid())
+    columns = {
+        name: _doubles(table.column(name))
+        for name, kind in zip(table.column_names, table.schema.types, strict=True)
+        if name != STEP and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    }
+    return in_order(Rows(table.column(STEP).to_numpy().astype(np.int64), columns))
+
+
+def _doubles(column: pa.ChunkedArray) -> Column:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+
+
+def _records(data: bytes) -> Iterable[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and type(record.get(STEP)) is int:
+            yield record
+
+
+def _of_records(records: Iterable[dict[str, Any]]) -> Rows:
+    kept = list(records)
+    columns: dict[str, Column] = {}
+    for position, record in enumerate(kept):
+        for name, value in record.items():
+            if name != STEP and isinstance(value, int | float):
+                columns.setdefault(name, np.full(len(kept), np.nan))[position] = value
+    for column in columns.values():
+        column[np.isinf(column)] = np.nan
+    return in_order(Rows(np.array([record[STEP] for record in kept], np.int64), columns))
+
+
+def in_order(rows: Rows) -> Rows:
+    """The same rows by rising steps, one a step: the last one told."""
+    steps = rows.steps
+    if bool(np.all(steps[1:] > steps[:-1])):
+        return rows
+    order = np.argsort(steps, kind="stable")
+    risen = steps[order]
+    order = order[np.append(risen[1:] != risen[:-1], True)]
+    return Rows(steps[order], {name: column[order] for name, column in rows.columns.items()})

@@ -1,0 +1,134 @@
+"""Small files of JSON lines held whole: the evaluations, and the events that people want to see."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from services.orchestrator.dashboard.tail import Tail
+from wire.lifecycle import wait_for
+
+Record = dict[str, Any]
+
+_READ_S = 120.0
+_PER_GROUP = tuple(
+    f'"event":"{name}"'.encode()
+    for name in (
+        *("issued", "dropped", "group_generated", "group_scored", "batch", "step_done"),
+        *("publication_committed", "weights_committed"),
+    )
+)
+"""Events of single groups, steps and replicas: far too many to be looked at one by one."""
+_HEAD = 96
+"""An event's name is within so many bytes of its line."""
+_NEWEST = 64 * 1024 * 1024
+_KEPT = 2000
+_KEPT_PUBLICATIONS = 200
+PUBLICATION = "publication"
+_TELLERS = ("orchestrator", "trainer")
+
+
+class Evals:
+    """`RUN/evals.jsonl`, by version; the newest line of a version counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._by_version: dict[int, Record] = {}
+
+    @property
+    def all(self) -> list[Record]:
+        """By version."""
+        return [self._by_version[version] for version in sorted(self._by_version)]
+
+    async def look(self) -> list[Record]:
+        """Those that are new."""
+        added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
+        if added.anew:
+            self._by_version = {}
+        fresh = [record for record in _parsed(added.data.splitlines()) if type(record.get("version")) is int]
+        self._by_version.update((int(record["version"]), record) for record in fresh)
+        return fresh
+
+
+class RunLog:
+    """What orchestrator and trainer told, in all their lives, without what is told of single groups."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._folder = run_dir / "events"
+        self._tails: dict[Path, Tail] = {}
+        self._events: deque[Record] = deque(maxlen=_KEPT)
+        # Apart, since there is one a step: they would push everything else out.
+        self._publications: deque[Record] = deque(maxlen=_KEPT_PUBLICATIONS)
+        self.began: float | None = None
+        """Unix seconds of the run's first event."""
+
+    def newest(self, limit: int) -> list[Record]:
+        """Newest first."""
+        return sorted((*self._events, *self._publications), key=_time, reverse=True)[:limit]
+
+    def since(self, moment: float) -> list[Record]:
+        """Told after `moment`, oldest first."""
+        told = (record for record in (*self._events, *self._publications) if _time(record) > moment)
+        return sorted(told, key=_time)
+
+    @property
+    def publications(self) -> list[Record]:
+        """Newest first."""
+        return [*self._publications][::-1]
+
+    async def look(self) -> list[Record]:
+        """What is new, oldest first."""
+        fresh, began = await wait_for(asyncio.to_thread(self._read), _READ_S, "the event logs to be read")
+        if began is not None:
+            self.began = began if self.began is None else min(began, self.began)
+        fresh.sort(key=_time)
+        self._publications.extend(record for record in fresh if record["event"] == PUBLICATION)
+        self._events.extend(record for record in fresh if record["event"] != PUBLICATION)
+        return fresh
+
+    def _read(self) -> tuple[list[Record], float | None]:
+        fresh: list[Record] = []
+        began: list[float] = []
+        for path in sorted(path for teller in _TELLERS for path in self._folder.glob(f"{teller}-*.jsonl")):
+            if path not in self._tails:
+                self._tails[path] = Tail(path, newest=_NEWEST)
+                began += _first_time(path)
+            while data := self._tails[path].read().data:
+                fresh += [_named(record, path) for record in _parsed(_wanted(data)) if _is_event(record)]
+        return fresh, min(began, default=None)
+
+
+def _time(record: Record) -> float:
+    return float(record["t"])
+
+
+def _named(record: Record, path: Path) -> Record:
+    return {"t": record["t"], "event": record["event"], "service": path.stem.rpartition("-")[0], **record}
+
+
+def _is_event(record: Record) -> bool:
+    return isinstance(record.get("t"), int | float) and isinstance(record.get("event"), str)
+
+
+def _first_time(path: Path) -> list[float]:
+    with path.open("rb") as file:
+        return [float(record["t"]) for record in _parsed([file.readline(1 << 20)]) if _is_event(record)]
+
+
+def _wanted(data: bytes) -> Iterable[bytes]:
+    for line in data.splitlines():
+        head = line[:_HEAD]
+        if not any(name in head for name in _PER_GROUP):
+            yield line
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record

@@ -1,0 +1,75 @@
+"""The built page: `/` and `/assets/`, out of the package; nothing is fetched from elsewhere."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI, Header, Response
+from fastapi.responses import PlainTextResponse
+
+STATIC = Path(__file__).parent / "static"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+}
+_HASHED = re.compile(r".+-[\w-]{8,}\.\w+")
+_FOREVER = "public, max-age=31536000, immutable"
+_ASK_AGAIN = "no-cache"
+_MISSING = (
+    "The dashboard's page is not part of this installation: services/orchestrator/dashboard/static/index.html is "
+    "missing.\nBuild it in a checkout: cd ui && npm ci && npm run build. The API is at /api, its description at "
+    "/openapi.json.\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    data: bytes
+    media_type: str
+    etag: str
+    cache: str
+
+
+def add_static(app: FastAPI, folder: Path = STATIC) -> None:
+    """Adds the routes; what is not in the folder now is never served."""
+    files = {path.relative_to(folder).as_posix(): _read(path) for path in folder.rglob("*") if path.suffix in _TYPES}
+
+    def found(name: str, if_none_match: str | None) -> Response:
+        file = files.get(name)
+        if file is None:
+            return PlainTextResponse(_MISSING if name == "index.html" else f"there is no {name!r}\n", 404)
+        headers = {"ETag": file.etag, "Cache-Control": file.cache}
+        if if_none_match is not None and file.etag in if_none_match:
+            return Response(status_code=304, headers=headers)
+        return Response(file.data, media_type=file.media_type, headers=headers)
+
+    @app.get("/", include_in_schema=False)
+    async def get_page(if_none_match: str | None = Header(None)) -> Response:
+        """The page."""
+        return found("index.html", if_none_match)
+
+    @app.get("/assets/{name:path}", include_in_schema=False)
+    async def get_asset(name: str, if_none_match: str | None = Header(None)) -> Response:
+        """What the page is made of."""
+        return found(f"assets/{name}", if_none_match)
+
+    @app.get("/{name}", include_in_schema=False)
+    async def get_file(name: str, if_none_match: str | None = Header(None)) -> Response:
+        """Such as /favicon.svg."""
+        return found(name, if_none_match)
+
+
+def _read(path: Path) -> _File:
+    data = path.read_bytes()
+    digest = hashlib.blake2b(data, digest_size=12).hexdigest()
+    cache = _FOREVER if path.parent.name == "assets" and _HASHED.fullmatch(path.name) else _ASK_AGAIN
+    return _File(data, _TYPES[path.suffix], f'"{digest}"', cache)
