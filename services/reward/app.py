@@ -55,6 +55,7 @@ async def serve(settings: RewardSettings) -> int:
         observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
     )
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
+    metrics.CAPACITY.set(concurrency)
     app = admin_app("reward", rubrics.trouble)
     turns = Turns(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))

@@ -2,7 +2,9 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-GROUPS = Counter("headrace_reward_groups", "Groups by how their scoring ended.", ["outcome"])
+GROUPS = Counter(
+    "headrace_reward_groups", "Groups by how they ended here: settled, handed_back, failed, buried.", ["outcome"]
+)
 ROLLOUTS = Counter("headrace_reward_rollouts", "Rollouts scored.")
 SECONDS = Histogram("headrace_reward_group_seconds", "Scoring of one group.")
 ABSTAINED = Counter("headrace_reward_abstained", "Rollouts that could not be scored.")
@@ -14,6 +16,7 @@ VERDICTS = Counter(
 REFUSED = Counter("headrace_reward_refused", "Values that no scorer may give, by why.", ["scorer", "kind"])
 CIRCUIT_OPEN = Gauge("headrace_reward_circuit_open", "1 while the scorer is down and nothing is consumed.", ["scorer"])
 IN_FLIGHT = Gauge("headrace_reward_groups_in_flight", "Groups being scored.")
+CAPACITY = Gauge("headrace_reward_groups_capacity", "Groups that this process scores at a time.")
 
 ENDPOINT_REQUESTS = Counter(
     "headrace_reward_endpoint_requests",
@@ -50,3 +53,21 @@ WORKER_JOBS = Counter(
     "Jobs of worker processes, by how they ended: done, raised, timeout, died, lost, cancelled.",
     ["outcome"],
 )
+
+for _outcome in ("settled", "handed_back", "failed", "buried"):
+    GROUPS.labels(_outcome)
+
+
+def begin_scorer(name: str) -> None:
+    """Its series begin at 0, and not with its first failure."""
+    CIRCUIT_OPEN.labels(name).set(0)
+    SCORER_SECONDS.labels(name)
+    for outcome in ("scored", "abstained", "failed"):
+        VERDICTS.labels(name, outcome)
+
+
+def begin_canaries(judge: str) -> None:
+    """Its series begin at 0, and not with the first alarm."""
+    CANARY_ALARMS.labels(judge)
+    for outcome in ("held", "fooled", "failed"):
+        CANARIES.labels(judge, outcome)

@@ -40,6 +40,7 @@ class Seat:
         self.name, self.scorer, self.circuit = name, scorer, circuit
         self.low, self.high = value_range or (scorer.low, scorer.high)
         self._clock = clock
+        metrics.begin_scorer(name)
 
     async def judge(self, samples: Sequence[Sample], *, patient: bool) -> Judged:
         """What the scorer says of samples of one group, or of one sample of no group.

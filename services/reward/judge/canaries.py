@@ -49,6 +49,7 @@ class CanaryWatch:
         self._judged = self._sent = 0
         self._task: asyncio.Task[None] | None = None
         self._last: deque[_Seen] = deque(maxlen=len(MASTER_KEYS))
+        metrics.begin_canaries(judge)
 
     @property
     def alarm(self) -> str | None:
