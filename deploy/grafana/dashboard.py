@@ -1,0 +1,183 @@
+"""What a Grafana dashboard is made of: panels on a grid of 24 columns, variables, and the JSON of both."""
+
+from dataclasses import dataclass
+from typing import Any
+
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One expression and the name of its series."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One panel; `description` is what a reader needs to judge it."""
+
+    title: str
+    description: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    kind: str = "timeseries"
+    """timeseries, stat, table or state-timeline"""
+    text: str = "auto"
+    """Of a stat: auto or name."""
+    width: int = 8
+    stacked: bool = False
+    low: float | None = None
+    high: float | None = None
+    bad_above: float | None = None
+    """Red from here on."""
+
+    def as_json(self, number: int, x: int, y: int, height: int) -> dict[str, Any]:
+        """Grafana's form."""
+        return {
+            "id": number,
+            "type": self.kind,
+            "title": self.title,
+            "description": self.description,
+            "datasource": _DATASOURCE,
+            "gridPos": {"x": x, "y": y, "w": self.width, "h": height},
+            "targets": [_target(index, query, self.kind) for index, query in enumerate(self.queries)],
+            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "options": _OPTIONS[self.kind] | ({"textMode": self.text} if self.kind == "stat" else {}),
+        }
+
+    def _defaults(self) -> dict[str, Any]:
+        steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+        if self.bad_above is not None:
+            steps.append({"color": "red", "value": self.bad_above})
+        found: dict[str, Any] = {"unit": self.unit, "thresholds": {"mode": "absolute", "steps": steps}}
+        found |= {key: value for key, value in (("min", self.low), ("max", self.high)) if value is not None}
+        if self.kind == "timeseries":
+            mode = {"mode": "normal", "group": "A"} if self.stacked else {"mode": "none", "group": "A"}
+            marks = {"mode": "line" if self.bad_above is not None else "off"}
+            fill = 30 if self.stacked else 5
+            found["custom"] = {"lineWidth": 1, "fillOpacity": fill, "stacking": mode, "thresholdsStyle": marks}
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A titled row of panels, which wrap when the grid is full."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    height: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A choice at the head of the dashboard."""
+
+    name: str
+    label: str
+    query: str
+    several: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """Grafana's form; `All` is `.*`, so that it takes in what comes later."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "type": "query",
+            "datasource": _DATASOURCE,
+            "query": {"query": self.query, "refId": self.name},
+            "definition": self.query,
+            "refresh": 2,
+            "sort": 1,
+            "multi": self.several,
+            "includeAll": True,
+            "allValue": ".*",
+            "current": {"text": "All", "value": "$__all"},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """One page."""
+
+    uid: str
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    rows: tuple[Row, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Grafana's form."""
+        source = {
+            "name": "datasource",
+            "label": "Prometheus",
+            "type": "datasource",
+            "query": "prometheus",
+            "current": {"text": "Prometheus", "value": "prometheus"},
+        }
+        return {
+            "uid": self.uid,
+            "title": self.title,
+            "description": self.description,
+            "tags": ["headrace"],
+            "schemaVersion": 39,
+            "editable": True,
+            "graphTooltip": 1,
+            "refresh": "10s",
+            "time": {"from": "now-1h", "to": "now"},
+            "timezone": "browser",
+            "templating": {"list": [source, *(variable.as_json() for variable in self.variables)]},
+            "links": [{"type": "dashboards", "title": "Headrace", "tags": ["headrace"], "keepTime": True}],
+            "annotations": {"list": []},
+            "panels": _placed(self.rows),
+        }
+
+
+def _placed(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    y = 0
+    for row in rows:
+        place = {"x": 0, "y": y, "w": _WIDTH, "h": 1}
+        found.append({"id": len(found) + 1, "type": "row", "title": row.title, "collapsed": False, "gridPos": place})
+        x, y = 0, y + 1
+        for panel in row.panels:
+            if x + panel.width > _WIDTH:
+                x, y = 0, y + row.height
+            found.append(panel.as_json(len(found) + 1, x, y, row.height))
+            x += panel.width
+        y += row.height
+    return found
+
+
+def _target(index: int, query: Query, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "refId": chr(ord("A") + index),
+        "datasource": _DATASOURCE,
+        "expr": query.expr,
+        "legendFormat": query.legend,
+    }
+    if kind in ("stat", "table"):
+        found |= {"instant": True, "range": False}
+    if kind == "table":
+        found["format"] = "table"
+    return found
+
+
+_LEGEND = {"displayMode": "table", "placement": "bottom", "showLegend": True, "calcs": ["lastNotNull", "max"]}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "timeseries": {"legend": _LEGEND, "tooltip": {"mode": "multi", "sort": "desc"}},
+    "stat": {
+        "reduceOptions": {"calcs": ["lastNotNull"]},
+        "textMode": "auto",
+        "colorMode": "value",
+        "graphMode": "none",
+    },
+    "table": {"showHeader": True},
+    "state-timeline": {
+        "showValue": "never",
+        "mergeValues": True,
+        "legend": {"showLegend": True, "displayMode": "list"},
+    },
+}

@@ -1,0 +1,1 @@
+"""The three dashboards, each a module."""
