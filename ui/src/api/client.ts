@@ -1,0 +1,70 @@
+// What the dashboard asks of the orchestrator it came from.
+
+const DEADLINE_MS = 20_000;
+const TOKEN_KEY = "headrace.operator_token";
+
+export type Query = Record<string, string | number | undefined>;
+
+/** The orchestrator has answered, and said no. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    words: string,
+  ) {
+    super(words);
+  }
+}
+
+/** Why something failed, in one line. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof Refused) {
+    return error.message;
+  }
+  if (error instanceof DOMException && error.name === "TimeoutError") {
+    return "The orchestrator did not answer in time.";
+  }
+  return "The orchestrator does not answer.";
+}
+
+/** Kept for this tab only. */
+export function keepToken(token: string): void {
+  sessionStorage.setItem(TOKEN_KEY, token);
+}
+
+export function address(path: string, query: Query = {}): string {
+  const pairs = Object.entries(query).flatMap(([key, value]) =>
+    value === undefined || value === "" ? [] : [[key, String(value)]],
+  );
+  return pairs.length > 0 ? `${path}?${new URLSearchParams(pairs)}` : path;
+}
+
+async function ask<T>(path: string, options: RequestInit, signal?: AbortSignal): Promise<T> {
+  const deadline = AbortSignal.timeout(DEADLINE_MS);
+  const answer = await fetch(path, {
+    redirect: "error",
+    signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
+    ...options,
+  });
+  const found: unknown = await answer.json().catch(() => null);
+  if (!answer.ok) {
+    const { error, detail } = (found ?? {}) as { error?: string; detail?: unknown };
+    const words = error ?? (typeof detail === "string" ? detail : `The orchestrator answered ${answer.status}.`);
+    throw new Refused(answer.status, words);
+  }
+  return found as T;
+}
+
+export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return ask<T>(address(path, query), {}, signal);
+}
+
+/** Does something to the run; resolves with what was said. */
+export async function act(path: string, body: Record<string, unknown> = {}): Promise<string> {
+  const token = sessionStorage.getItem(TOKEN_KEY);
+  const { said } = await ask<{ said: string }>(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) },
+    body: JSON.stringify(body),
+  });
+  return said;
+}

@@ -1,0 +1,49 @@
+import { useEffect, useState } from "preact/hooks";
+
+import { Asked } from "./parts/ask";
+import { Help, useShortcuts } from "./parts/help";
+import { Shell } from "./parts/shell";
+import { ComparePage } from "./pages/compare/page";
+import { FleetPage } from "./pages/fleet/page";
+import { QueuesPage } from "./pages/queues/page";
+import { GroupPage } from "./pages/rollouts/group";
+import { RolloutsPage } from "./pages/rollouts/page";
+import { RunPage } from "./pages/run/page";
+import { status } from "./state/live";
+import { route } from "./state/route";
+
+function CurrentPage() {
+  const { page, rest } = route.value;
+  switch (page) {
+    case "run":
+      return <RunPage />;
+    case "rollouts":
+      return rest.length === 2 ? <GroupPage step={rest[0] ?? ""} index={rest[1] ?? ""} /> : <RolloutsPage />;
+    case "fleet":
+      return <FleetPage />;
+    case "queues":
+      return <QueuesPage />;
+    case "compare":
+      return <ComparePage />;
+  }
+}
+
+export function App() {
+  const [isHelp, setHelp] = useState(false);
+  useShortcuts(() => setHelp(true));
+  const { page } = route.value;
+  const name = status.value?.run.name;
+  useEffect(() => {
+    const title = page.charAt(0).toUpperCase() + page.slice(1);
+    document.title = name ? `${title} - ${name} - Headrace` : `${title} - Headrace`;
+  }, [page, name]);
+  return (
+    <>
+      <Shell onHelp={() => setHelp(true)}>
+        <CurrentPage />
+      </Shell>
+      <Asked />
+      {isHelp && <Help onClose={() => setHelp(false)} />}
+    </>
+  );
+}

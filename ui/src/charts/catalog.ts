@@ -1,0 +1,95 @@
+// The charts of the Run page. Further metrics are picked by name and get a chart each.
+
+import { num, percent } from "../format";
+
+export interface Curve {
+  name: string;
+  label: string;
+}
+
+export interface ChartSpec {
+  id: string;
+  title: string;
+  hint: string;
+  curves: Curve[];
+  kind?: "lines" | "stack" | "evals";
+  format?: (value: number | null) => string;
+}
+
+export const REST = "rest_seconds";
+/** Parts of a step's seconds; what they leave of `seconds` is drawn as the rest. */
+export const PHASES: Curve[] = [
+  { name: "train_seconds", label: "train" },
+  { name: "wait_batch_seconds", label: "wait for batch" },
+];
+
+const share = (value: number | null) => percent(value, 1);
+const seconds = (value: number | null) => (value === null ? num(value) : `${num(value)} s`);
+const one = (name: string, label = name) => [{ name, label }];
+
+export const CHARTS: ChartSpec[] = [
+  { id: "reward", title: "Reward", hint: "Mean of a batch", curves: one("reward_mean", "reward") },
+  {
+    id: "accuracy",
+    title: "Held-out accuracy",
+    hint: "Share of held-out prompts answered correctly",
+    curves: one("accuracy"),
+    kind: "evals",
+    format: share,
+  },
+  { id: "loss", title: "Loss", hint: "Policy loss of a step", curves: one("loss") },
+  { id: "kl", title: "KL", hint: "Divergence from the policy that sampled", curves: one("kl") },
+  { id: "entropy", title: "Entropy", hint: "Nats per token", curves: one("entropy") },
+  { id: "clip", title: "Clip share", hint: "Share of tokens clipped", curves: one("clip_fraction", "clipped"), format: share },
+  {
+    id: "staleness",
+    title: "Staleness",
+    hint: "Versions behind, at batch time",
+    curves: [
+      { name: "staleness_mean", label: "mean" },
+      { name: "staleness_max", label: "most" },
+    ],
+  },
+  {
+    id: "time",
+    title: "Step time",
+    hint: "Seconds of a step by phase",
+    curves: [...PHASES, { name: REST, label: "rest" }],
+    kind: "stack",
+    format: seconds,
+  },
+  {
+    id: "length",
+    title: "Length",
+    hint: "Tokens of a completion",
+    curves: one("completion_length_mean", "tokens"),
+  },
+  {
+    id: "gap",
+    title: "Logprob gap",
+    hint: "Trainer against engine on tokens of the trainer's own version, nats",
+    curves: [
+      { name: "logprob_gap_mean", label: "mean" },
+      { name: "logprob_gap_max", label: "most" },
+    ],
+  },
+  {
+    id: "mismatch",
+    title: "Off-policy gap",
+    hint: "Trainer against engine on all tokens, stale ones too, nats",
+    curves: [
+      { name: "mismatch_gap_mean", label: "mean" },
+      { name: "mismatch_gap_max", label: "most" },
+    ],
+  },
+];
+
+export const extraChart = (name: string): ChartSpec => ({ id: `m-${name}`, title: name, hint: "", curves: one(name) });
+
+/** The metrics that a list of charts needs. */
+export function namesOf(charts: ChartSpec[]): string[] {
+  const names = charts
+    .filter((chart) => chart.kind !== "evals")
+    .flatMap((chart) => chart.curves.map((curve) => (curve.name === REST ? "seconds" : curve.name)));
+  return [...new Set(names)];
+}

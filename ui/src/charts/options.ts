@@ -1,0 +1,118 @@
+// One look for all charts.
+
+import uPlot from "uplot";
+
+import { num } from "../format";
+import { colour, withAlpha } from "./paint";
+import { span } from "./points";
+
+export interface Line {
+  label: string;
+  /** Custom property with its colour. */
+  colour: string;
+  /** Drawn behind, as the raw numbers of a smoothed curve. */
+  isFaint?: boolean;
+  hasDots?: boolean;
+}
+
+export interface Zoom {
+  from: number;
+  to: number;
+}
+
+export interface Look {
+  lines: Line[];
+  isStacked: boolean;
+  sync: string;
+  format: (value: number | null) => string;
+  range: () => Zoom | null;
+  onZoom: (zoom: Zoom | null) => void;
+  onCursor: (step: number | null) => void;
+}
+
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+
+function axis(format: (value: number) => string, size: uPlot.Axis.Size, space: number): uPlot.Axis {
+  return {
+    stroke: colour("--muted"),
+    font: FONT,
+    size,
+    space,
+    gap: 4,
+    grid: { stroke: colour("--grid"), width: 1 },
+    ticks: { show: false },
+    values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))),
+  };
+}
+
+function series(look: Look): uPlot.Series[] {
+  return look.lines.map((line) => {
+    const stroke = colour(line.colour);
+    return {
+      label: line.label,
+      stroke: line.isFaint ? withAlpha(stroke, 0.28) : stroke,
+      width: look.isStacked ? 0 : line.isFaint ? 1 : 1.5,
+      points: line.hasDots ? { show: true, size: 6, fill: stroke } : { show: false },
+      ...(look.isStacked ? { fill: stroke } : {}),
+    };
+  });
+}
+
+function takeSelection(plot: uPlot, onZoom: (zoom: Zoom | null) => void): void {
+  const { left, width } = plot.select;
+  if (width < 4) {
+    return;
+  }
+  const from = Math.ceil(plot.posToVal(left, "x"));
+  const to = Math.floor(plot.posToVal(left + width, "x"));
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  if (to > from) {
+    onZoom({ from, to });
+  }
+}
+
+/** Options of a plot that the mouse zooms by steps: drag to zoom, double click to see all. */
+export function options(look: Look, width: number, height: number): uPlot.Options {
+  const bands = look.lines.slice(1).map((_, at) => ({ series: [at + 2, at + 1] as [number, number] }));
+  const wide = (_: uPlot, values: string[] | null) => 12 + 6.4 * Math.max(1, ...(values ?? []).map((one) => one.length));
+  return {
+    width,
+    height,
+    padding: [8, 18, 0, 0],
+    legend: { show: false },
+    cursor: {
+      sync: { key: look.sync, scales: ["x", null] },
+      drag: { x: true, y: false, setScale: false },
+      points: { size: 7 },
+      bind: {
+        dblclick: () => () => {
+          look.onZoom(null);
+          return null;
+        },
+      },
+    },
+    scales: {
+      x: {
+        time: false,
+        range: (_, low, high) => {
+          const zoom = look.range();
+          const [from, to] = zoom ? [zoom.from, zoom.to] : [low ?? 0, high ?? 1];
+          return from < to ? [from, to] : [from - 1, from + 1];
+        },
+      },
+      y: { range: (_, low, high) => span(look.isStacked ? 0 : low, high) },
+    },
+    axes: [axis((value) => (Number.isInteger(value) ? num(value) : ""), 26, 64), axis((value) => look.format(value).replace(/\.0+%$/, "%"), wide, 34)],
+    series: [{}, ...series(look)],
+    ...(look.isStacked ? { bands } : {}),
+    hooks: {
+      setSelect: [(plot) => takeSelection(plot, look.onZoom)],
+      setCursor: [
+        (plot) => {
+          const { left } = plot.cursor;
+          look.onCursor(left === undefined || left < 0 ? null : plot.posToVal(left, "x"));
+        },
+      ],
+    },
+  };
+}

@@ -1,0 +1,13 @@
+import { render } from "preact";
+
+import { App } from "./app";
+import { follow } from "./state/live";
+import { beginTheme } from "./state/theme";
+import "./styles/index.css";
+
+beginTheme();
+void follow();
+const place = document.getElementById("app");
+if (place) {
+  render(<App />, place);
+}

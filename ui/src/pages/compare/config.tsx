@@ -1,0 +1,62 @@
+import { useState } from "preact/hooks";
+
+import type { ConfigKey } from "../../api/types";
+import { plural } from "../../format";
+import { Empty, Segmented } from "../../parts/basics";
+
+type Shown = "differences" | "all";
+
+const CHOICES: { value: Shown; label: string }[] = [
+  { value: "differences", label: "Differences" },
+  { value: "all", label: "All" },
+];
+
+const said = (value: unknown) =>
+  value === null || value === undefined ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value);
+
+export function ConfigTable({ runs, keys }: { runs: string[]; keys: ConfigKey[] }) {
+  const [shown, setShown] = useState<Shown>("differences");
+  const differing = keys.filter((key) => key.differs);
+  const rows = shown === "all" ? keys : differing;
+  return (
+    <section class="card" aria-labelledby="config-title">
+      <header class="card-head">
+        <h2 id="config-title">Configuration</h2>
+        <span class="muted">{plural(differing.length, "difference")}</span>
+        <Segmented label="Keys shown" value={shown} choices={CHOICES} onChoose={setShown} />
+      </header>
+      {rows.length === 0 ? (
+        <Empty title="No differences">
+          {runs.length > 1 ? "These runs have the same configuration." : "Pick a second run to see what differs."}
+        </Empty>
+      ) : (
+        <div class="scroll tall" tabindex={0} role="region" aria-labelledby="config-title">
+          <table class="plain-table config">
+            <thead>
+              <tr>
+                <th scope="col">Key</th>
+                {runs.map((run) => (
+                  <th key={run} scope="col">
+                    {run}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map(({ key, values, differs }) => (
+                <tr key={key} class={differs ? "differs" : ""}>
+                  <th scope="row">{key}</th>
+                  {runs.map((run, at) => (
+                    <td key={run} class="wrap">
+                      {said(values[at])}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

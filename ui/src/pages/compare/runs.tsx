@@ -1,0 +1,72 @@
+import type { RunEntry } from "../../api/types";
+import { seriesColour } from "../../charts/paint";
+import { clock, count, num, percent } from "../../format";
+import { Empty, Pill } from "../../parts/basics";
+import { MOST } from "./page";
+
+interface Props {
+  runs: RunEntry[];
+  picked: string[];
+  onPick: (names: string[]) => void;
+}
+
+export function RunTable({ runs, picked, onPick }: Props) {
+  if (runs.length === 0) {
+    return <Empty title="No runs">There are no run directories beside this one.</Empty>;
+  }
+  const toggle = (name: string, isOn: boolean) =>
+    onPick(isOn ? [...picked, name] : picked.filter((one) => one !== name));
+  return (
+    <section class="card" aria-labelledby="runs-title">
+      <header class="card-head">
+        <h2 id="runs-title">Runs</h2>
+        <span class="muted">
+          {picked.length} picked of {runs.length}, at most {MOST}
+        </span>
+      </header>
+      <div class="scroll" tabindex={0} role="region" aria-labelledby="runs-title">
+        <table class="plain-table runs">
+          <thead>
+            <tr>
+              <th scope="col">Run</th>
+              <th scope="col">State</th>
+              <th scope="col" class="number">Steps</th>
+              <th scope="col" class="number">Reward</th>
+              <th scope="col" class="number">Accuracy</th>
+              <th scope="col">Began</th>
+            </tr>
+          </thead>
+          <tbody>
+            {runs.map((run) => {
+              const at = picked.indexOf(run.name);
+              return (
+                <tr key={run.name}>
+                  <th scope="row">
+                    <label class="check">
+                      <input
+                        type="checkbox"
+                        checked={at >= 0}
+                        disabled={at < 0 && picked.length >= MOST}
+                        onChange={(event) => toggle(run.name, event.currentTarget.checked)}
+                      />
+                      <span class={`swatch ${at >= 0 ? seriesColour(at).slice(2) : ""}`} aria-hidden="true" />
+                      <span>{run.name}</span>
+                      {run.current && <span class="muted small">this run</span>}
+                    </label>
+                  </th>
+                  <td>
+                    <Pill state={run.state} />
+                  </td>
+                  <td class="number">{count(run.steps)}</td>
+                  <td class="number">{num(run.reward_mean)}</td>
+                  <td class="number">{percent(run.accuracy, 1)}</td>
+                  <td class="nowrap tabular">{clock(run.began)}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,25 @@
+import type { Fleet } from "../../api/types";
+import { Loading, Problem } from "../../parts/basics";
+import { useResource } from "../../parts/resource";
+import { status } from "../../state/live";
+import { Publications } from "./publications";
+import { Replicas } from "./replicas";
+import { TrainerCard } from "./trainer";
+
+const EVERY_MS = 2_000;
+
+export function FleetPage() {
+  const found = useResource<Fleet>("/api/fleet", EVERY_MS);
+  if (found.data === null) {
+    return found.problem ? <Problem words={found.problem} again={found.reload} /> : <Loading what="the fleet" />;
+  }
+  const view = status.value;
+  return (
+    <>
+      {found.problem && <Problem words={found.problem} again={found.reload} />}
+      <TrainerCard trainer={found.data.trainer} view={view} />
+      <Replicas replicas={found.data.replicas} view={view} onDone={found.reload} />
+      <Publications publications={found.data.publications} />
+    </>
+  );
+}

@@ -1,0 +1,105 @@
+import { useState } from "preact/hooks";
+
+import type { Publication } from "../../api/types";
+import { clock, duration, plural } from "../../format";
+import { Empty, Pill } from "../../parts/basics";
+import { PhaseBar, PhaseLegend, phasesOf } from "./phases";
+
+/** The last publications of weights: how long each phase took, newest first. */
+export function Publications({ publications }: { publications: Publication[] }) {
+  const [open, setOpen] = useState<string | null>(null);
+  const longest = Math.max(0.001, ...publications.map((one) => one.seconds));
+  const names = phasesOf(publications);
+  return (
+    <section class="card" aria-labelledby="publications-title">
+      <header class="card-head">
+        <h2 id="publications-title">Publications</h2>
+        <span class="muted">the last {publications.length}, longest {duration(longest)}</span>
+        <PhaseLegend names={names} />
+      </header>
+      {publications.length === 0 ? (
+        <Empty title="No publication yet">Weights go to the replicas after every step.</Empty>
+      ) : (
+        <div class="scroll tall" tabindex={0} role="region" aria-labelledby="publications-title">
+          <table class="plain-table publications">
+            <thead>
+              <tr>
+                <th scope="col">Version</th>
+                <th scope="col">Began</th>
+                <th scope="col">Phases</th>
+                <th scope="col" class="number">Took</th>
+                <th scope="col">Replicas</th>
+              </tr>
+            </thead>
+            <tbody>
+              {publications.map((one) => {
+                const key = String(one.id);
+                return (
+                  <Line
+                    key={key}
+                    publication={one}
+                    names={names}
+                    longest={longest}
+                    isOpen={open === key}
+                    onToggle={() => setOpen(open === key ? null : key)}
+                  />
+                );
+              })}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+interface LineProps {
+  publication: Publication;
+  names: string[];
+  longest: number;
+  isOpen: boolean;
+  onToggle: () => void;
+}
+
+function Line({ publication, names, longest, isOpen, onToggle }: LineProps) {
+  const { members } = publication;
+  const committed = members.filter((member) => member.committed).length;
+  const said = committed === members.length ? plural(committed, "replica") : `${committed} of ${members.length}`;
+  return (
+    <>
+      <tr>
+        <th scope="row" class="nowrap">{publication.version}</th>
+        <td class="nowrap tabular">{clock(publication.began)}</td>
+        <td class="bar-cell">
+          <PhaseBar phases={publication.phases} names={names} longest={longest} />
+        </td>
+        <td class="number nowrap">{publication.ended === false ? "under way" : duration(publication.seconds)}</td>
+        <td class="nowrap">
+          <button type="button" class="link" aria-expanded={isOpen} onClick={onToggle}>
+            {said}
+          </button>
+        </td>
+      </tr>
+      {isOpen && (
+        <tr class="detail">
+          <td colspan={5}>
+            <ul class="members">
+              {members.map((member) => (
+                <li key={member.replica_id}>
+                  <strong>{member.replica_id}</strong>
+                  <Pill state={member.committed ? "committed" : "failed"} />
+                  <span>{[member.route && `over ${member.route}`, member.reason].filter(Boolean).join(": ")}</span>
+                </li>
+              ))}
+              {publication.phases.map((phase) => (
+                <li key={phase.phase} class="muted">
+                  {phase.phase} {duration(phase.to_s - phase.from_s)}
+                </li>
+              ))}
+            </ul>
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,107 @@
+import type { Replica, Status } from "../../api/types";
+import { count, num, percent } from "../../format";
+import { ask } from "../../parts/ask";
+import { Empty, Meter, Pill } from "../../parts/basics";
+import { scale } from "../run/actions";
+
+const drain = (id: string, on: boolean, onDone: () => void) =>
+  ask({
+    title: on ? `Drain ${id}?` : `Let ${id} work again?`,
+    words: on
+      ? "It finishes the rollouts it has begun and takes no new prompts. Nothing is lost."
+      : "It takes prompts again as soon as it has the current weights.",
+    verb: on ? "Drain" : "Undo drain",
+    path: "/api/actions/drain",
+    body: { replica: id, on },
+    onDone,
+  });
+
+/** How many versions a replica is behind the trainer; versions are `incarnation.version`. */
+export function lagOf(version: string, current: number): number | null {
+  const own = Number(version.split(".").at(-1));
+  return version !== "" && Number.isInteger(own) ? Math.max(0, current - own) : null;
+}
+
+export function Replicas(props: { replicas: Replica[]; view: Status | null; onDone: () => void }) {
+  const { replicas, view, onDone } = props;
+  const canAct = view !== null && view.operator !== null && view.state === "running";
+  return (
+    <section class="card" aria-labelledby="replicas-title">
+      <header class="card-head">
+        <h2 id="replicas-title">Rollout replicas</h2>
+        <span class="muted">{replicas.length}</span>
+        {canAct && (
+          <div class="actions">
+            <button type="button" onClick={() => scale("rollout", Math.max(1, replicas.length))}>
+              Scale rollout
+            </button>
+            <button type="button" onClick={() => scale("reward", 1)}>
+              Scale reward
+            </button>
+          </div>
+        )}
+      </header>
+      {replicas.length === 0 ? (
+        <Empty title="No replicas">None has a live lease now.</Empty>
+      ) : (
+        <div class="scroll" tabindex={0} role="region" aria-labelledby="replicas-title">
+          <table class="plain-table replicas">
+            <thead>
+              <tr>
+                <th scope="col">Replica</th>
+                <th scope="col">State</th>
+                <th scope="col">Version</th>
+                <th scope="col" class="number">In flight</th>
+                <th scope="col" class="number">Tokens/s</th>
+                <th scope="col">Waits</th>
+                <th scope="col">Doing</th>
+                <th scope="col">Engine</th>
+                {canAct && <th scope="col">Action</th>}
+              </tr>
+            </thead>
+            <tbody>
+              {replicas.map((replica) => (
+                <Line key={replica.id} replica={replica} view={view} canAct={canAct} onDone={onDone} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Line(props: { replica: Replica; view: Status | null; canAct: boolean; onDone: () => void }) {
+  const { replica, view, canAct, onDone } = props;
+  const lag = view ? lagOf(replica.version, view.version) : null;
+  const isDraining = view?.operator?.draining.includes(replica.id) ?? false;
+  return (
+    <tr>
+      <th scope="row">
+        {replica.id}
+        {replica.address && <span class="muted small address">{replica.address}</span>}
+      </th>
+      <td>
+        <Pill state={isDraining ? "draining" : replica.state} />
+      </td>
+      <td class="nowrap">
+        {replica.version || num(null)} {lag !== null && lag > 0 && <span class="lag">{lag} behind</span>}
+      </td>
+      <td class="number">{count(replica.in_flight_rollouts)}</td>
+      <td class="number">{num(replica.tokens_per_second)}</td>
+      <td class="with-meter">
+        <Meter share={replica.waiting_share} />
+        <span>{percent(replica.waiting_share)}</span>
+      </td>
+      <td class="wrap">{replica.publication || (replica.waiting_for ? `waits for ${replica.waiting_for}` : "generates")}</td>
+      <td>{replica.engine}</td>
+      {canAct && (
+        <td>
+          <button type="button" class="small" onClick={() => drain(replica.id, !isDraining, onDone)}>
+            {isDraining ? "Undo drain" : "Drain"}
+          </button>
+        </td>
+      )}
+    </tr>
+  );
+}

@@ -1,0 +1,27 @@
+import type { Status, Trainer } from "../../api/types";
+import { count, duration, num, percent } from "../../format";
+import { Pill } from "../../parts/basics";
+
+export function TrainerCard({ trainer, view }: { trainer: Trainer; view: Status | null }) {
+  const facts: [string, string][] = [
+    ["Version", view ? `${view.incarnation}.${view.version}` : num(null)],
+    ["Waits", percent(trainer.waiting_share)],
+    ["For", trainer.waiting_for || "nothing"],
+    ["Step", duration(trainer.metrics.seconds)],
+    ["Tokens a step", count(trainer.metrics.completion_tokens)],
+  ];
+  return (
+    <section class="card strip" aria-labelledby="trainer-title">
+      <h2 id="trainer-title">Trainer</h2>
+      <Pill state={trainer.state} />
+      <dl class="facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}

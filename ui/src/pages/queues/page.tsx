@@ -1,0 +1,81 @@
+import type { Queues } from "../../api/types";
+import { count, duration } from "../../format";
+import { Empty, Loading, Problem } from "../../parts/basics";
+import { useResource } from "../../parts/resource";
+import { DeadLetters } from "./dead";
+
+const EVERY_MS = 2_000;
+const OLD_S = 60;
+
+const ABOUT: Record<string, string> = {
+  prompts: "issued, for the rollout replicas",
+  rollouts: "generated, for reward",
+  scored: "scored, for the trainer",
+  evaluated: "held-out answers, for the orchestrator",
+  dead: "given up, kept for people",
+};
+
+export function QueuesPage() {
+  const found = useResource<Queues>("/api/queues", EVERY_MS);
+  if (found.data === null) {
+    return found.problem ? <Problem words={found.problem} again={found.reload} /> : <Loading what="the queues" />;
+  }
+  return (
+    <>
+      {found.problem && <Problem words={found.problem} again={found.reload} />}
+      <Streams queues={found.data} />
+      <DeadLetters total={found.data.dead} />
+    </>
+  );
+}
+
+function Streams({ queues }: { queues: Queues }) {
+  const most = Math.max(1, ...queues.streams.map((stream) => stream.length));
+  return (
+    <section class="card" aria-labelledby="streams-title">
+      <header class="card-head">
+        <h2 id="streams-title">Streams</h2>
+      </header>
+      {queues.streams.length === 0 ? (
+        <Empty title="No streams">The broker of this run is not running, or was not asked yet.</Empty>
+      ) : (
+        <div class="scroll" tabindex={0} role="region" aria-labelledby="streams-title">
+          <table class="plain-table streams">
+            <thead>
+              <tr>
+                <th scope="col">Stream</th>
+                <th scope="col">Entries</th>
+                <th scope="col" class="number">Pending</th>
+                <th scope="col" class="number">Oldest pending</th>
+              </tr>
+            </thead>
+            <tbody>
+              {queues.streams.map((stream) => {
+                const oldest = stream.oldest_pending_seconds;
+                return (
+                  <tr key={stream.name}>
+                    <th scope="row">
+                      {stream.name}
+                      <span class="muted small address">{ABOUT[stream.name]}</span>
+                    </th>
+                    <td class="with-bar">
+                      <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+                        <rect class="bar-length" width={(100 * stream.length) / most} height="8" />
+                        <rect class="bar-pending" width={(100 * Math.min(stream.pending, stream.length)) / most} height="8" />
+                      </svg>
+                      <span class="number">{count(stream.length)}</span>
+                    </td>
+                    <td class="number">{count(stream.pending)}</td>
+                    <td class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
+                      {stream.pending > 0 ? duration(oldest) : duration(null)}
+                    </td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,76 @@
+import type { Query } from "../../api/client";
+import type { Params } from "../../state/route";
+import { setParams } from "../../state/route";
+
+interface Field {
+  name: string;
+  label: string;
+  isNumber?: boolean;
+}
+
+const FIELDS: Field[] = [
+  { name: "step_from", label: "Step from", isNumber: true },
+  { name: "step_to", label: "Step to", isNumber: true },
+  { name: "reward_min", label: "Reward from", isNumber: true },
+  { name: "reward_max", label: "Reward to", isNumber: true },
+  { name: "version", label: "Version", isNumber: true },
+  { name: "finish", label: "Finish" },
+  { name: "replica", label: "Replica" },
+  { name: "text", label: "Text contains" },
+];
+const WAIT_MS = 250;
+
+/** The filters and the order, as `/api/rollouts` takes them. */
+export function queryOf(params: Params): Query {
+  const chosen = FIELDS.flatMap(({ name }) => (params[name] ? [[name, params[name]]] : []));
+  return { ...Object.fromEntries(chosen), sort: params.sort || "-step" };
+}
+
+const hasFilters = (params: Params) => FIELDS.some(({ name }) => params[name]);
+
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** The address follows when the typing pauses. */
+function changed(event: Event): void {
+  const { name, value } = event.currentTarget as HTMLInputElement | HTMLSelectElement;
+  clearTimeout(timer);
+  timer = setTimeout(() => setParams({ [name]: value.trim() }), WAIT_MS);
+}
+
+/** `known` has the values of what is chosen from a list. */
+export function Filters({ params, known }: { params: Params; known: Record<string, string[]> }) {
+  return (
+    <form class="filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
+      {FIELDS.map(({ name, label, isNumber }) => (
+        <label key={name} class={`field ${name}`}>
+          <span>{label}</span>
+          {known[name] ? (
+            <select name={name} value={params[name] ?? ""} onChange={changed}>
+              <option value="">any</option>
+              {known[name].map((one) => (
+                <option key={one}>{one}</option>
+              ))}
+            </select>
+          ) : (
+            <input
+              name={name}
+              type="text"
+              inputMode={isNumber ? "decimal" : "text"}
+              value={params[name] ?? ""}
+              onInput={changed}
+              spellcheck={false}
+              autocomplete="off"
+            />
+          )}
+        </label>
+      ))}
+      <button
+        type="button"
+        disabled={!hasFilters(params)}
+        onClick={() => setParams(Object.fromEntries(FIELDS.map(({ name }) => [name, ""])))}
+      >
+        Clear
+      </button>
+    </form>
+  );
+}

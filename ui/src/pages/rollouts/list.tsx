@@ -1,0 +1,168 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+import type { RolloutRow } from "../../api/types";
+import { count, num } from "../../format";
+import { link, type Params, setParams } from "../../state/route";
+import type { Book } from "./book";
+
+interface Column {
+  key: string;
+  label: string;
+  /** What the service sorts by. */
+  sort?: string;
+  isNumber?: boolean;
+}
+
+const COLUMNS: Column[] = [
+  { key: "step", label: "Step", sort: "step", isNumber: true },
+  { key: "group", label: "Group", isNumber: true },
+  { key: "reward", label: "Reward", sort: "reward", isNumber: true },
+  { key: "advantage", label: "Advantage", sort: "advantage", isNumber: true },
+  { key: "tokens", label: "Tokens", sort: "tokens", isNumber: true },
+  { key: "version", label: "Version", isNumber: true },
+  { key: "finish", label: "Finish" },
+  { key: "replica", label: "Replica" },
+  { key: "prompt", label: "Prompt" },
+  { key: "completion", label: "Completion" },
+];
+const AROUND = 10;
+const MOST_PIXELS = 30_000_000; // Higher than this no browser makes a box.
+const NARROW = matchMedia("(max-width: 52rem)");
+const WIDE_ROW = 34;
+const NARROW_ROW = 76;
+
+/** Where the list was left, so that the way back from a group leads there. */
+const left = { query: "", at: 0 };
+
+function useRowHeight(): number {
+  const [isNarrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", changed);
+    return () => NARROW.removeEventListener("change", changed);
+  }, []);
+  return isNarrow ? NARROW_ROW : WIDE_ROW;
+}
+
+export function RolloutList({ book, total, query, params }: { book: Book; total: number; query: string; params: Params }) {
+  const box = useRef<HTMLDivElement>(null);
+  const rows = useRef<HTMLDivElement>(null);
+  const height = useRowHeight();
+  const [view, setView] = useState({ first: 0, rows: 30 });
+  const shown = Math.min(total, Math.floor(MOST_PIXELS / height));
+  const begin = Math.max(0, view.first - AROUND);
+  const end = Math.min(shown, view.first + view.rows + AROUND);
+
+  const look = () => {
+    const place = box.current;
+    if (place) {
+      const rows = Math.ceil(place.clientHeight / height);
+      // In strides: a row more or less in sight draws nothing.
+      const first = Math.floor(place.scrollTop / height / 4) * 4;
+      Object.assign(left, { query, at: place.scrollTop });
+      setView((old) => (old.first === first && old.rows === rows ? old : { first, rows }));
+    }
+  };
+  useLayoutEffect(() => {
+    if (box.current) {
+      box.current.scrollTop = left.query === query ? left.at : 0;
+    }
+    look();
+    const observer = new ResizeObserver(look);
+    observer.observe(box.current as Element);
+    return () => observer.disconnect();
+  }, [query, height]);
+  useEffect(() => book.need(begin, Math.max(begin, end - 1)), [book, begin, end]);
+
+  useLayoutEffect(() => rows.current?.style.setProperty("transform", `translateY(${begin * height}px)`), [begin, height]);
+
+  const places = Array.from({ length: Math.max(0, end - begin) }, (_, at) => begin + at);
+  return (
+    <div class="rollout-list" role="table" aria-label="Rollouts" aria-rowcount={shown + 1}>
+      <Head params={params} />
+      <div class="list-body" ref={box} role="rowgroup" onScroll={look} onKeyDown={move}>
+        <svg class="spacer" width="1" height={shown * height} aria-hidden="true" />
+        <div class="rows" ref={rows}>
+          {places.map((at) => (
+            <Line key={at % (view.rows + 2 * AROUND)} at={at} row={book.row(at)} params={params} />
+          ))}
+        </div>
+      </div>
+      {shown < total && <p class="muted small">The first {count(shown)} are shown; narrow the filters to see others.</p>}
+    </div>
+  );
+}
+
+function Head({ params }: { params: Params }) {
+  const sort = params.sort || "-step";
+  return (
+    <div class="list-head" role="rowgroup">
+      <div class="list-row" role="row" aria-rowindex={1}>
+        {COLUMNS.map((column) => {
+          const isUp = sort === column.sort;
+          const isDown = sort === `-${column.sort}`;
+          return (
+            <div
+              key={column.key}
+              class={`${column.key} ${column.isNumber ? "number" : ""}`}
+              role="columnheader"
+              aria-sort={isUp ? "ascending" : isDown ? "descending" : undefined}
+            >
+              {column.sort ? (
+                <button type="button" onClick={() => setParams({ sort: isDown ? `${column.sort}` : `-${column.sort}` })}>
+                  {column.label}
+                  <span aria-hidden="true">{isUp ? " \u2191" : isDown ? " \u2193" : ""}</span>
+                </button>
+              ) : (
+                column.label
+              )}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+const signOf = (value: number | null) => (value === null || value === 0 ? "" : value > 0 ? "plus" : "minus");
+
+function Line({ at, row, params }: { at: number; row: RolloutRow | undefined; params: Params }) {
+  if (row === undefined) {
+    return <div class="list-row coming" role="row" aria-rowindex={at + 2} />;
+  }
+  const versions = row.min_version === row.max_version ? row.max_version : `${row.min_version}\u2013${row.max_version}`;
+  const to = link("rollouts", [row.step, row.group_index], { ...params, rollout: String(row.rollout_index) });
+  return (
+    <div class="list-row" role="row" aria-rowindex={at + 2}>
+      <div class="step number" role="cell">
+        <a class="row-link" href={to} data-at={at} aria-label={`Step ${row.step}, group ${row.group_index}, rollout ${row.rollout_index}`}>
+          {row.step}
+        </a>
+      </div>
+      <div class="group number" role="cell">
+        {row.group_index}
+        <span class="muted">.{row.rollout_index}</span>
+      </div>
+      <div class="reward number" role="cell">{num(row.reward)}</div>
+      <div class={`advantage number ${signOf(row.advantage)}`} role="cell">{num(row.advantage)}</div>
+      <div class="tokens number" role="cell">{count(row.tokens)}</div>
+      <div class="version number" role="cell">{versions}</div>
+      <div class="finish" role="cell">{row.finish_reason}</div>
+      <div class="replica" role="cell">{row.replica_id}</div>
+      <div class="prompt" role="cell">{row.prompt}</div>
+      <div class="completion" role="cell">{row.completion}</div>
+    </div>
+  );
+}
+
+/** Arrow keys walk the rows; those out of sight are scrolled in first. */
+function move(event: KeyboardEvent): void {
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const focused = document.activeElement;
+  if (by === undefined || !(focused instanceof HTMLElement) || focused.dataset.at === undefined) {
+    return;
+  }
+  event.preventDefault();
+  const next = Number(focused.dataset.at) + by;
+  document.querySelector<HTMLElement>(`.row-link[data-at="${next}"]`)?.focus();
+}

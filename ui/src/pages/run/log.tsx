@@ -1,0 +1,77 @@
+import { useState } from "preact/hooks";
+
+import type { LogLine } from "../../api/types";
+import { clock, duration, plural } from "../../format";
+import { Empty, Segmented } from "../../parts/basics";
+import { log } from "../../state/live";
+
+type Kind = "all" | "actions" | "publications";
+
+const KINDS: { value: Kind; label: string }[] = [
+  { value: "all", label: "All" },
+  { value: "actions", label: "Actions" },
+  { value: "publications", label: "Publications" },
+];
+const SHOWN = 100;
+
+const isOf = (kind: Kind, { event }: LogLine) =>
+  kind === "all" || (kind === "actions" ? event === "operator_action" : event.startsWith("publication"));
+
+const plain = (value: unknown) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+
+/** A line of the event log in words. */
+export function wordsOf({ t: _, service: __, event, ...others }: LogLine): string {
+  if (event === "operator_action") {
+    return `${plain(others.said)} (by ${plain(others.who)})`;
+  }
+  if (event === "publication") {
+    const members = Array.isArray(others.members) ? others.members : [];
+    const committed = members.filter((one: { committed?: boolean }) => one.committed).length;
+    const seconds = typeof others.seconds === "number" ? ` in ${duration(others.seconds)}` : "";
+    return `Version ${plain(others.version)} to ${plural(committed, "replica")} of ${members.length}${seconds}`;
+  }
+  if (event === "publication_committed") {
+    return `Version ${plain(others.version)} on ${plain(others.replica_id)} over ${plain(others.route)}`;
+  }
+  return Object.entries(others)
+    .filter(([, value]) => !(Array.isArray(value) && value.length === 0))
+    .map(([key, value]) => `${key} ${plain(value)}`)
+    .join(", ");
+}
+
+export function EventLog() {
+  const [kind, setKind] = useState<Kind>("all");
+  const lines = log.value.filter((line) => isOf(kind, line)).slice(0, SHOWN);
+  return (
+    <section class="card log" aria-labelledby="log-title">
+      <header>
+        <h2 id="log-title">Event log</h2>
+        <Segmented label="Events shown" value={kind} choices={KINDS} onChoose={setKind} />
+      </header>
+      {lines.length === 0 ? (
+        <Empty title="Nothing yet">Actions of operators and publications of weights are told here.</Empty>
+      ) : (
+        <div class="scroll" tabindex={0} role="region" aria-labelledby="log-title">
+          <table class="plain-table">
+            <thead>
+              <tr>
+                <th scope="col">Time</th>
+                <th scope="col">Event</th>
+                <th scope="col">What</th>
+              </tr>
+            </thead>
+            <tbody>
+              {lines.map((line, at) => (
+                <tr key={`${line.t}-${lines.length - at}`}>
+                  <td class="nowrap tabular">{clock(line.t)}</td>
+                  <td class="nowrap">{line.event === "operator_action" ? plain(line.action) : line.event.replaceAll("_", " ")}</td>
+                  <td class="wrap">{wordsOf(line)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

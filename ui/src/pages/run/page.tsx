@@ -1,0 +1,78 @@
+import { useMemo, useState } from "preact/hooks";
+
+import { CHARTS, extraChart, namesOf } from "../../charts/catalog";
+import type { Zoom } from "../../charts/options";
+import { latest } from "../../charts/points";
+import { Loading, Problem } from "../../parts/basics";
+import { connection, generation, status } from "../../state/live";
+import { route, setParams } from "../../state/route";
+import { useSeries, type Window } from "../../state/series";
+import { Charts } from "./charts";
+import { Headline } from "./headline";
+import { EventLog } from "./log";
+import { Picker } from "./picker";
+import { Toolbar } from "./toolbar";
+import { rangeOf, viewOf, type View } from "./view";
+
+const zoomTo = (zoom: Zoom | null) =>
+  setParams({ from: zoom ? String(zoom.from) : "", to: zoom ? String(zoom.to) : "", newest: "" });
+
+function windowOf({ zoom, newest }: View): Window {
+  if (zoom) {
+    return { from: zoom.from, ...(zoom.to === undefined ? {} : { to: zoom.to }) };
+  }
+  return newest ? { newest: Number(newest) } : {};
+}
+
+export function RunPage() {
+  if (status.value === null) {
+    return connection.value === "connecting" ? <Loading what="the run" /> : <Problem words="The orchestrator does not answer. The page goes on trying." />;
+  }
+  return <LoadedPage />;
+}
+
+function LoadedPage() {
+  const [isPicking, setPicking] = useState(false);
+  const view = viewOf(route.value.params);
+  const picked = view.extras.join(",");
+  const wanted = useMemo(() => [...CHARTS, ...view.extras.map(extraChart)], [picked]);
+  const loaded = useSeries(namesOf(wanted), windowOf(view));
+  const charts = useMemo(
+    () => wanted.filter(({ kind, curves }) => kind === "evals" || curves.some(({ name }) => loaded.names.includes(name))),
+    [wanted, loaded.names],
+  );
+  if (status.value === null) {
+    return null;
+  }
+  const evaluation = loaded.evals.reduce((a, b) => (a === null || b.version > a.version ? b : a), loaded.evals[0] ?? null);
+  return (
+    <>
+      <Headline
+        view={status.value}
+        numbers={{
+          reward: status.value.trainer.metrics.reward_mean ?? latest(loaded.series.reward_mean ?? { x: [], y: [] }),
+          accuracy: evaluation?.accuracy ?? null,
+          accuracyAt: evaluation?.version ?? null,
+        }}
+      />
+      <Toolbar view={view} last={loaded.last} isLoading={loaded.isLoading} onPick={() => setPicking(true)} />
+      {loaded.problem && <Problem words={loaded.problem} again={() => (generation.value += 1)} />}
+      <Charts
+        charts={charts}
+        loaded={loaded}
+        range={rangeOf(view, loaded.last)}
+        smoothing={view.smoothing}
+        onZoom={zoomTo}
+      />
+      <EventLog />
+      {isPicking && (
+        <Picker
+          names={loaded.names}
+          picked={view.extras}
+          onPick={(names) => setParams({ metrics: names.join(",") })}
+          onClose={() => setPicking(false)}
+        />
+      )}
+    </>
+  );
+}

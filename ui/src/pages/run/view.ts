@@ -1,0 +1,32 @@
+// What the Run page shows, as its address says.
+
+import type { Zoom } from "../../charts/options";
+import { type Smoothing, SMOOTHINGS } from "../../charts/smoothing";
+import type { Params } from "../../state/route";
+
+export interface View {
+  zoom: { from: number; to: number | undefined } | null;
+  newest: string;
+  smoothing: Smoothing;
+  extras: string[];
+}
+
+const whole = (text: string | undefined) => (text && /^\d+$/.test(text) ? Number(text) : undefined);
+
+export function viewOf(params: Params): View {
+  const [from, to] = [whole(params.from), whole(params.to)];
+  return {
+    zoom: from !== undefined || to !== undefined ? { from: from ?? 1, to } : null,
+    newest: String(whole(params.newest) ?? ""),
+    smoothing: SMOOTHINGS.find((one) => one === params.smooth) ?? "some",
+    extras: (params.metrics ?? "").split(",").filter(Boolean),
+  };
+}
+
+/** The x axis; null = as far as the points reach. */
+export function rangeOf({ zoom, newest }: View, last: number): Zoom | null {
+  if (zoom) {
+    return { from: zoom.from, to: zoom.to ?? last };
+  }
+  return newest && last > Number(newest) ? { from: last - Number(newest) + 1, to: last } : null;
+}

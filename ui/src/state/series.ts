@@ -1,0 +1,122 @@
+// The metrics of the run: a thinned series from the service, and the steps that have come since.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { get, reasonOf } from "../api/client";
+import type { Evaluation, Points, Row, Series } from "../api/types";
+import { generation, onEval, onSteps, status } from "./live";
+
+export interface Window {
+  from?: number;
+  to?: number;
+  /** Only the newest steps, as many as this. */
+  newest?: number;
+}
+
+export interface Loaded {
+  series: Record<string, Points>;
+  evals: Evaluation[];
+  names: string[];
+  last: number;
+  isLoading: boolean;
+  problem: string;
+}
+
+const NOTHING: Loaded = { series: {}, evals: [], names: [], last: 0, isLoading: true, problem: "" };
+const POINTS = 800;
+const AGAIN_MS = 1_000;
+
+const numberOf = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
+
+/** Adds rows behind; `first` is the oldest step that stays. */
+export function append(series: Record<string, Points>, rows: Row[], first: number): Record<string, Points> {
+  const steps = rows.map((row) => Number(row.step));
+  return Object.fromEntries(
+    Object.entries(series).map(([name, { x, y }]) => {
+      const all = { x: [...x, ...steps], y: [...y, ...rows.map((row) => numberOf(row[name]))] };
+      const cut = all.x.findIndex((step) => step >= first);
+      return [name, cut > 0 ? { x: all.x.slice(cut), y: all.y.slice(cut) } : all];
+    }),
+  );
+}
+
+function firstStep(window: Window, last: number): number {
+  return window.newest ? Math.max(1, last - window.newest + 1) : (window.from ?? 0);
+}
+
+export function useSeries(names: string[], window: Window): Loaded {
+  const [loaded, setLoaded] = useState(NOTHING);
+  const [again, setAgain] = useState(0);
+  const known = useRef({ last: 0, appended: 0, isLoading: true });
+  const { from, to, newest } = window;
+  const key = names.join(",");
+
+  useEffect(() => {
+    const controller = new AbortController();
+    const first = firstStep(window, status.peek()?.step ?? 0);
+    known.current.isLoading = true;
+    setLoaded((old) => ({ ...old, isLoading: true }));
+    get<Series>("/api/series", { names: key, points: POINTS, from: first, to }, controller.signal).then(
+      (found) => {
+        known.current = { last: found.last, appended: 0, isLoading: false };
+        setLoaded({ ...found, isLoading: false, problem: "" });
+      },
+      (error: unknown) => {
+        if (!controller.signal.aborted) {
+          known.current.isLoading = false;
+          setLoaded((old) => ({ ...old, isLoading: false, problem: reasonOf(error) }));
+        }
+      },
+    );
+    return () => controller.abort();
+  }, [key, from, to, newest, again, generation.value]);
+
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const loadSoon = () => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        setAgain((old) => old + 1);
+      }, AGAIN_MS);
+    };
+    // A step that was done between the load and the stream's begin is in neither.
+    const stopLooking = status.subscribe((view) => {
+      if (view !== null && view.step > known.current.last && !known.current.isLoading) {
+        loadSoon();
+      }
+    });
+    const stop = onSteps((rows) => {
+      const state = known.current;
+      const isNext = Number(rows[0]?.step) === state.last + 1;
+      state.appended += rows.length;
+      if (state.isLoading || !isNext || state.appended > POINTS) {
+        loadSoon();
+        return;
+      }
+      const last = Number(rows.at(-1)?.step);
+      state.last = last;
+      setLoaded((old) => ({
+        ...old,
+        last,
+        series: to === undefined ? append(old.series, rows, firstStep(window, last)) : old.series,
+      }));
+    });
+    return () => {
+      clearTimeout(timer);
+      stopLooking();
+      stop();
+    };
+  }, [from, to, newest]);
+
+  useEffect(
+    () =>
+      onEval((evaluation) =>
+        setLoaded((old) => ({
+          ...old,
+          evals: [...old.evals.filter((one) => one.version !== evaluation.version), evaluation],
+        })),
+      ),
+    [],
+  );
+  return loaded;
+}
