@@ -5,7 +5,9 @@ import secrets
 import time
 
 from services.orchestrator.annotation.desk import Desk
+from services.orchestrator.annotation.guard import Guard
 from services.orchestrator.beginning import Beginning
+from services.orchestrator.chat import Chat, add_chat
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.joiners import Joiners
@@ -58,7 +60,10 @@ async def serve(settings: OrchestratorSettings) -> int:
     desk = Desk(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
-    http = await serve_http(rest_app(run, status, desk, settings), settings.host, settings.http_port)
+    app = rest_app(run, status, desk, settings)
+    guard = Guard(app, settings.host, settings.orchestrator.annotation_hosts)
+    add_chat(app, Chat(settings, registry, peers, state.wishes), guard)
+    http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [
         issuer.run(),

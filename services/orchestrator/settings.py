@@ -18,6 +18,17 @@ class PublicationTable(Table):
     """Seconds to open the gate."""
 
 
+class ChatTable(Table):
+    """`[orchestrator.chat]`: `/v1/chat/completions` on the current policy."""
+
+    at_once: int = Field(32, ge=0)
+    """Chats under way at the same time; each replica has a bound of its own, `rollout.chats`. 0 = none are answered."""
+    wait_s: float = Field(20.0, gt=0)
+    """How long a chat waits for a replica that serves, through a publication say, before it is refused with 503."""
+    deadline_s: float = Field(300.0, gt=0)
+    """An answer that takes longer is broken off."""
+
+
 class OrchestratorTable(Table):
     """`[orchestrator]`: leases and looks."""
 
@@ -36,6 +47,7 @@ class OrchestratorTable(Table):
     annotation_hosts: tuple[str, ...] = ()
     """Host names, beside loopback and `host`, under which the page /annotate may be asked for: a proxy's."""
     publication: PublicationTable = PublicationTable()
+    chat: ChatTable = ChatTable()
 
 
 class EvalTable(Table):

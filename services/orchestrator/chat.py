@@ -1,0 +1,205 @@
+"""`POST /v1/chat/completions` and `GET /v1/models`: the current policy for OpenAI's clients.
+
+The orchestrator chooses a serving replica and passes words on. No group, no journal and no count of the training knows
+of it.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import grpc
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.datastructures import Headers
+
+from services.orchestrator.annotation.guard import Guard
+from services.orchestrator.chat_answer import DONE, Wording, event
+from services.orchestrator.chat_request import MOST_BYTES, ChatBody, ChatRefusedError, read_chat, to_wire
+from services.orchestrator.peers import Peers
+from services.orchestrator.registry import Registry, Replica
+from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.wishes import Wishes
+from wire.v1 import orchestrator_pb2
+from wire.v1 import rollout_pb2 as pb
+
+POLICY = "policy"
+"""The model's name in every run; the run's id is another one."""
+_POLL_S = 0.1
+_GRACE_S = 5.0
+"""The replica tells that it is late before its call is cut."""
+_RETRY_S = 2
+_STATUS = {
+    pb.ChatRefusal.KIND_BAD_REQUEST: (400, "invalid_value", 0),
+    pb.ChatRefusal.KIND_BUSY: (429, "busy", _RETRY_S),
+    pb.ChatRefusal.KIND_UNAVAILABLE: (503, "no_weights", _RETRY_S),
+    pb.ChatRefusal.KIND_LATE: (504, "timeout", 0),
+}
+_ELSEWHERE = (pb.ChatRefusal.KIND_BUSY, pb.ChatRefusal.KIND_UNAVAILABLE)
+"""Another replica may answer."""
+
+
+class Chat:
+    """All chats that go through this orchestrator."""
+
+    def __init__(self, settings: OrchestratorSettings, registry: Registry, peers: Peers, wishes: Wishes) -> None:
+        self._table = settings.orchestrator.chat
+        self._stop_token_ids = settings.stop_token_ids
+        self._registry, self._peers, self._wishes = registry, peers, wishes
+        self._under_way: Counter[str] = Counter()
+        self.models = (settings.run.id, POLICY)
+        self.began = int(time.time())
+
+    async def pieces(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
+        """The pieces of an answer, from the first replica that gives one. Raises ChatRefusedError."""
+        if self._under_way.total() >= self._table.at_once:
+            raise ChatRefusedError(429, f"{self._under_way.total()} chats are under way here", "busy", _RETRY_S)
+        end = time.monotonic() + self._table.wait_s
+        tried: set[str] = set()
+        refusal = ChatRefusedError(503, "no replica serves the policy now", "no_weights", _RETRY_S)
+        while True:
+            replica = self._choose(tried)
+            if replica is None:
+                if tried or time.monotonic() > end:
+                    raise refusal
+                await asyncio.sleep(_POLL_S)
+                continue
+            tried.add(replica.replica_id)
+            left = max(end - time.monotonic(), _POLL_S)
+            request = to_wire(body, self._stop_token_ids, deadline_s=self._table.deadline_s, wait_s=left)
+            said = False
+            async with aclosing(self._ask(replica, request)) as pieces:
+                async for piece in pieces:
+                    if piece.HasField("refusal"):
+                        refusal = _refused(piece.refusal)
+                        if said or piece.refusal.kind not in _ELSEWHERE:
+                            raise refusal
+                        break
+                    said = True
+                    yield piece
+            if said:
+                return
+
+    def _choose(self, tried: set[str]) -> Replica | None:
+        """The serving replica with the least to do, those left out that have refused."""
+        serving = [
+            one
+            for one in self._registry.alive(time.monotonic())
+            if one.state in (orchestrator_pb2.REPLICA_STATE_SERVING, orchestrator_pb2.REPLICA_STATE_UPDATING)
+            and one.replica_id not in tried
+            and one.replica_id not in self._wishes.drained
+        ]
+        busy = orchestrator_pb2.REPLICA_STATE_UPDATING
+        return min(
+            serving,
+            key=lambda one: (one.state == busy, self._under_way[one.replica_id], one.in_flight_groups, one.replica_id),
+            default=None,
+        )
+
+    async def _ask(self, replica: Replica, request: pb.ChatRequest) -> AsyncGenerator[pb.ChatPiece, None]:
+        self._under_way[replica.replica_id] += 1
+        call = self._peers.rollout(replica.address).Chat(request, timeout=request.deadline_s + _GRACE_S)
+        try:
+            async for piece in call:
+                yield piece
+        except grpc.aio.AioRpcError as error:
+            reason = f"{replica.replica_id} does not answer: {error.details()}"
+            yield pb.ChatPiece(refusal=pb.ChatRefusal(kind=pb.ChatRefusal.KIND_UNAVAILABLE, reason=reason))
+        finally:
+            call.cancel()
+            self._under_way[replica.replica_id] -= 1
+
+
+def add_chat(app: FastAPI, chat: Chat, guard: Guard) -> None:
+    """Adds the routes; `guard` says under which names this service is asked."""
+
+    @app.get("/v1/models")
+    async def get_models(request: Request) -> Response:
+        """The policy, under both of its names."""
+        problem = guard.problem("GET", request.headers)
+        if problem is not None:
+            return _as_json(ChatRefusedError(403, problem, "forbidden"))
+        rows = [{"id": name, "object": "model", "created": chat.began, "owned_by": "headrace"} for name in chat.models]
+        return JSONResponse({"object": "list", "data": rows})
+
+    @app.post("/v1/chat/completions", openapi_extra=_schema())
+    async def post_chat(request: Request) -> Response:
+        """An answer of the policy as it is now; `stream: true` gives server-sent events."""
+        try:
+            _check(guard, request.headers)
+            body = read_chat(await _read(request), chat.models)
+            wording = Wording(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model or chat.models[0])
+            if body.stream:
+                return await _stream(chat.pieces(body), wording, with_usage=body.stream_options.include_usage)
+            return await _whole(chat.pieces(body), wording)
+        except ChatRefusedError as refused:
+            return _as_json(refused)
+
+
+async def _whole(pieces: AsyncGenerator[pb.ChatPiece, None], wording: Wording) -> Response:
+    async with aclosing(pieces):
+        found = [piece async for piece in pieces]
+    text = "".join(piece.text for piece in found)
+    return JSONResponse(wording.whole(text, found[-1]))
+
+
+async def _stream(
+    pieces: AsyncGenerator[pb.ChatPiece, None], wording: Wording, *, with_usage: bool
+) -> StreamingResponse:
+    """Waits for the first piece: until then a refusal still has a status of its own."""
+    first = await anext(pieces)
+
+    async def events() -> AsyncIterator[str]:
+        async with aclosing(pieces):
+            last = first
+            yield wording.opening(first) + wording.piece(first)
+            try:
+                async for last in pieces:
+                    yield wording.piece(last)
+            except ChatRefusedError as refused:
+                yield event(refused.body())
+                return
+            if with_usage:
+                yield wording.usage_event(last)
+            yield DONE
+
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+
+
+def _check(guard: Guard, headers: Headers) -> None:
+    """Programs tell no Origin, and may ask; another site's page may not."""
+    told = "origin" in headers or "sec-fetch-site" in headers
+    is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    problem = guard.problem("POST" if told else "GET", headers)
+    if problem is None and not is_json:
+        raise ChatRefusedError(415, "a chat must come as application/json", "unsupported_media_type")
+    if problem is not None:
+        raise ChatRefusedError(403, problem, "forbidden")
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise ChatRefusedError(413, f"a chat has at most {MOST_BYTES} bytes", "too_large")
+    return bytes(body)
+
+
+def _refused(refusal: pb.ChatRefusal) -> ChatRefusedError:
+    status, code, retry_s = _STATUS.get(refusal.kind, (500, "failed", 0))
+    return ChatRefusedError(status, refusal.reason, code, retry_s)
+
+
+def _as_json(refused: ChatRefusedError) -> JSONResponse:
+    headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s else {}
+    return JSONResponse(refused.body(), refused.status, headers=headers)
+
+
+def _schema() -> dict[str, object]:
+    content = {"application/json": {"schema": ChatBody.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
