@@ -1,0 +1,115 @@
+"""What `kubectl kustomize` makes of the manifests, as plain objects."""
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+OVERLAYS = ("cpu", "single-node-gpu", "cluster")
+# Each component, behind those that it needs.
+COMPONENTS = {
+    "gpu": ("gpu",),
+    "colocate": ("colocate",),
+    "hub": ("gpu", "hub"),
+    "jobset": ("jobset",),
+    "leader-worker-set": ("gpu", "hub", "leader-worker-set"),
+    "keda": ("keda",),
+    "hpa": ("hpa",),
+    "kueue": ("kueue",),
+    "monitoring": ("monitoring",),
+    "grafana": ("grafana",),
+    "sandbox-gvisor": ("sandbox-gvisor",),
+    "tls": ("tls",),
+    "everything": (
+        *("gpu", "hub", "colocate", "leader-worker-set", "jobset", "kueue", "monitoring", "grafana"),
+        *("sandbox-gvisor", "tls"),
+    ),
+}
+ALL = (*OVERLAYS, *(f"base+{name}" for name in COMPONENTS))
+Manifest = dict[str, Any]
+
+_POD_AT = {
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+}
+
+
+def need_kubectl() -> None:
+    """Skips aloud without kubectl; where HEADRACE_REQUIRE_DOCKER=1 says that it is there, fails."""
+    if shutil.which("kubectl"):
+        return
+    if os.environ.get("HEADRACE_REQUIRE_DOCKER") == "1":
+        pytest.fail("HEADRACE_REQUIRE_DOCKER=1, but there is no kubectl")
+    pytest.skip("no kubectl: install one of 1.24 or newer, which brings kustomize with components")
+
+
+@functools.cache
+def render(name: str) -> tuple[Manifest, ...]:
+    """The objects of an overlay (`cpu`), or of the base with a component (`base+keda`)."""
+    need_kubectl()
+    if name in OVERLAYS:
+        return _kustomize(KUBERNETES / "overlays" / name)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        # Kustomize takes no absolute paths.
+        kubernetes = Path(os.path.relpath(KUBERNETES, folder))
+        parts = COMPONENTS[name.removeprefix("base+")]
+        file = {
+            "resources": [f"{kubernetes}/base"],
+            "components": [f"{kubernetes}/components/{part}" for part in parts],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(file))
+        return _kustomize(folder)
+
+
+def _kustomize(folder: Path) -> tuple[Manifest, ...]:
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return tuple(documents(done.stdout))
+
+
+def documents(text: str) -> Iterator[Any]:
+    """What `yaml.safe_load_all` gives, ten times faster."""
+    loader = yaml.CSafeLoader(text)
+    while loader.check_data():
+        yield loader.get_data()
+
+
+def named(manifests: tuple[Manifest, ...], kind: str, name: str) -> Manifest:
+    """The one object of a kind with a name; a generated one without its hash."""
+    found = [one for one in manifests if one["kind"] == kind and one["metadata"]["name"].startswith(name)]
+    assert len(found) == 1, f"{len(found)} of {kind}/{name}"
+    return found[0]
+
+
+def pods(manifests: tuple[Manifest, ...]) -> Iterator[tuple[str, Manifest]]:
+    """Every pod template, with the name of what it belongs to."""
+    for one in manifests:
+        where = f"{one['kind']}/{one['metadata']['name']}"
+        if path := _POD_AT.get(one["kind"]):
+            yield where, functools.reduce(lambda found, key: found[key], path, one)
+        elif one["kind"] == "JobSet":
+            for job in one["spec"]["replicatedJobs"]:
+                yield f"{where}/{job['name']}", job["template"]["spec"]["template"]
+        elif one["kind"] == "LeaderWorkerSet":
+            for name in ("leaderTemplate", "workerTemplate"):
+                yield f"{where}/{name}", one["spec"]["leaderWorkerTemplate"][name]
+
+
+def containers(manifests: tuple[Manifest, ...]) -> Iterator[tuple[str, Manifest, Manifest, bool]]:
+    """Every container: where, its pod's spec, itself, whether it is an init container."""
+    for where, template in pods(manifests):
+        spec = template["spec"]
+        for key, first in (("initContainers", True), ("containers", False)):
+            for container in spec.get(key, ()):
+                yield f"{where}/{container['name']}", spec, container, first

@@ -1,0 +1,93 @@
+"""What holds of every container of every overlay."""
+
+import re
+
+import pytest
+
+from tests.integration.kubernetes.rendered import ALL, KUBERNETES, containers, pods, render
+from wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
+
+PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+[a-z0-9.-]*|[a-z0-9./-]+@sha256:[0-9a-f]{64}")
+SERVICES = {
+    name
+    for module in (orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2)
+    for name in (service.full_name for service in module.DESCRIPTOR.services_by_name.values())
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_container_has_more_rights_than_it_needs(name):
+    for where, spec, container, _ in containers(render(name)):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, where
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == spec["securityContext"]["fsGroup"] == 10001
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False and spec["enableServiceLinks"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
+        assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_container_says_what_it_needs_and_at_most_takes(name):
+    for where, _, container, _ in containers(render(name)):
+        resources = container["resources"]
+        assert {"cpu", "memory"} <= resources["requests"].keys(), where
+        assert "memory" in resources["limits"], where
+        gpus = "nvidia.com/gpu"
+        assert resources["requests"].get(gpus) == resources["limits"].get(gpus), where
+    for where, template in pods(render(name)):
+        empty = [volume["emptyDir"] for volume in template["spec"]["volumes"] if "emptyDir" in volume]
+        assert all("sizeLimit" in volume for volume in empty), where
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_image_is_pinned(name):
+    for where, _, container, _ in containers(render(name)):
+        assert PINNED.fullmatch(container["image"]), where
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_container_that_stays_has_three_probes(name):
+    for where, _, container, first in containers(render(name)):
+        probes = {"startupProbe", "livenessProbe", "readinessProbe"}
+        assert (probes & container.keys()) == (set() if first else probes), where
+        if container["command"][:3] == ["python", "-P", "-m"] and not first:
+            assert container["readinessProbe"]["grpc"]["service"] in SERVICES, where
+            # A service that cannot do its work is not helped by a restart.
+            assert container["livenessProbe"]["grpc"] == container["startupProbe"]["grpc"] == {"port": 7000}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pod_has_time_to_drain_before_it_is_killed(name):
+    for where, template in pods(render(name)):
+        spec = template["spec"]
+        assert spec["terminationGracePeriodSeconds"] >= 30, where
+        for container in spec["containers"]:
+            if container["name"] == "rollout":
+                (wait,) = [part for part in container["lifecycle"]["preStop"]["exec"]["command"] if "seconds" in part]
+                assert spec["terminationGracePeriodSeconds"] >= int(wait.partition("=")[2]) + 30
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_namespaces_admit_what_is_in_them(name):
+    (namespace,) = [one for one in render(name) if one["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_nothing_names_a_port_of_the_host_or_opens_a_service_to_the_world():
+    for name in ALL:
+        for one in render(name):
+            if one["kind"] == "Service":
+                assert one["spec"].get("type", "ClusterIP") == "ClusterIP", one["metadata"]["name"]
+        for where, _, container, _ in containers(render(name)):
+            assert not [port for port in container.get("ports", ()) if "hostPort" in port], where
+
+
+def test_the_example_password_is_the_same_everywhere_it_stands():
+    folder = KUBERNETES / "base" / "broker"
+    password = (folder / "password").read_text()
+    assert (folder / "url").read_text() == f"redis://:{password}@valkey:6379/0"

@@ -1,0 +1,45 @@
+"""The NetworkPolicies allow what the system does, and nothing else."""
+
+import pytest
+
+from tests.integration.kubernetes.policies import PROMETHEUS, denied_by_default, one_sided, policy_edges
+from tests.integration.kubernetes.rendered import ALL, named, render
+
+EDGES = {
+    *((service, "valkey", 6379) for service in ("orchestrator", "rollout", "reward", "trainer")),
+    *(("orchestrator", service, 7000) for service in ("rollout", "trainer")),
+    *((service, "orchestrator", 7000) for service in ("rollout", "trainer")),
+    ("rollout", "trainer", "ephemeral"),
+    ("trainer", "rollout", "ephemeral"),
+    *((PROMETHEUS, service, 8080) for service in ("orchestrator", "rollout", "reward", "trainer")),
+}
+
+
+def test_the_edges_are_those_of_the_design():
+    assert policy_edges("cpu") == EDGES
+
+
+def test_what_one_side_allows_the_other_allows():
+    ingress, egress = one_sided("cpu")
+    assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_everything_else_is_denied(name):
+    assert denied_by_default(name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_rule_is_open_to_everybody_or_to_every_port(name):
+    for policy in (one for one in render(name) if one["kind"] == "NetworkPolicy"):
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            for rule in policy["spec"].get(direction, ()):
+                assert rule.get(peers) and rule.get("ports"), policy["metadata"]["name"]
+                assert all(peer and peer.get("podSelector") != {} for peer in rule[peers])
+
+
+def test_the_hub_is_reached_by_the_trainer_alone_and_no_address_of_the_cluster_with_it():
+    (rule,) = named(render("single-node-gpu"), "NetworkPolicy", "trainer-hub")["spec"]["egress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 443}]
+    (peer,) = rule["to"]
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(peer["ipBlock"]["except"])

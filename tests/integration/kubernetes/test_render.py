@@ -1,0 +1,73 @@
+"""Every overlay, and each component on the base, renders into objects that an API server would take."""
+
+import filecmp
+import subprocess
+import sys
+
+import kubernetes_validate
+import pytest
+from jsonschema import ValidationError
+
+from tests.integration.kubernetes.rendered import ALL, KUBERNETES, ROOT, named, pods, render
+from tests.integration.kubernetes.schemas import check_custom, check_own, is_own, need_schemas
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_kubernetes_own_kinds_are_valid_strictly(name):
+    for manifest in render(name):
+        if is_own(manifest):
+            check_own(manifest)
+    for where, template in pods(render(name)):
+        metadata = {**template.get("metadata", {}), "name": where.replace("/", "-").lower()}
+        check_own({"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_custom_kinds_are_valid_by_their_own_schemas_strictly(name):
+    need_schemas()
+    for manifest in render(name):
+        if not is_own(manifest):
+            check_custom(manifest)
+
+
+def test_a_field_that_nobody_knows_is_refused():
+    deployment = dict(named(render("cpu"), "Deployment", "rollout"))
+    deployment["spec"] = {**deployment["spec"], "replica": 2}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        check_own(deployment)
+    need_schemas()
+    jobset = dict(named(render("cluster"), "JobSet", "trainer"))
+    jobset["spec"] = {**jobset["spec"], "replicas": 2}
+    with pytest.raises(ValidationError):
+        check_custom(jobset)
+
+
+def test_the_base_needs_no_custom_resource():
+    assert all(is_own(manifest) for name in ("cpu", "single-node-gpu") for manifest in render(name))
+
+
+def test_the_jobset_runs_the_pod_of_the_job():
+    job = named(render("base+kueue"), "Job", "trainer")["spec"]
+    (replicated,) = named(render("base+jobset"), "JobSet", "trainer")["spec"]["replicatedJobs"]
+    assert replicated["template"]["spec"] == job
+    assert not [one for one in render("base+jobset") if one["kind"] == "Job"]
+
+
+def test_the_rules_are_those_of_prometheus(tmp_path):
+    maker = KUBERNETES / "components" / "monitoring" / "make_rules.py"
+    copy = tmp_path / "deploy" / "kubernetes" / "components" / "monitoring" / maker.name
+    copy.parent.mkdir(parents=True)
+    copy.write_text(maker.read_text())
+    (tmp_path / "deploy" / "prometheus").symlink_to(ROOT / "deploy" / "prometheus")
+    subprocess.run([sys.executable, copy], check=True, timeout=30)
+    assert filecmp.cmp(copy.with_name("rules.yaml"), maker.with_name("rules.yaml"), shallow=False), (
+        f"run `python {maker.relative_to(ROOT)}`"
+    )
+
+
+def test_every_dashboard_is_a_config_map_that_kubectl_can_apply():
+    files = {path.name for path in (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")}
+    maps = [one for one in render("base+grafana") if one["metadata"].get("labels", {}).get("grafana_dashboard")]
+    assert files and {name for one in maps for name in one["data"]} == files
+    # `kubectl apply` keeps the whole object in an annotation of at most 256 KiB.
+    assert all(len(text) < 240_000 for one in maps for text in one["data"].values())
