@@ -116,13 +116,17 @@ class Issuer:
             first = self._store.next_index()
             if first == 0 and self._beginning and not self._beginning.is_over(time.monotonic()):
                 return
-            indices = [*self._store.gaps(), *range(first, first + free)][:free]
+            gaps = self._store.gaps()[:free]
+            fresh = range(first, first + free - len(gaps))
+            # What was re-queued first takes indices that nobody has ever used: a buried group keeps its fate.
+            self._store.give_requeued(fresh)
+            indices = [*gaps, *fresh]
             await self._put([OpenGroup(group_index=index, attempt=0) for index in indices], "new")
 
     async def _put(self, groups: Sequence[OpenGroup], kind: str) -> None:
         self._store.issue(groups)
         for group in groups:
-            row = self._rows[self._order.row(group.group_index)]
+            row = self._rows[self.row_of(group.group_index)]
             message = training_prompt(
                 self._settings,
                 row,
@@ -141,6 +145,11 @@ class Issuer:
             )
             await self._prompts.put(message)
             metrics.GROUPS_ISSUED.labels(kind).inc()
+
+    def row_of(self, group_index: int) -> int:
+        """The row of the prompts that a group has: that of the run's order, moved on by what was issued again."""
+        given = self._store.requeued_row(group_index)
+        return self._order.row(group_index - self._store.requeued_before(group_index)) if given is None else given
 
     async def reconcile(self) -> None:
         """Issues again every open group that is in no stream and of which the trainer knows no end."""

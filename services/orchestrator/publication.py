@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from services.orchestrator import metrics
 from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
+from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.routes import DISK
 from services.orchestrator.run_state import RunState
-from services.orchestrator.session import Office, Progress, Session
+from services.orchestrator.session import Office, Session
 from services.orchestrator.settings import PublicationTable
 from wire.errors import TransientError
 from wire.events import EventLog

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.orchestrator import metrics
 from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
+from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.routes import DISK, Proved, Route, choose_route, disagreeing
 from services.orchestrator.run_state import RunState
@@ -32,19 +33,6 @@ _GRACE_S = 0.5
 """A phase ends so long after its deadline, whoever is missing: by then the peers have told by themselves."""
 _MARGIN_S = 4.0
 """A replica ends an update session by itself so long after the last phase must be over."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Progress:
-    """Where a publication is, for `status`: the phase and whom it waits for."""
-
-    version: PolicyVersion
-    phase: str = ""
-    waiting_for: list[str] = field(default_factory=list)
-    since: float = 0.0
-    deadline_s: float = 0.0
-    routes: dict[str, str] = field(default_factory=dict)
-    """Replica -> how the weights come to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,24 +69,33 @@ class Session:
         self._times = office.times
         self._version = PolicyVersion(incarnation=request.incarnation, version=request.version)
         self._transfer = Transfer(office.state, office.peers, office.links, request, publication_id, office.times)
-        self._missed: dict[str, str] = {}
         self._blameless: set[str] = set()
         """Those whom the trainer let down."""
         self._formats: dict[str, str] = {}
         self._proofs: dict[str, Proved] = {}
         self._aborts: list[asyncio.Task[None]] = []
-        self.progress = Progress(version=self._version)
+        self.progress = Progress(id=publication_id, version=self._version)
+        self._missed = self.progress.missed
 
     async def run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
         """All phases; returns one outcome a member."""
-        names = [replica.replica_id for replica in members]
+        names = self.progress.members = [replica.replica_id for replica in members]
         with tracing.span("publication", begins=True, version=str(self._version), replicas=names) as span:
-            outcomes = await self._run(members)
+            try:
+                outcomes = await self._run(members)
+            except asyncio.CancelledError:
+                for name in set(names) - self.progress.committed:
+                    self._missed.setdefault(name, "the publication was broken off")
+                raise
+            finally:
+                if members:
+                    self._office.events.append("publication", **self.progress.timeline())
             span.set(missed=[outcome.replica_id for outcome in outcomes if not outcome.committed])
         return outcomes
 
     async def _run(self, members: Sequence[Replica]) -> list[pb.ReplicaOutcome]:
         holders = [replica for replica in members if self._holds(replica)]
+        self.progress.committed.update(replica.replica_id for replica in holders)
         left = [replica for replica in members if replica not in holders]
         if left:
             times = self._times
@@ -129,10 +126,8 @@ class Session:
         self, name: str, deadline_s: float, members: Sequence[Replica], act: Callable[[Replica], Awaitable[None]]
     ) -> list[Replica]:
         """Runs `act` on all members at once; returns those who made it by the deadline. The others are aborted."""
-        begin = time.monotonic()
         progress = self.progress
-        progress.phase, progress.since, progress.deadline_s = name, begin, deadline_s
-        progress.waiting_for = [replica.replica_id for replica in members]
+        lasting = progress.begin(name, deadline_s, [replica.replica_id for replica in members])
 
         async def one(replica: Replica) -> str:
             try:
@@ -150,7 +145,8 @@ class Session:
             reasons = await asyncio.gather(*(one(replica) for replica in members))
         late = [(replica, reason) for replica, reason in zip(members, reasons, strict=True) if reason]
         outcome = "missed" if late else "done"
-        metrics.PUBLICATION_SECONDS.labels(name, outcome).observe(time.monotonic() - begin)
+        lasting.until = time.monotonic()
+        metrics.PUBLICATION_SECONDS.labels(name, outcome).observe(lasting.until - lasting.since)
         for replica, reason in late:
             self._leave_out(replica, reason)
         return [replica for replica, reason in zip(members, reasons, strict=True) if not reason]
@@ -235,6 +231,7 @@ class Session:
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
         self._office.registry.committed(replica, self._version, time.monotonic())
+        self.progress.committed.add(replica.replica_id)
         self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
             "publication_committed",

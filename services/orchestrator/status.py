@@ -74,6 +74,7 @@ class Status:
         return [
             {
                 "id": replica.replica_id,
+                "address": replica.address,
                 "state": STATE_NAMES[replica.state],
                 "version": str(replica.version),
                 "in_flight_rollouts": replica.in_flight_rollouts,

@@ -16,6 +16,13 @@ CREATE TABLE IF NOT EXISTS groups (
     reason TEXT
 );
 CREATE INDEX IF NOT EXISTS open_groups ON groups (group_index) WHERE step IS NULL;
+CREATE TABLE IF NOT EXISTS requeued (
+    place INTEGER PRIMARY KEY,
+    entry TEXT NOT NULL,
+    dead_index INTEGER NOT NULL UNIQUE,
+    row INTEGER NOT NULL,
+    group_index INTEGER UNIQUE
+);
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS eval_results (
     version INTEGER NOT NULL,
@@ -56,6 +63,39 @@ class Store:
                 "ON CONFLICT (group_index) DO UPDATE SET attempt = excluded.attempt WHERE step IS NULL",
                 rows,
             )
+
+    def requeue(self, entry: str, dead_index: int, row: int) -> bool:
+        """Puts the prompt of a buried group behind those that wait to be issued again; False if it has been before."""
+        cursor = self._db.execute(
+            "INSERT OR IGNORE INTO requeued (entry, dead_index, row) VALUES (?, ?, ?)", (entry, dead_index, row)
+        )
+        return cursor.rowcount > 0
+
+    def requeued(self) -> dict[int, int | None]:
+        """Buried group -> the group that its prompt was issued as again; None while it waits."""
+        return dict(self._db.execute("SELECT dead_index, group_index FROM requeued"))
+
+    def give_requeued(self, indices: Iterable[int]) -> None:
+        """Gives waiting prompts, in order, the first of these new indices, for good; they are issued next."""
+        with self._transaction():
+            waiting = self._db.execute("SELECT place FROM requeued WHERE group_index IS NULL ORDER BY place").fetchall()
+            pairs = [(index, place) for index, (place,) in zip(indices, waiting, strict=False)]
+            self._db.executemany("UPDATE requeued SET group_index = ? WHERE place = ?", pairs)
+
+    def requeued_row(self, group_index: int) -> int | None:
+        """The row that a group was given because it is issued again under this index; None for any other group."""
+        found = self._db.execute("SELECT row FROM requeued WHERE group_index = ?", (group_index,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def requeued_before(self, group_index: int) -> int:
+        """How many groups of lower index were given a row so."""
+        (count,) = self._db.execute("SELECT COUNT(*) FROM requeued WHERE group_index < ?", (group_index,)).fetchone()
+        return int(count)
+
+    def step_of(self, group_index: int) -> int | None:
+        """The step that trained a group, 0 if it was dropped; None without a fate."""
+        found = self._db.execute("SELECT step FROM groups WHERE group_index = ?", (group_index,)).fetchone()
+        return None if found is None or found[0] is None else int(found[0])
 
     def end(self, fates: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
         """Records fates (group index, step or 0, reason); the first one counts. Returns those that were new."""
@@ -143,7 +183,7 @@ class Store:
 
     def set_int(self, key: str, value: int) -> None:
         """Writes a number of the meta table."""
-        self.set(key, str(value).encode())
+        self.set(key, str(int(value)).encode())
 
     def close(self) -> None:
         """Closes the file."""

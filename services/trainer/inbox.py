@@ -18,7 +18,8 @@ from wire.contracts import (
 )
 from wire.errors import ContractError, TransientError, WaitTimeoutError
 from wire.metrics import DEAD_LETTERS
-from wire.streams import Broker, Consumer, Entry, Put, StreamName
+from wire.streams import Broker, Consumer, Entry, StreamName
+from wire.streams.worker import dead_put
 from wire.telemetry import get_logger
 
 _READ_COUNT = 64
@@ -138,7 +139,7 @@ class Inbox:
         else:
             await asyncio.to_thread(self._book.drop, header.group_index, header.group_id, DropReason.POISON)
             self._ended()
-        await self._consumer.settle(entry, [Put(stream=StreamName.DEAD, data=entry.data)])
+        await self._consumer.settle(entry, [dead_put(entry.data, DropReason.POISON, str(error), "trainer")])
 
 
 def _ready_group(message: Message, scored: ScoredGroup, data: bytes) -> ReadyGroup:

@@ -18,6 +18,7 @@ class _Pending:
 @dataclass(slots=True)
 class _Stream:
     entries: dict[int, bytes] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     added: int = 0
     delivered: int = 0
     last_sequence: int = 0
@@ -44,7 +45,7 @@ class MemoryBroker:
         """See `wire.streams.Broker`."""
         self.put(stream, data, sequence)
 
-    def put(self, stream: StreamName, data: bytes, sequence: int | None = None) -> None:
+    def put(self, stream: StreamName, data: bytes, sequence: int | None = None, note: str = "") -> None:
         """Adds an entry and wakes the readers."""
         target = self.streams[stream]
         if sequence is not None:
@@ -53,12 +54,20 @@ class MemoryBroker:
             target.last_sequence = sequence
         target.added += 1
         target.entries[target.added] = data
+        if note:
+            target.notes[target.added] = note
         self.changed.set()
 
     async def live(self, stream: StreamName) -> list[bytes]:
         """See `wire.streams.Broker`."""
         target = self.streams[stream]
         return [data for i, data in target.entries.items() if i > target.delivered or i in target.pending]
+
+    async def newest(self, stream: StreamName, *, before: str, count: int) -> list[Entry]:
+        """See `wire.streams.Broker`."""
+        target = self.streams[stream]
+        found = [i for i in reversed(target.entries) if not before or i < int(before)][:count]
+        return [Entry(id=str(i), data=target.entries[i], note=target.notes.get(i, "")) for i in found]
 
     async def last_sequence(self, stream: StreamName) -> int:
         """See `wire.streams.Broker`."""
@@ -145,7 +154,7 @@ class MemoryConsumer:
     async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
         """See `wire.streams.Consumer`."""
         for put in puts:
-            self._broker.put(put.stream, put.data)
+            self._broker.put(put.stream, put.data, note=put.note)
         await self.ack([entry])
 
     async def ack(self, entries: Sequence[Entry]) -> None:

@@ -40,6 +40,8 @@ class Entry:
     """A serialized wire.v1.StreamMessage."""
     deliveries: int = 1
     """How often this entry was delivered, this time included."""
+    note: str = ""
+    """What people should know of it; of dead entries the reason, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Put:
 
     stream: StreamName
     data: bytes
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,10 @@ class Broker(Protocol):
 
     async def live(self, stream: StreamName) -> list[bytes]:
         """Data of all entries that are pending or not yet delivered."""
+        ...
+
+    async def newest(self, stream: StreamName, *, before: str, count: int) -> list[Entry]:
+        """Up to `count` entries older than the id `before` (empty: the newest), newest first; nothing is taken."""
         ...
 
     async def last_sequence(self, stream: StreamName) -> int:

@@ -7,6 +7,7 @@ failure buries a group after `MAX_FAILURES`; a delivery that just vanishes (the 
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 
 from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
@@ -33,12 +34,18 @@ class HandBack(Exception):
         self.delay_s = delay_s
 
 
+def dead_put(data: bytes, reason: DropReason, detail: str, service: str) -> Put:
+    """The payload for people, with a note of why it is there."""
+    why = {"reason": str(reason), "detail": detail[:500], "service": service}
+    return Put(stream=StreamName.DEAD, data=data, note=json.dumps(why))
+
+
 def bury_puts(data: bytes, reason: DropReason, detail: str, service: str) -> list[Put]:
     """Entries that end a group for good: a tombstone where its end is awaited, the payload for people.
 
     A message whose header cannot be read has no known group: only its bytes are kept, the group is issued again.
     """
-    dead = Put(stream=StreamName.DEAD, data=data)
+    dead = dead_put(data, reason, detail, service)
     try:
         header = decode_header(data)
     except ContractError:

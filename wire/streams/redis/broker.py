@@ -7,8 +7,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from wire.errors import TransientError
-from wire.streams.protocol import CONSUMER_GROUP, StreamName, StreamStats
-from wire.streams.redis.client import AWAY, CHUNK, FIELD, Link, parse_id
+from wire.streams.protocol import CONSUMER_GROUP, Entry, StreamName, StreamStats
+from wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, Link, parse_id
 from wire.streams.redis.consumer import RedisConsumer
 
 RETRY_DEADLINE_S = 60.0
@@ -89,6 +89,12 @@ class RedisBroker:
             raise
         name = CONSUMER_GROUP.get(stream, "").encode()
         return next((group for group in groups if group["name"] == name), None)
+
+    async def newest(self, stream: StreamName, *, before: str, count: int) -> list[Entry]:
+        """See `wire.streams.Broker`."""
+        top = f"({before}" if before else "+"
+        rows = await self._link.retry(self._link.writer.xrevrange, self._link.key(stream), top, "-", count)
+        return [Entry(id=i.decode(), data=f[FIELD], note=f.get(NOTE, b"").decode()) for i, f in rows]
 
     async def last_sequence(self, stream: StreamName) -> int:
         """See `wire.streams.Broker`."""

@@ -22,6 +22,7 @@ from wire.errors import TransientError
 T = TypeVar("T")
 
 FIELD = b"m"
+NOTE = b"n"
 CHUNK = 200
 MAX_BLOCK_S = 5.0
 AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from wire.errors import TransientError, WaitTimeoutError
 from wire.metrics import REDELIVERIES, expect_dead_letters
 from wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
-from wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, Link, stream_rows
+from wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, NOTE, Link, stream_rows
 from wire.telemetry import get_logger
 
 _RELEASED = "released"
@@ -78,7 +78,8 @@ class RedisConsumer:
             try:
                 async with self._link.writer.pipeline(transaction=True) as pipe:
                     for put in puts:
-                        pipe.xadd(self._link.key(put.stream), {FIELD: put.data})
+                        note = {NOTE: put.note.encode()} if put.note else {}
+                        pipe.xadd(self._link.key(put.stream), {FIELD: put.data, **note})
                     pipe.xack(self._key, self._group, entry.id)
                     pipe.hdel(self._failures, entry.id)
                     await pipe.execute()
