@@ -86,7 +86,7 @@ def ask(url: str, path: str) -> Any:
     except httpx.HTTPStatusError as error:
         raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
     except httpx.HTTPError as error:
-        raise TransientError(f"no orchestrator answers at {url}: {error or type(error).__name__}") from error
+        raise TransientError(f"no orchestrator answers at {url}: {str(error) or type(error).__name__}") from error
     except ValueError:
         raise ConfigError(f"{url} is no orchestrator: {path} answers with something that is not JSON") from None
 

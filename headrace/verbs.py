@@ -5,6 +5,7 @@ import typer
 from headrace.annotate import annotate
 from headrace.config_verb import config
 from headrace.dead_verb import dead
+from headrace.explain_verb import explain
 from headrace.export_verb import export
 from headrace.operate_verbs import checkpoint, drain, pause, resume, scale, stop
 from headrace.prepare_verb import prepare
@@ -17,6 +18,7 @@ def add_verbs(app: typer.Typer) -> None:
     """Registers them."""
     app.command()(status)
     app.command()(watch)
+    app.command()(explain)
     app.add_typer(config, name="config")
     app.command()(prepare)
     for act in (pause, resume, checkpoint, stop, drain, dead):

@@ -1,5 +1,6 @@
 """Looks at a run again and again until it ends."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,13 +28,15 @@ def watch(look: Callable[[], dict[str, Any]], output: Output, *, every_s: float)
     live = Live(console=output.console, auto_refresh=False) if is_live else None
     context: AbstractContextManager[Any] = live if live is not None else nullcontext()
     with context:
-        answered = time.monotonic()
+        answered = -math.inf
         while True:
             begin = time.monotonic()
             try:
                 shown = look()
                 answered = begin
             except TransientError as error:
+                if answered == -math.inf:
+                    raise
                 if begin - answered > _SILENCE_S:
                     raise WaitTimeoutError(f"the orchestrator to answer ({error})", _SILENCE_S) from error
                 shown = {}
