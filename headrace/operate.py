@@ -76,6 +76,8 @@ def read_answer(face: Face, path: str, answer: httpx.Response) -> Any:
         raise ConfigError(f"{face.url} wants the operators' token: give its file with --token-file ({words})")
     if answer.status_code == httpx.codes.FORBIDDEN:
         raise ConfigError(f"{face.url} refuses: {words}")
+    if answer.status_code == httpx.codes.NOT_FOUND and words == "Not Found":
+        raise ConfigError(f"{face.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
     if answer.status_code in _REFUSED:
         raise ConfigError(words)
     raise TransientError(f"{face.url}{path} answers {answer.status_code}: {words}")

@@ -4,9 +4,11 @@ import typer
 
 from headrace.annotate import annotate
 from headrace.config_verb import config
+from headrace.dashboard import dashboard
 from headrace.dead_verb import dead
 from headrace.explain_verb import explain
 from headrace.export_verb import export
+from headrace.generate_verb import generate
 from headrace.operate_verbs import checkpoint, drain, pause, resume, scale, stop
 from headrace.prepare_verb import prepare
 from headrace.replay_verb import replay
@@ -19,6 +21,7 @@ def add_verbs(app: typer.Typer) -> None:
     app.command()(status)
     app.command()(watch)
     app.command()(explain)
+    app.command()(dashboard)
     app.add_typer(config, name="config")
     app.command()(prepare)
     for act in (pause, resume, checkpoint, stop, drain, dead):
@@ -27,5 +30,6 @@ def add_verbs(app: typer.Typer) -> None:
     app.command(context_settings={"ignore_unknown_options": True})(scale)
     app.command()(export)
     app.command()(replay)
+    app.command()(generate)
     app.command()(score)
     app.command()(annotate)

@@ -5,7 +5,6 @@ import secrets
 import time
 
 from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.annotation.guard import Guard
 from services.orchestrator.beginning import Beginning
 from services.orchestrator.chat import Chat, add_chat
 from services.orchestrator.evaluation import Evaluation
@@ -61,8 +60,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
     app = rest_app(run, status, desk, settings)
-    guard = Guard(app, settings.host, settings.orchestrator.annotation_hosts)
-    add_chat(app, Chat(settings, registry, peers, state.wishes), guard)
+    add_chat(app, Chat(settings, registry, peers, state.wishes))
     http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [

@@ -14,9 +14,7 @@ from contextlib import aclosing
 import grpc
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.datastructures import Headers
 
-from services.orchestrator.annotation.guard import Guard
 from services.orchestrator.chat_answer import DONE, Wording, event
 from services.orchestrator.chat_request import MOST_BYTES, ChatBody, ChatRefusedError, read_chat, to_wire
 from services.orchestrator.peers import Peers
@@ -113,15 +111,12 @@ class Chat:
             self._under_way[replica.replica_id] -= 1
 
 
-def add_chat(app: FastAPI, chat: Chat, guard: Guard) -> None:
-    """Adds the routes; `guard` says under which names this service is asked."""
+def add_chat(app: FastAPI, chat: Chat) -> None:
+    """Adds the routes; who may ask is the app's guard's affair."""
 
     @app.get("/v1/models")
-    async def get_models(request: Request) -> Response:
+    async def get_models() -> Response:
         """The policy, under both of its names."""
-        problem = guard.problem("GET", request.headers)
-        if problem is not None:
-            return _as_json(ChatRefusedError(403, problem, "forbidden"))
         rows = [{"id": name, "object": "model", "created": chat.began, "owned_by": "headrace"} for name in chat.models]
         return JSONResponse({"object": "list", "data": rows})
 
@@ -129,7 +124,6 @@ def add_chat(app: FastAPI, chat: Chat, guard: Guard) -> None:
     async def post_chat(request: Request) -> Response:
         """An answer of the policy as it is now; `stream: true` gives server-sent events."""
         try:
-            _check(guard, request.headers)
             body = read_chat(await _read(request), chat.models)
             wording = Wording(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model or chat.models[0])
             if body.stream:
@@ -168,17 +162,6 @@ async def _stream(
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
-
-
-def _check(guard: Guard, headers: Headers) -> None:
-    """Programs tell no Origin, and may ask; another site's page may not."""
-    told = "origin" in headers or "sec-fetch-site" in headers
-    is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
-    problem = guard.problem("POST" if told else "GET", headers)
-    if problem is None and not is_json:
-        raise ChatRefusedError(415, "a chat must come as application/json", "unsupported_media_type")
-    if problem is not None:
-        raise ChatRefusedError(403, problem, "forbidden")
 
 
 async def _read(request: Request) -> bytes:

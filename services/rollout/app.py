@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
@@ -31,6 +31,9 @@ from wire.streams import Broker, StreamName
 from wire.streams.redis import RedisBroker
 from wire.streams.worker import Worker
 from wire.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from services.rollout.engines.torch.engine import TorchEngine
 
 log = get_logger("rollout")
 
@@ -79,7 +82,7 @@ async def start_engine(settings: RolloutSettings) -> Engine:
     return await asyncio.to_thread(make_engine, settings)
 
 
-def make_engine(settings: RolloutSettings) -> Engine:
+def make_engine(settings: RolloutSettings) -> "TorchEngine":
     """The embedded torch engine; raises ConfigError for a model it does not know."""
     from services.rollout.engines.torch.engine import TorchEngine
 

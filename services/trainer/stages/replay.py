@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.trainer.assembly import batch_metrics
-from services.trainer.checkpoint import CheckpointStore, load_checkpoint
+from services.trainer.checkpoint import Checkpoint, CheckpointDamagedError, CheckpointStore, load_checkpoint
 from services.trainer.crew import Place, rank_device
 from services.trainer.leader import Leader
 from services.trainer.ledger import ReadyGroup
@@ -50,7 +50,7 @@ class Replay:
         ranks = join_ranks(self._settings, Place())
         self._leader = Leader(load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0)), ranks)
         if plan.after:
-            self._leader.load(load_checkpoint(self._checkpoints[plan.after]))
+            self._leader.load(self._checkpoint(plan.after))
         self._events.append("replay_began", version=plan.after, last=plan.last)
         try:
             for step in range(plan.after + 1, plan.last + 1):
@@ -71,6 +71,18 @@ class Replay:
         history = read_history(list(read_journal(self._journal)))
         payloads = {step for step, record in history.batches.items() if has_payload(self._journal, record)}
         return history, plan_replay({0, *self._checkpoints}, payloads, after=table.after, last=table.last)
+
+    def _checkpoint(self, step: int) -> Checkpoint:
+        path = self._checkpoints[step]
+        try:
+            return load_checkpoint(path)
+        except CheckpointDamagedError as error:
+            if path.exists():
+                raise
+            raise ConfigError(
+                f"the run is alive and has removed its checkpoint of step {step} just now: begin with a newer one "
+                "(--from-checkpoint)"
+            ) from error
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """The embedded engine as the service sees it: async calls on top of the engine's thread."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -132,6 +133,13 @@ class TorchEngine:
             in_flight = InFlight.RETRACT
         installed = Installed(version, weights_digest)
         await self._call(lambda: self._install(weights, installed, in_flight), timeout_s)
+
+    async def adopt(self, named: Mapping[str, Tensor], version: PolicyVersion, timeout_s: float) -> None:
+        """Weights that are at hand, without a publication: decodes with them from now on."""
+        build = functools.partial(build_weights, self._arch, named, dtype=self._torch_dtype, device=self._device)
+        weights = await asyncio.to_thread(build)
+        await self._call(lambda: self._install(weights, Installed(version, ""), InFlight.RETRACT), timeout_s)
+        await self.resume(timeout_s)
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
         """See Engine."""

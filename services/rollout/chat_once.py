@@ -1,0 +1,84 @@
+"""One chat with a model folder, by the torch engine, with no run around it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from services.rollout.app import make_engine
+from services.rollout.chat import Chat
+from services.rollout.chat_settings import ChatOnceSettings
+from services.rollout.gate import Gate, Serving
+from services.rollout.replica import ReplicaState
+from services.rollout.text import TextDecoder
+from wire.contracts import PolicyVersion
+from wire.errors import ConfigError
+from wire.v1 import rollout_pb2 as pb
+
+_INSTALL_S = 60.0
+_CLOSE_S = 5.0
+
+
+async def chat_once(settings: ChatOnceSettings) -> dict[str, Any]:
+    """`text`, `finish_reason`, `usage`, `version`. Raises ConfigError for a folder or a chat that it cannot answer."""
+    table = settings.chat
+    decoder = TextDecoder(settings.model.path)
+    engine = make_engine(settings)
+    try:
+        version = PolicyVersion(incarnation=0, version=table.version)
+        await engine.adopt(dict(_weights(settings.model.path)), version, _INSTALL_S)
+        gate = _open_gate(version)
+        chat = Chat(engine, gate, decoder.tokenizer, replica_id="here", at_once=1)
+        pieces = [piece async for piece in chat.answer(_request(settings, decoder.tokenizer))]
+    finally:
+        await engine.close(_CLOSE_S)
+    last = pieces[-1]
+    if last.HasField("refusal"):
+        raise ConfigError(last.refusal.reason)
+    return {
+        "text": "".join(piece.text for piece in pieces),
+        "finish_reason": last.finish_reason,
+        "usage": {"prompt_tokens": last.prompt_tokens, "completion_tokens": last.completion_tokens},
+        "version": table.version,
+    }
+
+
+def _request(settings: ChatOnceSettings, tokenizer: Any) -> pb.ChatRequest:
+    table = settings.chat
+    ends = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+    request = pb.ChatRequest(
+        messages_json=table.messages_json,
+        max_tokens=table.max_tokens,
+        temperature=table.temperature,
+        top_p=table.top_p,
+        stop=table.stop,
+        stop_token_ids=table.stop_token_ids or ends,
+        deadline_s=table.deadline_s,
+        wait_s=table.deadline_s,
+    )
+    if table.seed is not None:
+        request.seed = table.seed
+    return request
+
+
+def _open_gate(version: PolicyVersion) -> Gate:
+    gate = Gate()
+    gate.move(ReplicaState.PENDING_WEIGHTS)
+    gate.move(ReplicaState.UPDATING)
+    gate.commit(Serving(version, ""))
+    return gate
+
+
+def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of the folder, in one file or several. Raises ConfigError."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(f"{folder} holds no safetensors: an adapter alone cannot be decoded")
+    try:
+        for file in files:
+            yield from load_file(file).items()
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder}: {error}") from error
