@@ -1,0 +1,48 @@
+"""A trainer that is moved away says so by its exit code: whoever takes 0 for the end of the run must not see one."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from tests.integration.trainer.harness import settings_for
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    doing = ""
+    while "orchestrator" not in doing:
+        assert time.monotonic() < end, doing
+        time.sleep(0.1)
+        try:
+            doing = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=2, trust_env=False).json().get("reason", "")
+        except httpx.TransportError as error:
+            doing = repr(error)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--stopped-code", "143"], 143), ([], 0)])
+def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code):
+    port = free_port()
+    settings = settings_for(tmp_path, steps=2).model_copy(
+        update={"orchestrator_address": "127.0.0.1:9", "http_port": port}
+    )
+    config = tmp_path / "trainer.json"
+    config.write_text(settings.model_dump_json())
+    command = [sys.executable, "-P", "-m", "services.trainer", "--config", str(config), *arguments]
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stderr=log) as trainer:
+        try:
+            until_it_waits_for_the_orchestrator(port, 60)
+            trainer.send_signal(signal.SIGTERM)
+            assert trainer.wait(30) == code
+        finally:
+            trainer.kill()
