@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from typer.completion import get_completion_script, install
+from typer.completion import get_completion_script as _script  # type: ignore[attr-defined]
+from typer.completion import install as _install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
 from headrace.config.schema import RunFile
@@ -49,9 +50,9 @@ def tell_completion(words: Sequence[str]) -> str | None:
     if len(words) != 2 or words[1] not in _SHELLS:
         return None
     if words[0] == "--show-completion":
-        return get_completion_script(prog_name=_PROGRAM, complete_var=_VARIABLE, shell=words[1])
+        return str(_script(prog_name=_PROGRAM, complete_var=_VARIABLE, shell=words[1]))
     if words[0] == "--install-completion":
-        shell, path = install(shell=words[1], prog_name=_PROGRAM, complete_var=_VARIABLE)
+        shell, path = _install(shell=words[1], prog_name=_PROGRAM, complete_var=_VARIABLE)
         return f"completion for {shell} is in {path}; it works in the next shell"
     return None
 

@@ -18,6 +18,8 @@ class Party:
     version: str = ""
     doing: str = ""
     waits_for: str = ""
+    source: str = ""
+    """Who is to bring it: a party's name, or `rollout` or `reward` for all of them."""
     since: float | None = None
     """None: it waits for nothing, or nobody knows."""
     until: float | None = None
@@ -27,7 +29,7 @@ class Party:
         """Such as `waits for weights, 3.2 s of 120 s`, or what it does."""
         if not self.waits_for:
             return self.doing
-        said = f"waits for {self.waits_for}"
+        said = f"waits for {self.waits_for}" + (f" from {self.source}" if self.source else "")
         if self.since is not None:
             said += f", {duration(max(0.0, now - self.since))}"
             said += f" of {duration(self.until - self.since)}" if self.until else ""
@@ -89,7 +91,10 @@ def _party(name: str, process: str, status: Mapping[str, Any], replica: Mapping[
 
 def _trainer(name: str, process: str, status: Mapping[str, Any]) -> Party:
     one = _dict(status.get("trainer"))
-    wait = _wait(one.get("waiting_for"), one.get("waiting_since"), one.get("waiting_until"))
+    what = str(one.get("waiting_for") or "")
+    wait = _wait(what, one.get("waiting_since"), one.get("waiting_until"))
+    if what.startswith("a batch"):
+        wait["source"] = "reward" if _backlog(status) else "rollout"
     doing = "" if wait["waits_for"] or one.get("state") != "alive" else f"step {int(status.get('step') or 0) + 1}"
     version = str(status.get("version", ""))
     return Party(who=name, process=process, state=str(one.get("state", "")), version=version, doing=doing, **wait)
@@ -124,9 +129,14 @@ def _reward(name: str, process: str, stream: Mapping[str, Any]) -> Party:
     if not stream:
         return Party(who=name, process=process)
     pending, undelivered = stream.get("pending", 0), stream.get("undelivered", 0)
-    idle = not pending and not undelivered
-    doing = "" if idle else f"{pending} groups at work, {undelivered} wait"
-    return Party(who=name, process=process, doing=doing, waits_for="rollouts" if idle else "")
+    if not pending and not undelivered:
+        return Party(who=name, process=process, waits_for="rollouts", source="rollout")
+    return Party(who=name, process=process, doing=f"{pending} groups at work, {undelivered} wait")
+
+
+def _backlog(status: Mapping[str, Any]) -> bool:
+    """Groups are generated that nobody has begun to score."""
+    return bool(_dict(_dict(status.get("streams")).get("rollouts")).get("undelivered"))
 
 
 def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
@@ -140,6 +150,8 @@ def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
         since, until = one.get("publication_since"), one.get("publication_until")
         return Party(**common, **_wait(one["publication"], since, until))
     wait = _wait(one.get("waiting_for"), one.get("waiting_since"), one.get("waiting_until"))
+    if wait["waits_for"]:
+        wait["source"] = "orchestrator" if wait["waits_for"] == "prompts" else "trainer"
     speed = one.get("tokens_per_second")
     speed_text = f"{speed:.0f}" if isinstance(speed, int | float) else "-"
     doing = "" if wait["waits_for"] else f"{one.get('in_flight_rollouts', 0)} in flight, {speed_text} tokens/s"
