@@ -7,10 +7,16 @@ import time
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.beginning import Beginning
 from services.orchestrator.chat import Chat, add_chat
+from services.orchestrator.dashboard.board import Board
+from services.orchestrator.dashboard.face import add_dashboard
+from services.orchestrator.dashboard.files import Files
+from services.orchestrator.dashboard.live import LiveRun
+from services.orchestrator.dead_letters import DeadLetters
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.joiners import Joiners
 from services.orchestrator.meter import Meter
+from services.orchestrator.operator import Operator
 from services.orchestrator.peers import Peers
 from services.orchestrator.prompt_stream import PromptStream
 from services.orchestrator.prompts import read_prompts
@@ -59,7 +65,12 @@ async def serve(settings: OrchestratorSettings) -> int:
     desk = Desk(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
-    app = rest_app(run, status, desk, settings)
+    app = rest_app(run.why_not_ready, desk, settings)
+    files = Files.of(settings.run_dir, settings.model.path)
+    operator = Operator(state, registry, events, settings.run_dir)
+    live = LiveRun(settings.run_dir, settings.run.id, status, operator, publisher, files.log)
+    board = Board(files, live)
+    add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
     add_chat(app, Chat(settings, registry, peers, state.wishes))
     http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
@@ -67,6 +78,7 @@ async def serve(settings: OrchestratorSettings) -> int:
         issuer.run(),
         Joiners(state, registry, publisher).run(),
         keep_house(broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
+        board.run(),
         shutdown.event.wait(),
     ]
     if evaluation is not None:
@@ -77,6 +89,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    board.close()
     await rpc.stop()
     await http.stop()
     await desk.close()

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 
 from services.orchestrator.annotation.api import add_annotation
 from services.orchestrator.annotation.desk import Desk
+from services.orchestrator.guard import Guard, read_token
 from services.orchestrator.run import Run
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
@@ -68,26 +70,13 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             raise ContractError("wrong_run", f"this is run {self._run_id!r}, the caller is of run {run_id!r}")
 
 
-def rest_app(run: Run, status: Status, desk: Desk, settings: OrchestratorSettings) -> FastAPI:
-    """Health, metrics, the REST face (OpenAPI at /docs) and the annotators' page."""
-    app = admin_app("orchestrator", run.why_not_ready)
-    add_annotation(app, desk, bound=settings.host, hosts=settings.orchestrator.annotation_hosts)
-
-    @app.get("/api/status")
-    async def get_status() -> dict[str, Any]:
-        """The run in one object."""
-        return status.view()
-
-    @app.get("/api/evals")
-    async def get_evals() -> list[dict[str, Any]]:
-        """All evaluations so far."""
-        evals: list[dict[str, Any]] = status.view()["eval"]
-        return evals
-
-    @app.get("/api/replicas")
-    async def get_replicas() -> list[dict[str, Any]]:
-        """Replicas with a live lease."""
-        replicas: list[dict[str, Any]] = status.view()["replicas"]
-        return replicas
-
+def rest_app(ready: Callable[[], str | None], desk: Desk, settings: OrchestratorSettings) -> FastAPI:
+    """Health, metrics and the annotators' page, behind a guard. Raises ConfigError for a bad token file."""
+    app = admin_app("orchestrator", ready)
+    # Its peers know it by a name that nobody else's page can have.
+    own = settings.orchestrator_address.rpartition(":")[0]
+    table = settings.orchestrator
+    token = read_token(table.operator_token_file)
+    app.add_middleware(Guard, bound=settings.host, hosts=(*table.http_hosts, own), token=token)
+    add_annotation(app, desk)
     return app

@@ -1,5 +1,7 @@
 """What the orchestrator may be told."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from wire.settings import SamplingTable, ServiceSettings, Table
@@ -44,8 +46,10 @@ class OrchestratorTable(Table):
     """After so long the run begins with those that are there."""
     trim_s: float = Field(5.0, gt=0)
     """Time between two trims of what is acked."""
-    annotation_hosts: tuple[str, ...] = ()
-    """Host names, beside loopback and `host`, under which the page /annotate may be asked for: a proxy's."""
+    http_hosts: tuple[str, ...] = ()
+    """Host names, beside those of this service, under which its pages and API may be asked for: a proxy's."""
+    operator_token_file: Path = Path()
+    """A file with a token: whoever acts over HTTP must send it (`Authorization: Bearer TOKEN`); `.` = nobody must."""
     publication: PublicationTable = PublicationTable()
     chat: ChatTable = ChatTable()
 

@@ -1,20 +1,18 @@
 """The page `/annotate` and its API."""
 
-import json
 import re
 import unicodedata
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from services.orchestrator.annotation.ballots import Choice
 from services.orchestrator.annotation.book import OtherVoteError, UnknownPairError
 from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.annotation.guard import Guard
+from services.orchestrator.replies import RefusedError, body_schema, read_body, refusal
 from wire.errors import HeadraceError
 from wire.telemetry import get_logger
 
@@ -22,7 +20,6 @@ log = get_logger("annotation")
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_MOST_BYTES = 4096
 _NAME = re.compile(r"\w[\w .@'-]{0,39}")
 
 
@@ -51,21 +48,9 @@ class Undo(_Body):
     """`POST /api/annotation/undo`."""
 
 
-B = TypeVar("B", bound=_Body)
-
-
-class _RefusedError(Exception):
-    """A request that cannot be answered."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status, self.words = status, words
-
-
-def add_annotation(app: FastAPI, desk: Desk, *, bound: str, hosts: Sequence[str] = ()) -> None:
-    """Adds page, API and their guard to an app that is served on the address `bound`."""
-    app.add_middleware(Guard, bound=bound, hosts=hosts)
-    app.add_exception_handler(_RefusedError, _refusal)
+def add_annotation(app: FastAPI, desk: Desk) -> None:
+    """Adds page and API to an app that has a guard."""
+    app.add_exception_handler(RefusedError, refusal)
     _add_page(app)
 
     @app.get("/api/annotation/next")
@@ -79,16 +64,16 @@ def add_annotation(app: FastAPI, desk: Desk, *, bound: str, hosts: Sequence[str]
         """Counts, annotators, and how far they agree."""
         return await _answered(desk.ask(lambda book: book.summary()))
 
-    @app.post("/api/annotation/votes", openapi_extra=_schema(Vote))
+    @app.post("/api/annotation/votes", openapi_extra=body_schema(Vote))
     async def post_vote(request: Request) -> dict[str, Any]:
         """Keeps a vote; told again, it changes nothing. Answers with the next turn."""
-        vote = await _read(request, Vote)
+        vote = await read_body(request, Vote)
         return await _answered(desk.change(lambda book: book.vote(vote.annotator, vote.pair, vote.choice)))
 
-    @app.post("/api/annotation/undo", openapi_extra=_schema(Undo))
+    @app.post("/api/annotation/undo", openapi_extra=body_schema(Undo))
     async def post_undo(request: Request) -> dict[str, Any]:
         """Takes the annotator's vote on a pair back and asks it again."""
-        undo = await _read(request, Undo)
+        undo = await read_body(request, Undo)
         return await _answered(desk.change(lambda book: book.undo(undo.annotator, undo.pair)))
 
 
@@ -104,7 +89,7 @@ def _add_page(app: FastAPI) -> None:
     async def get_file(name: str) -> Response:
         """What the page is made of."""
         if name not in files:
-            raise _RefusedError(404, f"the page has no file {name!r}")
+            raise RefusedError(404, f"the page has no file {name!r}")
         return Response(files[name][0], media_type=files[name][1])
 
 
@@ -112,41 +97,16 @@ async def _answered(asked: Awaitable[dict[str, Any]]) -> dict[str, Any]:
     try:
         return await asked
     except UnknownPairError as error:
-        raise _RefusedError(404, str(error)) from error
+        raise RefusedError(404, str(error)) from error
     except OtherVoteError as error:
-        raise _RefusedError(409, str(error)) from error
+        raise RefusedError(409, str(error)) from error
     except (HeadraceError, OSError) as error:
         log.warning("annotation_failed", error=str(error))
-        raise _RefusedError(503, str(error)) from error
+        raise RefusedError(503, str(error)) from error
 
 
 def _name(annotator: str) -> str:
     try:
         return check_name(annotator)
     except ValueError as error:
-        raise _RefusedError(422, str(error)) from error
-
-
-async def _read(request: Request, kind: type[B]) -> B:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BYTES:
-            raise _RefusedError(413, f"an act has at most {_MOST_BYTES} bytes")
-    try:
-        return kind.model_validate(json.loads(bytes(body)))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise _RefusedError(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except ValueError as error:
-        raise _RefusedError(400, f"not valid JSON: {error}") from error
-
-
-def _schema(kind: type[BaseModel]) -> dict[str, Any]:
-    content = {"application/json": {"schema": kind.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-async def _refusal(_: Request, error: Exception) -> Response:
-    assert isinstance(error, _RefusedError)
-    return JSONResponse({"error": error.words}, error.status)
+        raise RefusedError(422, str(error)) from error

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from services.orchestrator.annotation.api import add_annotation
 from services.orchestrator.annotation.desk import Desk
+from services.orchestrator.guard import Guard
 from wire.http import admin_app, serve_http
 from wire.lifecycle import Shutdown
 from wire.telemetry import get_logger
@@ -19,7 +20,8 @@ async def serve_annotation(run_dir: Path, *, host: str, port: int) -> int:
     desk = Desk(run_dir)
     summary = await desk.ask(lambda book: book.summary())
     app = admin_app("annotation", lambda: None)
-    add_annotation(app, desk, bound=host)
+    app.add_middleware(Guard, bound=host)
+    add_annotation(app, desk)
     http = await serve_http(app, host, port)
     log.info("serving", http_port=http.port, votes=summary["votes"])
     await shutdown.event.wait()

@@ -7,10 +7,10 @@ import numpy as np
 from fastapi import FastAPI, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from services.orchestrator.dashboard.answers import RefusedError, answer, on_thread
 from services.orchestrator.dashboard.board import Board
 from services.orchestrator.dashboard.numbers import Rows
 from services.orchestrator.dashboard.thin import thin
+from services.orchestrator.replies import RefusedError, answer, on_thread
 
 MOST_NAMES = 64
 _MOST_POINTS = 20_000

@@ -4,8 +4,8 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 
-from services.orchestrator.dashboard.answers import answer
 from services.orchestrator.dashboard.board import Board
+from services.orchestrator.replies import answer
 
 
 def add_fleet(app: FastAPI, board: Board) -> None:

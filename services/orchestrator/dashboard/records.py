@@ -75,8 +75,12 @@ class RunLog:
 
     @property
     def publications(self) -> list[Record]:
-        """Newest first."""
-        return [*self._publications][::-1]
+        """Newest first, as `/api/fleet` shows them."""
+        hidden = ("t", "event", "service")
+        return [
+            {key: value for key, value in record.items() if key not in hidden} | {"ended": True}
+            for record in reversed(self._publications)
+        ]
 
     async def look(self) -> list[Record]:
         """What is new, oldest first."""

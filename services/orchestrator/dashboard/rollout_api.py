@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Response
 
 from services.orchestrator.dashboard import query as queries
-from services.orchestrator.dashboard.answers import RefusedError, answer, on_thread
 from services.orchestrator.dashboard.board import Board
 from services.orchestrator.dashboard.group_view import COLUMNS, group_view
+from services.orchestrator.replies import RefusedError, answer, on_thread
 from wire.errors import DataError
 
 _MOST_TEXT = 200

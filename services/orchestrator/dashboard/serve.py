@@ -9,6 +9,7 @@ from services.orchestrator.dashboard.board import Board
 from services.orchestrator.dashboard.ended import EndedRun, read_config
 from services.orchestrator.dashboard.face import add_dashboard
 from services.orchestrator.dashboard.files import Files
+from services.orchestrator.guard import Guard
 from wire.http import admin_app, serve_http
 from wire.lifecycle import Shutdown
 from wire.telemetry import get_logger
@@ -25,7 +26,8 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int) -> int:
     board = Board(files, EndedRun(files))
     desk = Desk(run_dir)
     app = admin_app("dashboard", lambda: None)
-    add_annotation(app, desk, bound=host)
+    app.add_middleware(Guard, bound=host)
+    add_annotation(app, desk)
     add_dashboard(app, board)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))

@@ -10,7 +10,7 @@ import pytest
 
 from services.orchestrator.annotation.api import add_annotation, check_name
 from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.annotation.guard import Guard
+from services.orchestrator.guard import Guard
 from services.orchestrator.service import rest_app
 from services.orchestrator.settings import OrchestratorSettings
 from tests.annotation import write_run
@@ -24,7 +24,8 @@ SAME = {"Origin": BASE}
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     desk = Desk(write_run(tmp_path))
     app = admin_app("annotation", lambda: None)
-    add_annotation(app, desk, bound="127.0.0.1", hosts=["judge.example"])
+    app.add_middleware(Guard, bound="127.0.0.1", hosts=["judge.example"])
+    add_annotation(app, desk)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
     await desk.close()
@@ -72,10 +73,10 @@ async def test_a_vote_is_idempotent_and_a_different_one_a_conflict(client: httpx
         ({**SAME, "Sec-Fetch-Site": "same-site"}, "own page"),
         ({**SAME, "Content-Type": "text/plain"}, "application/json"),
         ({**SAME, "Content-Type": "application/x-www-form-urlencoded"}, "application/json"),
-        ({**SAME, "Host": "rebound.example:7001"}, "annotation_hosts"),
-        ({**SAME, "Host": "127.0.0.1.evil.example"}, "annotation_hosts"),
-        ({**SAME, "Host": "10.0.0.1"}, "annotation_hosts"),
-        ({**SAME, "Host": ""}, "annotation_hosts"),
+        ({**SAME, "Host": "rebound.example:7001"}, "http_hosts"),
+        ({**SAME, "Host": "127.0.0.1.evil.example"}, "http_hosts"),
+        ({**SAME, "Host": "10.0.0.1"}, "http_hosts"),
+        ({**SAME, "Host": ""}, "http_hosts"),
     ],
 )
 async def test_an_act_must_come_from_the_page_itself(
@@ -172,9 +173,8 @@ async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_orchestrator_of_a_run_serves_the_page(tmp_path: Path) -> None:
-    nothing: Any = None  # The page asks neither the run nor its status.
     desk = Desk(write_run(tmp_path))
-    app = rest_app(nothing, nothing, desk, OrchestratorSettings(run_dir=tmp_path))
+    app = rest_app(lambda: None, desk, OrchestratorSettings(run_dir=tmp_path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         assert (await client.get("/annotate")).status_code == 200
         assert (await client.get("/api/annotation/summary")).json()["votes"] == 0

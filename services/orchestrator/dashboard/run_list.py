@@ -1,0 +1,114 @@
+"""Run directories beside this one, by what their files say. Blocking; nothing is changed."""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.orchestrator.dashboard.ended import read_config
+from wire.errors import ConfigError
+
+MOST = 200
+_NAME = re.compile(r"\w[\w.@+-]{0,127}")
+_END_BYTES = 256 * 1024
+_ALIVE_S = 30.0
+"""A run whose services have told nothing for so long is none that runs."""
+_ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One folder; `began` is the time its config was written."""
+
+    name: str
+    path: Path
+    began: float
+
+
+def run_folders(parent: Path) -> list[RunFolder]:
+    """Newest first, at most `MOST`; links are not followed."""
+    found = []
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            config = Path(entry.path) / "config" / "run.toml"
+            if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
+                found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
+    return sorted(found, key=lambda one: one.began, reverse=True)[:MOST]
+
+
+def find_run(parent: Path, name: str) -> RunFolder:
+    """The folder of that name; raises ConfigError unless it is one of `run_folders`."""
+    found = next((one for one in run_folders(parent) if one.name == name), None)
+    if found is None:
+        raise ConfigError(f"there is no run {name!r} beside this one")
+    return found
+
+
+def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
+    """One row of `/api/runs`, but for `current`."""
+    try:
+        run_id = str(read_config(folder.path).get("run", {}).get("id", ""))
+    except ConfigError:
+        run_id = ""
+    metrics = last_record(folder.path / "metrics.jsonl")
+    evaluated = last_record(folder.path / "evals.jsonl")
+    return {
+        "name": folder.name,
+        "id": run_id,
+        "state": _state(folder.path, now),
+        "steps": metrics.get("step", 0),
+        "reward_mean": metrics.get("reward_mean"),
+        "accuracy": evaluated.get("accuracy"),
+        "began": round(folder.began, 3),
+    }
+
+
+def _state(path: Path, now: float) -> str:
+    """By the last word of the orchestrator's newest life."""
+    logs = [(one.stat().st_mtime, one) for one in (path / "events").glob("*.jsonl")]
+    told = [one for one in logs if one[1].name.startswith("orchestrator-")]
+    if told:
+        last = str(last_record(max(told)[1]).get("event"))
+        if last in _ENDS:
+            return _ENDS[last]
+    return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
+
+
+def last_record(path: Path) -> dict[str, Any]:
+    """The last whole line that is a JSON object; empty without one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            return record
+    return {}
+
+
+def flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys; values as JSON has them."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value if isinstance(value, str | int | float | bool | list) else str(value)
+    return found
+
+
+def config_rows(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a key of any of the flattened configs, those that differ first; a key that a run lacks is null."""
+    rows = []
+    for key in sorted({key for config in configs for key in config}):
+        values = [config.get(key) for config in configs]
+        rows.append({"key": key, "values": values, "differs": any(value != values[0] for value in values)})
+    return sorted(rows, key=lambda row: not row["differs"])
