@@ -14,6 +14,7 @@ from wire.contracts import PolicyVersion, ScoredGroup, decode
 from wire.errors import ContractError
 from wire.journal import JournalDamagedError, read_payload
 
+_COLUMNS = ["group_id", "rollout_index", "replica_id", "spans"]
 Span = tuple[PolicyVersion, str]
 """Version and weights digest under which some tokens were sampled."""
 
@@ -73,11 +74,12 @@ def _from_parquet(path: Path) -> list[Sampled] | None:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        there = set(pq.read_schema(path).names)
+        if not there.issuperset(_COLUMNS):
+            return None
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=_COLUMNS).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise ContractError("bad_rollouts", f"{path}: {error}") from error
-    if any("spans" not in row or "replica_id" not in row for row in rows):
-        return None
     return [
         Sampled(
             row["group_id"],

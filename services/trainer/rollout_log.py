@@ -5,12 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import parquet
 
 from services.trainer.assembly import token_total
 from services.trainer.ledger import ReadyGroup
 from wire.contracts import decode_header
+from wire.contracts.messages import TokenMask
 from wire.telemetry import trace_id
 
 _SCHEMA = pa.schema(
@@ -36,24 +39,39 @@ _SCHEMA = pa.schema(
         ("replica_id", pa.string()),
         ("spans", pa.string()),
         ("trace_id", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("token_advantages", pa.list_(pa.float32())),
     ]
 )
+_ROW_GROUP = 256
+"""Rows that are read together when one group is looked at."""
 
 
-def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advantages: Sequence[float]) -> Path:
+def write_rollouts(
+    folder: Path,
+    step: int,
+    batch: Sequence[ReadyGroup],
+    advantages: Sequence[float],
+    token_advantages: Sequence[NDArray[np.float32]] = (),
+) -> Path:
     """Writes the step's rollouts; `advantages` are one a trained rollout, in the batch's order.
 
     Greedy baselines and what abstained have none; they are told by `trained_tokens = 0`. What abstained has no reward.
     `token_score` is the sum of those of its tokens, `reason` the scorers' words, `scorers` their versions.
+    `logprobs` are the engine's, null where nobody sampled the token. `token_advantages` are there where they differ
+    within a rollout, null where a token was not trained.
     """
     rows = []
     values = iter(advantages)
+    by_token = iter(token_advantages)
     for group in batch:
         scored = group.scored
         trace = trace_id(decode_header(group.data).traceparent)
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
             is_trained = number < scored.group.prompt.trained and score.value is not None
+            told = next(by_token, None) if is_trained else None
             versions = [span.version.version for span in rollout.spans]
             rows.append(
                 {
@@ -80,14 +98,30 @@ def write_rollouts(folder: Path, step: int, batch: Sequence[ReadyGroup], advanta
                         [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
                     ),
                     "trace_id": trace,
+                    "token_ids": rollout.token_ids,
+                    "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
+                    "token_advantages": None if told is None or _is_flat(told) else _where(rollout.trained_mask, told),
                 }
             )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
     aside = folder / f".{path.name}"
-    parquet.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), aside)
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
     aside.rename(path)
     return path
+
+
+def _is_flat(values: NDArray[np.float32]) -> bool:
+    return not len(values) or bool(np.all(values == values[0]))
+
+
+def _where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:
+    """`values` of the tokens in the mask; null for the others."""
+    if mask.all():
+        return values
+    each = iter(values.tolist())
+    return [next(each) if is_in else None for is_in in mask]
 
 
 class MetricsLog:

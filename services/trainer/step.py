@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from services.trainer.actors import Actors, Rates, Recipe
 from services.trainer.algorithms.critic_loss import explained_variance, quantile_mean
 from services.trainer.assembly import StepBatch
-from services.trainer.experience import Experience, gather_experience
+from services.trainer.experience import gather_experience
 from services.trainer.policy_update import update_policy
 from services.trainer.sums import Sums
 from services.trainer.value_update import update_critic
@@ -30,6 +32,8 @@ class StepOutcome:
     metrics: dict[str, float]
     advantages: tuple[float, ...]
     """One a rollout, in the batch's order: the mean over its tokens."""
+    token_advantages: tuple[NDArray[np.float32], ...]
+    """The same token by token, of the trained ones."""
 
 
 def train_step(
@@ -88,7 +92,12 @@ def train_step(
             "critic_learning_rate": rates.critic,
             "explained_variance": float(explained),
         }
-    return StepOutcome(metrics=metrics, advantages=_of_rollouts(experience))
+    parts = torch.split(experience.advantages, experience.lengths.tolist())
+    return StepOutcome(
+        metrics=metrics,
+        advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
+        token_advantages=tuple(part.float().numpy() for part in parts),
+    )
 
 
 def _updates(batch: StepBatch, epochs: int, minibatches: int, draw: torch.Generator) -> Iterator[list[int]]:
@@ -100,11 +109,6 @@ def _updates(batch: StepBatch, epochs: int, minibatches: int, draw: torch.Genera
         order = torch.randperm(len(sizes), generator=draw) if split > 1 else torch.arange(len(sizes))
         for groups in order.tensor_split(split):
             yield [starts[group] + member for group in groups.tolist() for member in range(sizes[group])]
-
-
-def _of_rollouts(experience: Experience) -> tuple[float, ...]:
-    parts = torch.split(experience.advantages, experience.lengths.tolist())
-    return tuple(float(part.mean()) if len(part) else 0.0 for part in parts)
 
 
 def _largest(norms: Sequence[float]) -> float:

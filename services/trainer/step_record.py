@@ -33,7 +33,7 @@ class StepRecord:
     def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
         """Writes `line` and the rollouts, sets the metrics, logs."""
         self._lines.append(step, line)
-        write_rollouts(self._rollouts, step, batch, outcome.advantages)
+        write_rollouts(self._rollouts, step, batch, outcome.advantages, outcome.token_advantages)
         if not line["replayed"]:
             metrics.STEP_SECONDS.labels("wait").observe(line["wait_batch_seconds"])
             metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])

@@ -98,7 +98,8 @@ class Replay:
             **batch_metrics([group.scored for group in batch], version=step - 1),
         }
         self._metrics_log.append(step, line)
-        write_rollouts(self._settings.run_dir / "rollouts", step, batch, outcome.advantages)
+        folder = self._settings.run_dir / "rollouts"
+        write_rollouts(folder, step, batch, outcome.advantages, outcome.token_advantages)
         log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
 
     def _finish(self) -> None:

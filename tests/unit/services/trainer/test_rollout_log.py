@@ -53,3 +53,21 @@ def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
     assert [row["reason"] for row in rows] == ["", "the judge hung", ""]
     assert [row["token_score"] for row in rows] == [None, None, 1.5]
     assert rows[0]["scorers"] == '{"judge": "3"}'
+
+
+def test_tokens_are_in_the_log_and_what_nobody_sampled_has_no_logprob(tmp_path):
+    group = builders.masked_group(4)
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], [0.5, -0.5])).to_pylist()
+    for row, rollout in zip(rows, group.rollouts, strict=True):
+        assert row["token_ids"] == rollout.token_ids.tolist()
+        assert [one is not None for one in row["logprobs"]] == rollout.trained_mask.tolist()
+        assert row["token_advantages"] is None
+
+
+def test_advantages_that_differ_within_a_rollout_are_in_the_log(tmp_path):
+    group = builders.masked_group(4)
+    tokens = [np.array([0.5, 0.5], np.float32), np.array([-1.0, 2.0], np.float32)]
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], [0.5, 0.5], tokens)).to_pylist()
+    told = iter([-1.0, 2.0])
+    assert rows[0]["token_advantages"] is None
+    assert rows[1]["token_advantages"] == [next(told) if one else None for one in group.rollouts[1].trained_mask]
