@@ -18,6 +18,7 @@ from headrace.execute import BAD_INPUT, Output
 from headrace.launch import check_data_files, inherited_environment
 from headrace.made_model import settle_path
 from headrace.model_check import check_model
+from headrace.screen import show_table
 from headrace.verb import Json, json_line, told
 from wire.errors import ConfigError, DataError
 
@@ -114,7 +115,7 @@ def diff(
         elif not found:
             output.say("no difference")
         else:
-            output.console.print(difference_table([str(one), str(other)], found))
+            show_table(output.console, difference_table([str(one), str(other)], found))
 
 
 def difference_table(names: Sequence[str], found: Sequence[Difference]) -> Table:

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.config.diff import config_file
-from headrace.config.resolve import resolve
+from headrace.config.diff import kept_tables
 from headrace.execute import Output
 from headrace.explain.gather import gather, prompt_of
 from headrace.explain.names import Wanted, parse_name
 from headrace.explain.show import show
 from headrace.explain.story import Story, tell
 from headrace.look import look
+from headrace.screen import show_table
 from headrace.verb import Json, json_line, told
 from wire.contracts import group_id
 from wire.errors import ConfigError
@@ -33,12 +33,12 @@ def explain(
         if output.json:
             output.result(json_line(asdict(story)))
         else:
-            output.console.print(show(story))
+            show_table(output.console, show(story))
 
 
 def explain_in(name: str, run_dir: Path) -> Story:
     """The story. Raises ConfigError for a name that is none, or of what the run has never issued."""
-    wanted = parse_name(name, resolve(config_file(run_dir)).config.run.id)
+    wanted = parse_name(name, str(kept_tables(run_dir).get("run", {}).get("id", "")))
     status = look(run_dir)["orchestrator"]
     found = gather(run_dir, wanted.group_id)
     if not found.events and found.batch is None and found.dropped is None:

@@ -11,7 +11,7 @@ import httpx
 from rich.console import Console
 
 from headrace.results import evals_of, last_steps
-from headrace.screen import draw, eval_line
+from headrace.screen import draw, eval_line, show_table
 from headrace.supervisor.lock import supervisor_pid
 from headrace.supervisor.readiness import Faces
 from headrace.supervisor.supervisor import View
@@ -94,7 +94,7 @@ def ask(url: str, path: str) -> Any:
 def show_status(shown: dict[str, Any], console: Console) -> None:
     """The same for a person."""
     if shown["orchestrator"]:
-        console.print(draw(view_of(shown), shown["eval"]))
+        show_table(console, draw(view_of(shown), shown["eval"]))
         return
     doing = "running" if shown["steps"] and "trainer" in shown["services"] else "starting"
     state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else "not running"

@@ -7,12 +7,15 @@ from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from headrace.results import StepTail, evals_of
 from headrace.supervisor.supervisor import View
 from headrace.waits import Party, evaluation_in_words, parties, publication_in_words
+
+_WIDEST = 1000
 
 
 class Screen(Protocol):
@@ -132,6 +135,16 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
     return Group(
         head, dials, *texts, _table(parties(status, view.services), now), *(Text(line, style="yellow") for line in said)
     )
+
+
+def show_table(console: Console, table: RenderableType) -> None:
+    """On a terminal as wide as that is; elsewhere as wide as it must be, so that nothing is cut off."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = console.options.update(max_width=_WIDEST)
+    width = max(console.width, Measurement.get(console, wide, table).maximum)
+    Console(file=console.file, width=width, highlight=False).print(table)
 
 
 def _table(lines: list[Party], now: float) -> Table:

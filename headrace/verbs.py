@@ -10,8 +10,10 @@ from headrace.explain_verb import explain
 from headrace.export_verb import export
 from headrace.generate_verb import generate
 from headrace.operate_verbs import checkpoint, drain, pause, resume, scale, stop
+from headrace.plot.verb import plot
 from headrace.prepare_verb import prepare
 from headrace.replay_verb import replay
+from headrace.runs.verb import runs
 from headrace.score_verb import score
 from headrace.status_verb import status, watch
 
@@ -22,7 +24,9 @@ def add_verbs(app: typer.Typer) -> None:
     app.command()(watch)
     app.command()(explain)
     app.command()(dashboard)
+    app.command()(plot)
     app.add_typer(config, name="config")
+    app.add_typer(runs, name="runs")
     app.command()(prepare)
     for act in (pause, resume, checkpoint, stop, drain, dead):
         app.command()(act)

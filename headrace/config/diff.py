@@ -1,5 +1,6 @@
 """What two configs differ in. Pure but for reading the files."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,19 @@ def config_file(place: Path) -> Path:
 
 
 def resolved_tables(place: Path) -> dict[str, Any]:
-    """All tables of a RUN.toml or a run directory, defaults included."""
-    return resolve(config_file(place)).config.model_dump(mode="json", serialize_as_any=True)
+    """All tables of a RUN.toml, defaults included, or those that a run directory keeps, as it was run."""
+    return (
+        kept_tables(place) if place.is_dir() else resolve(place).config.model_dump(mode="json", serialize_as_any=True)
+    )
+
+
+def kept_tables(run_dir: Path) -> dict[str, Any]:
+    """The config of a run directory, whichever version wrote it. Raises ConfigError."""
+    file = config_file(run_dir)
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:

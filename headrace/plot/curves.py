@@ -1,0 +1,105 @@
+"""What is to be drawn: panels of curves out of the rows of runs. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_POINTS = 2000
+"""More points than pixels show nothing more."""
+_SMOOTH_FROM = 30
+"""Shorter curves are drawn as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One set of axes."""
+
+    title: str
+    key: str
+    """Of `metrics.jsonl`, or of `evals.jsonl`."""
+    percent: bool = False
+    logarithmic: bool = False
+    is_eval: bool = False
+
+
+PANELS = (
+    Panel(title="reward", key="reward_mean"),
+    Panel(title="held-out accuracy", key="accuracy", percent=True, is_eval=True),
+    Panel(title="loss", key="loss"),
+    Panel(title="held-out loss", key="loss", is_eval=True),
+    Panel(title="accuracy in training", key="accuracy", percent=True),
+    Panel(title="reward margin", key="reward_margin"),
+    Panel(title="KL to the policy that sampled", key="policy_kl"),
+    Panel(title="entropy, nats a token", key="entropy"),
+    Panel(title="tokens a completion", key="completion_length_mean"),
+    Panel(title="staleness, versions", key="staleness_mean"),
+    Panel(title="clipped tokens", key="clip_fraction", percent=True),
+    Panel(title="seconds a step", key="seconds"),
+    Panel(title="gradient norm", key="grad_norm", logarithmic=True),
+    Panel(title="trainer waits for batches", key="wait_batch_share", percent=True),
+)
+_MOST = 8
+"""The first so many of those that have numbers are drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRows:
+    """What one run has written."""
+
+    name: str
+    steps: Sequence[Mapping[str, Any]]
+    """By step."""
+    evals: Sequence[Mapping[str, Any]]
+    """By version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of one run in one panel. Axis: point."""
+
+    name: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    smooth: NDArray[np.float64] | None
+    """A running mean over the same x; None for few points."""
+
+
+def choose_panels(runs: Sequence[RunRows], most: int = _MOST) -> list[tuple[Panel, list[Curve]]]:
+    """Panels of which any run has numbers, each with a curve a run that has them."""
+    found = []
+    for panel in PANELS:
+        curves = [curve for run in runs if (curve := _curve(panel, run)) is not None]
+        if curves and len(found) < most:
+            found.append((panel, curves))
+    return found
+
+
+def running_mean(y: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """Centred; at the ends over what is there."""
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    index = np.arange(len(y))
+    low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1, len(y))
+    mean: NDArray[np.float64] = (sums[high] - sums[low]) / (high - low)
+    return mean
+
+
+def _curve(panel: Panel, run: RunRows) -> Curve | None:
+    rows, axis = (run.evals, "version") if panel.is_eval else (run.steps, "step")
+    pairs = [(row[axis], row[panel.key]) for row in rows if _is_number(row.get(panel.key))]
+    if not pairs:
+        return None
+    x, y = np.array(pairs, dtype=np.float64).T
+    smooth = None
+    if not panel.is_eval and len(y) >= _SMOOTH_FROM:
+        smooth = running_mean(y, max(5, len(y) // 20))
+    if len(x) > _POINTS:
+        keep = np.linspace(0, len(x) - 1, _POINTS).astype(np.int64)
+        x, y, smooth = x[keep], y[keep], None if smooth is None else smooth[keep]
+    return Curve(name=run.name, x=x, y=y, smooth=smooth)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))

@@ -1,0 +1,1 @@
+"""`headrace runs`: run directories side by side."""
