@@ -9,12 +9,12 @@ from types import ModuleType
 from prometheus_client.metrics import MetricWrapperBase
 
 DOC = Path(__file__).parents[1] / "docs" / "metrics.md"
-_MODULES = {
-    "every service": "wire.metrics",
-    "orchestrator": "services.orchestrator.metrics",
-    "rollout": "services.rollout.metrics",
-    "reward": "services.reward.metrics",
-    "trainer": "services.trainer.metrics",
+MODULES = {
+    "every service": ("wire.metrics", "wire.tracing.metrics"),
+    "orchestrator": ("services.orchestrator.metrics",),
+    "rollout": ("services.rollout.metrics",),
+    "reward": ("services.reward.metrics",),
+    "trainer": ("services.trainer.metrics",),
 }
 _HEAD = """# Metrics
 
@@ -60,7 +60,8 @@ def describe() -> list[Described]:
     """All metrics of all services, by name. Imports their metrics modules, nothing else of them."""
     found = [
         _described(service, metric)
-        for service, module in _MODULES.items()
+        for service, modules in MODULES.items()
+        for module in modules
         for metric in _declared(importlib.import_module(module))
     ]
     return sorted(found, key=lambda one: one.name)
@@ -69,7 +70,7 @@ def describe() -> list[Described]:
 def as_markdown() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for service in _MODULES:
+    for service in MODULES:
         rows = [one for one in describe() if one.service == service]
         parts.append(f"\n## {service.capitalize()}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n")
         parts += [f"| `{one.name}` | {one.kind} | {_names(one.labels)} | {_cell(one.meaning)} |\n" for one in rows]

@@ -16,7 +16,7 @@ from services.rollout.engines.protocol import Engine, InFlight
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.heartbeat import Heartbeat, Identity
-from services.rollout.meter import engine_metrics
+from services.rollout.meter import EngineReader
 from services.rollout.replica import ReplicaState
 from services.rollout.service import SERVICE_NAME, RolloutServicer
 from services.rollout.settings import RolloutSettings
@@ -114,7 +114,7 @@ async def run_replica(
     chat = Chat(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
     servicer = RolloutServicer(updates, engine, gate, generator, chat, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=ready)
-    app = admin_app("rollout", ready, functools.partial(engine_metrics, engine))
+    app = admin_app("rollout", ready, EngineReader(engine).read)
     add_drain(app, generator)
     http = await serve_http(app, settings.host, settings.http_port)
     identity = Identity(

@@ -50,13 +50,23 @@ def timed(phase: str) -> Iterator[None]:
         metrics.UPDATE_SECONDS.labels(phase, outcome).observe(time.perf_counter() - begin)
 
 
-async def engine_metrics(engine: Engine) -> Iterable[Metric]:
-    """The engine's own metrics; none where it does not tell them in time."""
-    try:
-        found = await engine.own_metrics(READ_S)
-    except HeadraceError as error:
-        log.warning("engine_metrics_missing", reason=str(error))
-        metrics.ENGINE_READS.labels("failed").inc()
-        return ()
-    metrics.ENGINE_READS.labels("read").inc()
-    return found
+class EngineReader:
+    """Reads what the engine tells of itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._silent = False
+
+    async def read(self) -> Iterable[Metric]:
+        """The engine's own metrics; none where it does not tell them in time."""
+        try:
+            found = await self._engine.own_metrics(READ_S)
+        except HeadraceError as error:
+            if not self._silent:
+                log.warning("engine_metrics_missing", reason=str(error))
+            self._silent = True
+            metrics.ENGINE_READS.labels("failed").inc()
+            return ()
+        self._silent = False
+        metrics.ENGINE_READS.labels("read").inc()
+        return found

@@ -9,4 +9,4 @@ from tests.sglang import Server, serve
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from serve(tmp_path_factory.mktemp("sglang"))
+    yield from serve(tmp_path_factory.mktemp("sglang"), None, "--enable-metrics")

@@ -1,0 +1,140 @@
+"""For each alert: series on which it fires after 20 minutes, and such on which it does not. One value a minute."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Series: TypeAlias = dict[str, str]
+"""Series -> values in promtool's notation; `run="a"` is added to each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`calm`: name of a situation -> its series."""
+
+    fires: Series
+    calm: dict[str, Series]
+    minutes: int = 20
+
+
+_RUNNING = {'headrace_orchestrator_run_phase{phase="running"}': "1x40", "headrace_orchestrator_paused": "0x40"}
+_OVER = {'headrace_orchestrator_run_phase{phase="running"}': "0x40", "headrace_orchestrator_paused": "0x40"}
+_PAUSED = _RUNNING | {"headrace_orchestrator_paused": "1x40"}
+_LAST = "headrace_orchestrator_last_step_timestamp_seconds"
+_STUCK = {
+    _LAST: "0x40",
+    'headrace_orchestrator_step_interval_seconds_bucket{le="16.0"}': "0x40",
+    'headrace_orchestrator_step_interval_seconds_bucket{le="32.0"}': "10x40",
+    'headrace_orchestrator_step_interval_seconds_bucket{le="+Inf"}': "10x40",
+}
+_VERSION = "headrace_rollout_policy_version{replica='r'}"
+_SERVING = "headrace_rollout_state{replica='r', state='serving'}"
+_QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
+_UP = "up{service='rollout', instance='x'}"
+
+
+def _gauge(name: str, bad: str, good: str) -> Case:
+    return Case(fires={name: f"{bad}x40"}, calm={"well": {name: f"{good}x40"}})
+
+
+def _rise(name: str) -> Case:
+    calm = {"none": {name: "0x40"}, "long ago": {name: "0x1 3x39"}}
+    return Case(fires={name: "0x10 3x30"}, calm=calm)
+
+
+def _steps(behind: str) -> Series:
+    return {
+        "headrace_trainer_policy_version{replica='t'}": "500x40",
+        "headrace_trainer_checkpoint_policy_version{replica='t'}": f"{500 - int(behind)}x40",
+        "headrace_trainer_checkpoint_interval_steps{replica='t'}": "100x40",
+    }
+
+
+def _versions(serves: str, serving: str) -> Series:
+    return {
+        "headrace_trainer_policy_version{replica='t'}": "10x40",
+        "headrace_orchestrator_max_staleness_versions{replica='o'}": "1x40",
+        _VERSION: f"{serves}x40",
+        _SERVING: f"{serving}x40",
+    }
+
+
+def _replicas(alive: str, lost: str) -> Series:
+    return {
+        'headrace_orchestrator_replicas{state="serving"}': alive,
+        "headrace_orchestrator_replicas_lost_total": lost,
+    }
+
+
+CASES: dict[str, Case] = {
+    "HeadraceNoStep": Case(
+        fires=_RUNNING | _STUCK,
+        calm={
+            "steps go on": _RUNNING | _STUCK | {_LAST: "0+60x40"},
+            "paused": _PAUSED | _STUCK,
+            "over": _OVER | _STUCK,
+            "the first step may take half an hour": _RUNNING | {_LAST: "0x40"},
+        },
+    ),
+    "HeadraceRunFailed": _gauge('headrace_orchestrator_run_phase{phase="failed"}', "1", "0"),
+    "HeadraceTrainerRestarts": Case(
+        fires={"headrace_orchestrator_incarnation": "1x5 2+1x35"},
+        calm={
+            "one life": {"headrace_orchestrator_incarnation": "1x40"},
+            "two restarts": {"headrace_orchestrator_incarnation": "1x5 2x5 3x30"},
+        },
+    ),
+    "HeadraceStepsSkipped": _rise("headrace_trainer_steps_skipped_total"),
+    "HeadraceLogprobGap": _gauge("headrace_trainer_logprob_gap_mean_nats", "0.2", "0.01"),
+    "HeadraceCheckpointOld": Case(fires=_steps("400"), calm={"recent": _steps("150")}),
+    "HeadraceOldestPending": Case(
+        fires={'headrace_orchestrator_stream_oldest_pending_seconds{stream="prompts"}': "400x40"},
+        calm={
+            "young": {'headrace_orchestrator_stream_oldest_pending_seconds{stream="prompts"}': "20x40"},
+            "handed back a moment ago": {
+                'headrace_orchestrator_stream_oldest_pending_seconds{stream="prompts"}': "0x18 86400x1 0x20"
+            },
+        },
+    ),
+    "HeadraceDeadLetters": _rise('headrace_dead_letters_total{stream="rollouts", reason="poison"}'),
+    "HeadraceNoReplica": Case(
+        fires=_RUNNING | _replicas("0x40", "0x40"),
+        calm={
+            "two": _RUNNING | _replicas("2x40", "0x40"),
+            "over": _OVER | _replicas("0x40", "0x40"),
+        },
+    ),
+    "HeadraceReplicaMissing": Case(
+        fires=_replicas("2x12 1x27", "0x12 1x27"),
+        calm={
+            "scaled away": _replicas("2x12 1x27", "0x40"),
+            "replaced": _replicas("2x12 1x1 2x25", "0x12 1x27"),
+            "long ago": _replicas("2x2 1x37", "0x2 1x37"),
+        },
+    ),
+    "HeadraceTargetDown": Case(
+        fires=_RUNNING | {_UP: "0x40"},
+        calm={"up": _RUNNING | {_UP: "1x40"}, "the run is over": _OVER | {_UP: "0x40"}},
+    ),
+    "HeadraceVersionSpread": Case(
+        fires=_versions("5", "1"),
+        calm={"the one before": _versions("9", "1"), "it serves nothing": _versions("0", "0")},
+    ),
+    "HeadraceQuarantine": _rise(_QUARANTINED),
+    "HeadracePublicationMissed": Case(
+        fires={'headrace_orchestrator_publication_outcomes_total{outcome="prepare"}': "0+1x40"},
+        calm={
+            "all commit": {'headrace_orchestrator_publication_outcomes_total{outcome="committed"}': "0+1x40"},
+            "one miss": {'headrace_orchestrator_publication_outcomes_total{outcome="prepare"}': "0x10 1x30"},
+        },
+    ),
+    "HeadraceEventLoopLag": _gauge('headrace_event_loop_lag_seconds{replica="o"}', "5", "0.1"),
+    "HeadraceScorerDown": _gauge('headrace_reward_circuit_open{scorer="judge"}', "1", "0"),
+    "HeadraceAbstentions": Case(
+        fires={"headrace_reward_abstained_total": "0+10x40", "headrace_reward_rollouts_total": "0+90x40"},
+        calm={
+            "few": {"headrace_reward_abstained_total": "0+1x40", "headrace_reward_rollouts_total": "0+99x40"},
+            "nothing to score": {"headrace_reward_abstained_total": "0x40", "headrace_reward_rollouts_total": "0x40"},
+        },
+    ),
+    "HeadraceJudgeFooled": _rise('headrace_reward_canary_alarms_total{judge="j"}'),
+}

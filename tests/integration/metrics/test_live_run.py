@@ -1,0 +1,85 @@
+"""A real Prometheus on a real run: every expression of every panel and rule returns data."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.harness import TinyRun
+from tests.integration.metrics.expressions import measured
+from tests.integration.metrics.prometheus import Prometheus, program, prometheus, promtool
+from tests.integration.metrics.replayed import replayed, served
+
+DEADLINE_S = 60.0
+SERVICES = ("orchestrator", "rollout", "reward", "trainer")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
+    program("prometheus")
+    tiny = TinyRun(tmp_path_factory.mktemp("run") / "tiny", steps=100_000, staleness=1, deterministic=False)
+    tiny.start()
+    try:
+        tiny.wait_for_step(5)
+        yield tiny
+    finally:
+        tiny.close()
+
+
+@pytest.fixture(scope="module")
+def server(run: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    targets = addresses(run)
+    with served(replayed("tiny", "rollout-0")) as address:
+        targets["rollout"].append(address)
+        with prometheus(tmp_path_factory.mktemp("prometheus"), targets) as running:
+            yield running
+
+
+def addresses(run: TinyRun) -> dict[str, list[str]]:
+    """Service -> host:port of its processes."""
+    found: dict[str, list[str]] = {service: [] for service in SERVICES}
+    for path in sorted((run.run_dir / "config").glob("*.json")):
+        service = path.stem.partition("-")[0]
+        if service in found:
+            found[service].append(f"127.0.0.1:{json.loads(path.read_text())['http_port']}")
+    return found
+
+
+def test_every_expression_returns_data(server: Prometheus) -> None:
+    left = measured(optional=True)
+    end = time.monotonic() + DEADLINE_S
+    while left and time.monotonic() < end:
+        left = [(where, expr) for where, expr in left if not server.query(expr)]
+        time.sleep(0.5)
+    assert not left
+
+
+def test_no_rule_fails_and_no_alert_of_a_run_that_is_well_is_critical(server: Prometheus) -> None:
+    rules = [rule for group in server.ask("rules")["groups"] for rule in group["rules"]]
+    assert rules and not [rule["name"] for rule in rules if rule["health"] != "ok"]
+    firing = server.query('ALERTS{alertstate="firing", severity="critical"}')
+    # The judge of the stand-in is made up.
+    assert not [alert["metric"] for alert in firing if alert["metric"]["alertname"] != "HeadraceJudgeFooled"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_a_service_tells_is_as_prometheus_wants_it(run: TinyRun, service: str) -> None:
+    for address in addresses(run)[service]:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        assert not promtool("check", "metrics", stdin=text).strip()
+        samples = [line for line in text.splitlines() if not line.startswith("#")]
+        assert all('run="tiny"' in line and f'replica="{service}-' in line for line in samples)
+
+
+def test_samples_are_few(server: Prometheus) -> None:
+    """Labels are bounded: a process has hundreds of series, not thousands."""
+    for found in server.query("scrape_samples_scraped"):
+        assert float(found["value"][1]) < 1000, found
+
+
+def test_every_process_tells_its_run_and_its_name(server: Prometheus) -> None:
+    replicas = {found["metric"]["replica"] for found in server.query('headrace_build_info{run="tiny"}')}
+    assert replicas == {"orchestrator-0", "trainer-0", "reward-0", "rollout-0", "rollout-1"}

@@ -1,0 +1,76 @@
+"""Scrape config, recording rules and alerts, by Prometheus' own tool."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.metrics.alert_cases import CASES, Series
+from tests.integration.metrics.expressions import DEPLOY, RULES
+from tests.integration.metrics.prometheus import promtool
+
+ROOT = DEPLOY.parent
+ALERTS: dict[str, dict[str, Any]] = {
+    rule["alert"]: rule
+    for path in RULES
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
+
+
+def test_promtool_takes_config_and_rules() -> None:
+    promtool("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    promtool("check", "rules", "--lint-fatal", *map(str, RULES))
+
+
+def test_every_alert_has_a_case() -> None:
+    assert set(CASES) == set(ALERTS)
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    tests = [
+        {
+            "name": f"{alert}, {situation}",
+            "interval": "1m",
+            "input_series": [{"series": _with_run(name), "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}})',
+                    "eval_time": f"{case.minutes}m",
+                    "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else [],
+                }
+            ],
+        }
+        for alert, case in CASES.items()
+        for situation, series, fires in _situations(case.fires, case.calm)
+    ]
+    file = tmp_path / "alerts.yml"
+    file.write_text(yaml.safe_dump({"rule_files": list(map(str, RULES)), "evaluation_interval": "1m", "tests": tests}))
+    promtool("test", "rules", str(file))
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_says_what_it_is_and_where_its_runbook_is(name: str) -> None:
+    rule = ALERTS[name]
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"]["summary"] and rule["annotations"]["description"].endswith((".", "!"))
+    path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert anchor == name.lower()
+    assert re.search(rf"^## {name}$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def test_the_runbook_has_no_section_without_an_alert() -> None:
+    text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
+
+
+def _situations(fires: Series, calm: dict[str, Series]) -> list[tuple[str, Series, bool]]:
+    return [("bad", fires, True), *((name, series, False) for name, series in calm.items())]
+
+
+def _with_run(series: str) -> str:
+    name, _, labels = series.replace("'", '"').partition("{")
+    return f'{name}{{run="a", {labels}' if labels else f'{name}{{run="a"}}'

@@ -1,0 +1,78 @@
+"""Totals of an engine become counters; a silent engine costs its own metrics only."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+
+from services.rollout.engines.protocol import EngineStats
+from services.rollout.meter import EngineReader, Meter, timed
+from wire.errors import TransientError
+from wire.metrics import read_engine_metrics
+
+STATS = EngineStats(
+    groups=1,
+    rollouts=4,
+    generated_tokens=100,
+    prompt_tokens=10,
+    recomputed_tokens=5,
+    decode_seconds=2.0,
+    busy_seconds=3.0,
+)
+
+
+class Engine:
+    """What `EngineReader` asks of one."""
+
+    def __init__(self) -> None:
+        self.away = True
+
+    async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
+        if self.away:
+            raise TransientError("it does not answer")
+        return read_engine_metrics("engine:load 1\n")
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def tokens() -> float:
+    return value("headrace_rollout_tokens_total", kind="generated")
+
+
+def test_what_came_since_the_last_reading_is_counted() -> None:
+    meter, before = Meter(), tokens()
+    meter.read(STATS)
+    meter.read(replace(STATS, generated_tokens=150, rollouts=2))
+    assert tokens() == before + 150
+    assert value("headrace_rollout_rollouts_in_flight") == 2
+
+
+def test_totals_that_fell_are_a_new_engines() -> None:
+    meter, before = Meter(), tokens()
+    meter.read(STATS)
+    meter.read(replace(STATS, generated_tokens=7))
+    assert tokens() == before + 107
+
+
+async def test_an_engine_that_does_not_answer_is_counted_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Engine()
+    reader = EngineReader(engine)  # type: ignore[arg-type]
+    before = value("headrace_rollout_engine_reads_total", outcome="failed")
+    assert [*await reader.read()] == [*await reader.read()] == []
+    assert value("headrace_rollout_engine_reads_total", outcome="failed") == before + 2
+    engine.away = False
+    assert [family.name for family in await reader.read()] == ["engine:load"]
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("engine_metrics_missing") == 1
+
+
+def test_a_phase_that_raises_is_timed_as_failed() -> None:
+    name = "headrace_rollout_update_seconds_count"
+    before = value(name, phase="receive", outcome="failed")
+    with pytest.raises(TransientError), timed("receive"):
+        raise TransientError("broken off")
+    assert value(name, phase="receive", outcome="failed") == before + 1

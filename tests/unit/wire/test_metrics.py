@@ -1,0 +1,92 @@
+"""What every service tells, and in which form."""
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import REGISTRY
+
+from wire import metrics
+from wire.contracts import DropReason
+from wire.metrics import LoopWatch, describe, expect_dead_letters, exposition, read_engine_metrics
+
+ENGINE = """# HELP engine:requests_total All.
+# TYPE engine:requests_total counter
+engine:requests_total{model="m"} 3
+engine:requests_total{model="n",run="its own"} 4
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 99
+"""
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_process", {})
+
+
+def lines(text: bytes, name: str) -> list[str]:
+    return [line for line in text.decode().splitlines() if line.startswith(name)]
+
+
+def test_every_sample_names_its_run_and_its_replica() -> None:
+    describe("rollout", "demo", "3")
+    text = exposition().decode()
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples and all('replica="rollout-3"' in line and 'run="demo"' in line for line in samples)
+    assert any(line.startswith("headrace_build_info{") and line.endswith(" 1.0") for line in samples)
+
+
+def test_without_a_run_there_are_no_such_labels() -> None:
+    assert lines(exposition(), "headrace_event")
+    assert not [line for line in lines(exposition(), "headrace_event") if "run=" in line]
+
+
+def test_an_engines_own_metrics_get_the_labels_and_keep_theirs() -> None:
+    describe("rollout", "demo", "0")
+    found = lines(exposition(read_engine_metrics(ENGINE)), "engine:requests_total")
+    assert found == [
+        'engine:requests_total{model="m",replica="rollout-0",run="demo"} 3.0',
+        'engine:requests_total{model="n",replica="rollout-0",run="its own"} 4.0',
+    ]
+
+
+def test_an_engines_process_does_not_stand_for_ours() -> None:
+    assert lines(exposition(read_engine_metrics(ENGINE)), "process_cpu_seconds_total") != [
+        "process_cpu_seconds_total 99.0"
+    ]
+    assert [family.name for family in read_engine_metrics(ENGINE)] == ["engine:requests"]
+
+
+def test_what_is_no_exposition_is_refused() -> None:
+    with pytest.raises(ValueError):
+        read_engine_metrics("<html>{nope} is not 1 of them</html>")
+
+
+def test_series_have_no_birthdays() -> None:
+    assert "_created" not in exposition().decode()
+
+
+async def test_a_blocked_loop_is_told() -> None:
+    watch = LoopWatch()
+    await asyncio.sleep(0.01)
+    time.sleep(0.6)
+    await asyncio.sleep(0.01)
+    assert 0.25 < watch.read() < 5
+    watch.stop()
+    assert (REGISTRY.get_sample_value("headrace_event_loop_lag_seconds") or 0) > 0.25
+
+
+async def test_lag_is_forgotten_after_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = LoopWatch()
+    watch._lags.append((time.monotonic() - 31, 9.0))
+    assert watch.read() < 1
+    watch._lags.append((time.monotonic() - 29, 9.0))
+    assert watch.read() == 9.0
+    watch.stop()
+
+
+def test_dead_letters_begin_at_0() -> None:
+    expect_dead_letters("rollouts")
+    for reason in DropReason:
+        labels = {"stream": "rollouts", "reason": str(reason)}
+        assert REGISTRY.get_sample_value("headrace_dead_letters_total", labels) is not None
