@@ -32,12 +32,12 @@ PANELS = (
     Panel(title="held-out loss", key="loss", is_eval=True),
     Panel(title="accuracy in training", key="accuracy", percent=True),
     Panel(title="reward margin", key="reward_margin"),
-    Panel(title="KL to the policy that sampled", key="policy_kl"),
+    Panel(title="KL to the sampling policy", key="policy_kl"),
     Panel(title="entropy, nats a token", key="entropy"),
     Panel(title="tokens a completion", key="completion_length_mean"),
     Panel(title="staleness, versions", key="staleness_mean"),
-    Panel(title="clipped tokens", key="clip_fraction", percent=True),
     Panel(title="seconds a step", key="seconds"),
+    Panel(title="clipped tokens", key="clip_fraction", percent=True),
     Panel(title="gradient norm", key="grad_norm", logarithmic=True),
     Panel(title="trainer waits for batches", key="wait_batch_share", percent=True),
 )
@@ -69,7 +69,7 @@ class Curve:
 
 def choose_panels(runs: Sequence[RunRows], most: int = _MOST) -> list[tuple[Panel, list[Curve]]]:
     """Panels of which any run has numbers, each with a curve a run that has them."""
-    found = []
+    found: list[tuple[Panel, list[Curve]]] = []
     for panel in PANELS:
         curves = [curve for run in runs if (curve := _curve(panel, run)) is not None]
         if curves and len(found) < most:

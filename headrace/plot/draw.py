@@ -81,7 +81,7 @@ def _panel(axes: Any, panel: Panel, curves: Sequence[Curve], names: Sequence[str
     _limit(axes, panel, curves)
     if len(curves) == 1 and not panel.logarithmic:
         _last_value(axes, panel, curves[0])
-    axes.set_xlabel("step" if not panel.is_eval else "version", fontsize=8.5, labelpad=1)
+    axes.set_xlabel("step", fontsize=8.5, labelpad=1)
 
 
 def _limit(axes: Any, panel: Panel, curves: Sequence[Curve]) -> None:
