@@ -51,9 +51,9 @@ function series(look: Look): uPlot.Series[] {
     return {
       label: line.label,
       stroke: line.isFaint ? withAlpha(stroke, 0.28) : stroke,
-      width: look.isStacked ? 0 : line.isFaint ? 1 : 1.5,
+      width: line.isFaint || look.isStacked ? 1 : 1.5,
       points: line.hasDots ? { show: true, size: 6, fill: stroke } : { show: false },
-      ...(look.isStacked ? { fill: stroke } : {}),
+      ...(look.isStacked ? { fill: withAlpha(stroke, 0.5) } : {}),
     };
   });
 }

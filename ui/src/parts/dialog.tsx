@@ -12,13 +12,10 @@ interface Props {
 export function Dialog({ title, onClose, class: name = "", children }: Props) {
   const box = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    box.current?.showModal();
-    return () => {
-      if (before instanceof HTMLElement) {
-        before.focus();
-      }
-    };
+    const shown = box.current;
+    shown?.showModal();
+    // The browser gives the focus back when a dialog is closed, not when it is taken away.
+    return () => shown?.close();
   }, []);
   return (
     <dialog

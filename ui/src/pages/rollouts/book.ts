@@ -10,6 +10,8 @@ export class Book {
   /** Of the answer that came last; null = none has come. */
   page: RolloutPage | null = null;
   problem = "";
+  /** Counts the changes of what rows there are. */
+  revision = 0;
   readonly #query: Query;
   readonly #changed: () => void;
   readonly #controller = new AbortController();
@@ -67,6 +69,7 @@ export class Book {
       this.#leaves.delete(leaf);
       this.problem = reasonOf(error);
     }
+    this.revision += 1;
     this.#changed();
   }
 }

@@ -28,13 +28,18 @@ export function queryOf(params: Params): Query {
 
 const hasFilters = (params: Params) => FIELDS.some(({ name }) => params[name]);
 
+let typed: Params = {};
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** The address follows when the typing pauses. */
 function changed(event: Event): void {
   const { name, value } = event.currentTarget as HTMLInputElement | HTMLSelectElement;
+  typed = { ...typed, [name]: value.trim() };
   clearTimeout(timer);
-  timer = setTimeout(() => setParams({ [name]: value.trim() }), WAIT_MS);
+  timer = setTimeout(() => {
+    setParams(typed);
+    typed = {};
+  }, WAIT_MS);
 }
 
 /** `known` has the values of what is chosen from a list. */

@@ -44,7 +44,16 @@ function useRowHeight(): number {
   return isNarrow ? NARROW_ROW : WIDE_ROW;
 }
 
-export function RolloutList({ book, total, query, params }: { book: Book; total: number; query: string; params: Params }) {
+interface Props {
+  book: Book;
+  /** Makes the list draw anew: the book is the same object with more in it. */
+  revision: number;
+  total: number;
+  query: string;
+  params: Params;
+}
+
+export function RolloutList({ book, total, query, params }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const rows = useRef<HTMLDivElement>(null);
   const height = useRowHeight();

@@ -59,7 +59,13 @@ export function RolloutsPage() {
         </Empty>
       )}
       {page !== null && page.total > 0 && (
-        <RolloutList book={shown} total={page.total} query={`${query}#${again}`} params={params} />
+        <RolloutList
+          book={shown}
+          revision={shown.revision}
+          total={page.total}
+          query={`${query}#${again}`}
+          params={params}
+        />
       )}
     </section>
   );

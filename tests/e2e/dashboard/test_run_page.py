@@ -1,0 +1,109 @@
+"""The Run page: the headline, and charts that zoom, are smoothed and picked; its address says what is shown."""
+
+import re
+
+import pytest
+
+pytest.importorskip("playwright", reason="the python package playwright is not installed")
+
+from playwright.sync_api import Browser, Page, Request, expect
+
+from tests.browser import opened
+from tests.e2e.dashboard.shown import Shown
+
+CHARTS = [
+    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip share", "Staleness", "Step time", "Length"),
+    "Logprob gap",
+]
+
+
+def chart(page: Page, title: str) -> str:
+    """What a screen reader is told of it."""
+    return page.locator(f'figure[aria-label="{title}"] .plot').get_attribute("aria-label") or ""
+
+
+def test_the_headline_says_how_the_run_stands(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        headline = page.locator(".headline")
+        expect(headline.locator("h2")).to_have_text("Step 400 of 400")
+        expect(headline.locator(".pill")).to_have_text("finished")
+        expect(headline.locator(".tile").filter(has_text="Held-out accuracy").locator(".tile-value")).to_contain_text(
+            "%"
+        )
+        expect(headline.locator(".bottleneck")).not_to_be_empty()
+        expect(headline.get_by_role("button")).to_have_count(0)
+        expect(page.locator(".log tbody tr").first).to_contain_text("run ended")
+
+
+def test_all_charts_are_drawn_and_told_in_words(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        expect(page.locator(".chart canvas")).to_have_count(len(CHARTS))
+        assert [one.text_content() for one in page.locator(".chart h3").all()] == CHARTS
+        assert re.fullmatch(r"Reward: reward now [\d.]+, between [\d.]+ and [\d.]+", chart(page, "Reward"))
+        assert "train now" in chart(page, "Step time") and "rest now" in chart(page, "Step time")
+        inked = page.evaluate(
+            """() => [...document.querySelectorAll(".chart canvas")].map((canvas) => {
+              const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              return new Set(new Uint32Array(data.buffer)).size;
+            })"""
+        )
+        assert min(inked) > 8
+
+
+def test_a_drag_zooms_all_charts_and_asks_for_a_finer_series(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/#/run?smooth=off") as page:
+        plot = page.locator('figure[aria-label="Loss"] .u-over')
+        expect(plot).to_be_visible()
+        box = plot.bounding_box()
+        assert box is not None
+        asked: list[Request] = []
+        page.on("request", lambda one: asked.append(one) if "/api/series" in one.url else None)
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.25, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.5, y, steps=4)
+        page.mouse.up()
+        expect(page).to_have_url(re.compile(r"from=10\d&to=200"))
+        expect(page.get_by_label("From step")).to_have_value(re.compile(r"10\d"))
+        assert any("from=10" in one.url and "to=200" in one.url for one in asked)
+        # The other charts follow, and a link or a reload shows the same.
+        zoomed = chart(page, "Reward")
+        page.reload()
+        expect(page.locator('figure[aria-label="Reward"] .plot')).to_have_attribute("aria-label", zoomed)
+        page.locator('figure[aria-label="Loss"] .u-over').dblclick()
+        expect(page).not_to_have_url(re.compile("from="))
+
+
+def test_steps_can_be_typed_and_the_newest_chosen(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        page.get_by_label("From step").fill("50")
+        page.get_by_label("To step").fill("60")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("from=50&to=60"))
+        page.get_by_role("button", name="Last 100").click()
+        expect(page).to_have_url(re.compile(r"newest=100"))
+        expect(page.get_by_role("button", name="Last 100")).to_have_attribute("aria-pressed", "true")
+        expect(page.get_by_label("From step")).to_have_value("")
+
+
+def test_the_cursor_tells_the_values_of_all_charts_at_its_step(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        values = [page.locator(f'figure[aria-label="{title}"] .legend-value').first for title in ("Reward", "Entropy")]
+        expect(page.locator('figure[aria-label="Reward"] .u-over')).to_be_visible()
+        before = [value.text_content() for value in values]
+        page.locator('figure[aria-label="Reward"] .u-over').hover(position={"x": 10, "y": 20})
+        for value, old in zip(values, before, strict=True):
+            expect(value).not_to_have_text(old or "")
+
+
+def test_any_metric_can_be_picked(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        page.get_by_role("button", name="Metrics").click()
+        dialog = page.get_by_role("dialog", name="Metrics")
+        dialog.get_by_label("Find").fill("grad")
+        expect(dialog.get_by_role("checkbox")).to_have_count(1)
+        dialog.get_by_label("grad_norm").check()
+        dialog.get_by_role("button", name="Done").click()
+        expect(page).to_have_url(re.compile("metrics=grad_norm"))
+        expect(page.locator('figure[aria-label="grad_norm"] canvas')).to_be_visible()
+        expect(page.get_by_role("button", name="Metrics")).to_be_focused()
