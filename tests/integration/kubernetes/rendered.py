@@ -56,9 +56,8 @@ def need_kubectl() -> None:
 @functools.cache
 def render(name: str) -> tuple[Manifest, ...]:
     """The objects of an overlay (`cpu`), or of the base with a component (`base+keda`)."""
-    need_kubectl()
     if name in OVERLAYS:
-        return _kustomize(KUBERNETES / "overlays" / name)
+        return kustomize(KUBERNETES / "overlays" / name)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made).resolve()
         # Kustomize takes no absolute paths.
@@ -69,10 +68,12 @@ def render(name: str) -> tuple[Manifest, ...]:
             "components": [f"{kubernetes}/components/{part}" for part in parts],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(file))
-        return _kustomize(folder)
+        return kustomize(folder)
 
 
-def _kustomize(folder: Path) -> tuple[Manifest, ...]:
+def kustomize(folder: Path) -> tuple[Manifest, ...]:
+    """The objects of a folder with a kustomization."""
+    need_kubectl()
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return tuple(documents(done.stdout))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.integration.kubernetes.rendered import ALL, KUBERNETES, containers, pods, render
+from tests.integration.kubernetes.rendered import ALL, KUBERNETES, ROOT, containers, pods, render
 from wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 
 PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+[a-z0-9.-]*|[a-z0-9./-]+@sha256:[0-9a-f]{64}")
@@ -48,6 +48,15 @@ def test_every_container_says_what_it_needs_and_at_most_takes(name):
 def test_every_image_is_pinned(name):
     for where, _, container, _ in containers(render(name)):
         assert PINNED.fullmatch(container["image"]), where
+
+
+def test_images_are_those_of_compose():
+    env = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if re.match(r"[A-Z_]+=", line))
+    tag, prefix = env["IMAGE_TAG"], env["IMAGE_PREFIX"]
+    used = {container["image"] for name in ALL for _, _, container, _ in containers(render(name))}
+    ours = {f"{prefix}{name}:{tag}" for name in ("orchestrator", "reward")}
+    ours |= {f"{prefix}{name}:{tag}-{kind}" for name in ("rollout", "trainer") for kind in ("cpu", "gpu")}
+    assert used == ours | {env["VALKEY_IMAGE"]}
 
 
 @pytest.mark.parametrize("name", ALL)

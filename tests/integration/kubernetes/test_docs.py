@@ -1,0 +1,57 @@
+"""What docs/kubernetes.md tells to write is rendered here, as it stands there."""
+
+import re
+
+import pytest
+
+from tests.integration.kubernetes.rendered import COMPONENTS, KUBERNETES, ROOT, containers, kustomize, named
+from tests.integration.kubernetes.schemas import check_own
+
+TEXT = (ROOT / "docs" / "kubernetes.md").read_text()
+YAML = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
+
+
+@pytest.fixture
+def my_run(tmp_path):
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    folder = tmp_path / "my-run"
+    (folder / "broker").mkdir(parents=True)
+    (folder / "broker" / "password").write_text("0123")
+    (folder / "broker" / "url").write_text("redis://:0123@valkey:6379/0")
+    (folder / "run.toml").write_text("[run]\nid = 'mine'\n")
+    (folder / "rewards.py").write_text("# mine\n")
+    return folder
+
+
+def test_the_overlay_of_the_walk_takes_your_secret_and_your_images(my_run):
+    (my_run / "kustomization.yaml").write_text(YAML[0])
+    manifests = kustomize(my_run)
+    assert named(manifests, "Secret", "broker")["data"]["password"] == "MDEyMw=="
+    ours = [c["image"] for _, _, c, _ in containers(manifests) if "headrace" in c["image"]]
+    assert ours and all(image.startswith("registry.example.com/headrace-") for image in ours)
+    for manifest in manifests:
+        check_own(manifest)
+
+
+def test_your_run_takes_the_place_of_the_examples(my_run):
+    (my_run / "kustomization.yaml").write_text(YAML[0].replace("overlays/cpu", "overlays/single-node-gpu") + YAML[1])
+    manifests = kustomize(my_run)
+    assert named(manifests, "ConfigMap", "headrace")["data"]["RUN"] == "my-first"
+    assert named(manifests, "ConfigMap", "run-file")["data"].keys() == {"run.toml", "rewards.py"}
+    used = [
+        volume["configMap"]["name"]
+        for volume in named(manifests, "Deployment", "reward")["spec"]["template"]["spec"]["volumes"]
+        if "configMap" in volume
+    ]
+    assert used == [named(manifests, "ConfigMap", "run-file")["metadata"]["name"]]
+
+
+def test_every_component_and_overlay_is_told_of():
+    told = set(re.findall(r"`([a-z-]+)`", TEXT))
+    assert COMPONENTS.keys() - {"everything"} <= told
+    assert {path.name for path in (KUBERNETES / "overlays").iterdir()} <= set(re.findall(r"overlays/([a-z-]+)", TEXT))
+
+
+def test_what_needs_a_cluster_is_marked_as_such():
+    for block in re.findall(r"^```bash\n(.*?)^```", TEXT, re.M | re.S):
+        assert all(line.startswith("kubectl kustomize ") for line in block.splitlines())
