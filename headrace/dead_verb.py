@@ -9,7 +9,7 @@ from rich.table import Table
 
 from headrace.execute import Output
 from headrace.operate import Face, find_face
-from headrace.operate_verbs import TokenFile, Url, Where
+from headrace.operate_verbs import WHO, TokenFile, Url, Where
 from headrace.verb import Json, json_line, told
 from wire.errors import ConfigError
 
@@ -34,7 +34,7 @@ def dead(
             raise ConfigError("give --requeue ID or --requeue-all, not both")
         face = find_face(run_dir, url, token_file)
         chosen = waiting(face) if requeue_all else requeue or []
-        said = [{"id": one, **face.post(f"/api/dead/{quote(one, safe='')}/requeue", {})} for one in chosen]
+        said = [{"id": one, **face.post(f"/api/dead/{quote(one, safe='')}/requeue", {"who": WHO})} for one in chosen]
         for one in said:
             output.say(f"{one['id']}: {one['said']}")
         found = face.get("/api/dead", offset=0, limit=min(limit, _PAGE))

@@ -23,6 +23,8 @@ TokenFile = Annotated[
     typer.Option("--token-file", help="Holds the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
 ]
 _ACTION_S = 60.0
+WHO = "cli"
+"""As acts are noted in the event log."""
 
 
 def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
@@ -93,7 +95,7 @@ def _checked(body: dict[str, Any], face: Face) -> Face:
 def _act(action: str, body: dict[str, Any], find: Callable[[], Face], *, json: bool) -> None:
     output = Output.choose(json=json)
     with told(output):
-        said = find().post(f"/api/actions/{action}", body, _ACTION_S)
+        said = find().post(f"/api/actions/{action}", {**body, "who": WHO}, _ACTION_S)
         output.say(str(said["said"]))
         if output.json:
             output.result(json_line(said))

@@ -5,7 +5,7 @@ the batches' payloads are files of their own, which go when a checkpoint covers 
 """
 
 from wire.journal.framing import JournalDamagedError
-from wire.journal.payloads import has_payload, prune_payloads, read_payload
+from wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload
 from wire.journal.reader import JournalRecord, highest_incarnation, read_journal
 from wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
 from wire.journal.writer import JournalWriter, read_lengths
@@ -21,6 +21,7 @@ __all__ = [
     "StepDoneRecord",
     "has_payload",
     "highest_incarnation",
+    "payload_path",
     "prune_payloads",
     "read_journal",
     "read_lengths",

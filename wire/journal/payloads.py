@@ -35,7 +35,7 @@ def read_payload(journal: Path, record: BatchRecord) -> list[bytes]:
 
     Raises FileNotFoundError if a checkpoint has covered it and it was removed, JournalDamagedError if it was altered.
     """
-    path = journal / FOLDER / record.payload
+    path = payload_path(journal, record)
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != record.digest:
         raise JournalDamagedError(f"{path}: not the batch of step {record.step} that was journaled")
@@ -49,9 +49,14 @@ def read_payload(journal: Path, record: BatchRecord) -> list[bytes]:
     return messages
 
 
+def payload_path(journal: Path, record: BatchRecord) -> Path:
+    """The file of a batch, whether or not it is still there."""
+    return journal / FOLDER / record.payload
+
+
 def has_payload(journal: Path, record: BatchRecord) -> bool:
     """Whether the batch is still there: no checkpoint has covered it yet."""
-    return (journal / FOLDER / record.payload).is_file()
+    return payload_path(journal, record).is_file()
 
 
 def prune_payloads(journal: Path, covered_step: int) -> int:

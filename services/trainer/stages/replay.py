@@ -4,26 +4,25 @@ With the run's own settings each step gives the weights that the run had; with o
 rollouts. Nothing is written into the run's directory.
 """
 
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from services.trainer.assembly import batch_metrics
-from services.trainer.checkpoint import Checkpoint, CheckpointDamagedError, CheckpointStore, load_checkpoint
+from services.trainer.checkpoint import load_checkpoint
 from services.trainer.crew import Place, rank_device
 from services.trainer.leader import Leader
 from services.trainer.ledger import ReadyGroup
-from services.trainer.replay import History, journaled_groups, read_history
+from services.trainer.replay import journaled_groups
 from services.trainer.rollout_log import MetricsLog, write_rollouts
 from services.trainer.stages.follower import join_ranks
 from services.trainer.stages.parts import load_learner, make_publisher
-from services.trainer.stages.replay_plan import ReplayPlan, plan_replay
 from services.trainer.stages.replay_settings import ReplaySettings
+from services.trainer.stages.replay_source import hold_source
 from services.trainer.step import StepInterruptedError
 from services.trainer.stop import StopSignal
-from wire.errors import ConfigError
 from wire.events import EventLog
-from wire.journal import has_payload, read_journal
 from wire.telemetry import get_logger
 
 log = get_logger("trainer.replay")
@@ -34,9 +33,6 @@ class Replay:
 
     def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
-        source = settings.replay.source
-        self._journal = source / "journal"
-        self._checkpoints = dict(CheckpointStore(source / "checkpoints", keep=1).published())
         self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
@@ -46,15 +42,17 @@ class Replay:
 
         Raises ConfigError for steps that cannot be replayed, before any model is loaded.
         """
-        history, plan = self._look()
+        held = self._settings.run_dir / ".source"
+        source = hold_source(self._settings.replay, held)
         ranks = join_ranks(self._settings, Place())
         self._leader = Leader(load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0)), ranks)
-        if plan.after:
-            self._leader.load(self._checkpoint(plan.after))
+        if source.checkpoint is not None:
+            self._leader.load(load_checkpoint(source.checkpoint))
+        plan, history = source.plan, source.history
         self._events.append("replay_began", version=plan.after, last=plan.last)
         try:
             for step in range(plan.after + 1, plan.last + 1):
-                batch = journaled_groups(self._journal, history.batches[step])
+                batch = journaled_groups(source.journal, history.batches[step])
                 self._step(step, batch, history.digests.get(step, ""))
         except StepInterruptedError:
             log.info("stopped", reason="asked to")
@@ -62,27 +60,8 @@ class Replay:
             self._finish()
         self._leader.stop()
         self._events.close()
+        shutil.rmtree(held)
         return 0
-
-    def _look(self) -> tuple[History, ReplayPlan]:
-        table = self._settings.replay
-        if not self._journal.is_dir():
-            raise ConfigError(f"{table.source} has no journal: only runs of the stage rl keep one")
-        history = read_history(list(read_journal(self._journal)))
-        payloads = {step for step, record in history.batches.items() if has_payload(self._journal, record)}
-        return history, plan_replay({0, *self._checkpoints}, payloads, after=table.after, last=table.last)
-
-    def _checkpoint(self, step: int) -> Checkpoint:
-        path = self._checkpoints[step]
-        try:
-            return load_checkpoint(path)
-        except CheckpointDamagedError as error:
-            if path.exists():
-                raise
-            raise ConfigError(
-                f"the run is alive and has removed its checkpoint of step {step} just now: begin with a newer one "
-                "(--from-checkpoint)"
-            ) from error
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
         began = time.monotonic()
