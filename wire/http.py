@@ -28,7 +28,7 @@ def admin_app(
 
     `engine_metrics()` returns, soon, what an engine that the service drives tells of itself; it does not raise.
     """
-    app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url="/docs", redoc_url=None)
+    app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url=None, redoc_url=None)
 
     @app.get("/healthz")
     def healthz() -> dict[str, str]:

@@ -64,7 +64,12 @@ def _of_table(table: pa.Table) -> Rows:
 def _doubles(column: pa.ChunkedArray) -> Column:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+    return _finite(np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64))
+
+
+def _finite(column: Column) -> Column:
+    column[np.isinf(column)] = np.nan
+    return column
 
 
 def _records(data: bytes) -> Iterable[dict[str, Any]]:
@@ -84,9 +89,8 @@ def _of_records(records: Iterable[dict[str, Any]]) -> Rows:
         for name, value in record.items():
             if name != STEP and isinstance(value, int | float):
                 columns.setdefault(name, np.full(len(kept), np.nan))[position] = value
-    for column in columns.values():
-        column[np.isinf(column)] = np.nan
-    return in_order(Rows(np.array([record[STEP] for record in kept], np.int64), columns))
+    finite = {name: _finite(column) for name, column in columns.items()}
+    return in_order(Rows(np.array([record[STEP] for record in kept], np.int64), finite))
 
 
 def in_order(rows: Rows) -> Rows:

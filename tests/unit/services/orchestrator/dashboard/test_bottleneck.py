@@ -1,0 +1,43 @@
+"""The two dials and the backlog say which side to scale."""
+
+from typing import Any
+
+import pytest
+
+from services.orchestrator.dashboard.bottleneck import SIDES, bottleneck
+
+
+def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others: Any) -> dict[str, Any]:
+    replicas = [{"state": "serving", "waiting_share": rollout}, {"state": "updating", "waiting_share": rollout}]
+    return {
+        "state": "running",
+        "operator": {"paused": False},
+        "trainer": {"state": "alive", "waiting_share": waits},
+        "replicas": replicas,
+        "streams": {"rollouts": {"pending": unscored - unscored // 2, "undelivered": unscored // 2}},
+        "credit": {"issued": 100, "limit": 100},
+        **others,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "side", "words"),
+    [
+        (status(0.6, 0.05), "rollout", "Scale rollout beyond 2 replicas"),
+        (status(0.05, 0.6), "trainer", "Scale the trainer"),
+        (status(0.6, 0.7), "trainer", "replicas 70 % for credit"),
+        (status(0.6, 0.7, unscored=80), "reward", "80 of 100 open groups wait for scores"),
+        (status(0.6, 0.0, unscored=10), "rollout", "waits 60 %"),
+        (status(0.1, 0.1), "none", "keep up"),
+        (status(0.9, 0.0, operator={"paused": True}), "none", "paused"),
+        (status(state="finished"), "none", "finished"),
+        (status(state="starting"), "none", ""),
+        (status(trainer={"state": "absent", "waiting_share": 0}), "trainer", "No trainer"),
+        (status(0.9, replicas=[]), "rollout", "No rollout replica serves"),
+        (status(0.9, replicas=[{"state": "starting", "waiting_share": 0}]), "rollout", "No rollout replica serves"),
+    ],
+)
+def test_the_side_and_its_words(given: dict[str, Any], side: str, words: str) -> None:
+    said = bottleneck(given)
+    assert said["side"] == side and side in SIDES
+    assert words in said["text"]

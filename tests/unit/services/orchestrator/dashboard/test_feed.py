@@ -1,0 +1,99 @@
+"""Everybody hears what happens, once and in order; who is too slow is cut off."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.orchestrator.dashboard import feed as feed_module
+from services.orchestrator.dashboard.feed import Event, Feed
+
+
+def step(number: int) -> Event:
+    return Event.of("step", {"step": number}, number)
+
+
+async def nothing() -> list[Event]:
+    return []
+
+
+async def begun(feed: Feed, missed=nothing) -> AsyncIterator[str]:
+    """A client that is taken in."""
+    stream = feed.listen(missed)
+    assert (await anext(stream)).startswith("retry:")
+    return stream
+
+
+async def test_an_event_has_a_name_a_line_of_data_and_a_step_has_an_id() -> None:
+    assert step(3).text == 'id: s3\nevent: step\ndata: {"step":3}\n\n'
+    assert Event.of("log", {"a": "b\nc"}).text == 'event: log\ndata: {"a":"b\\nc"}\n\n'
+
+
+async def test_all_clients_hear_all_events() -> None:
+    feed = Feed()
+    streams = [await begun(feed), await begun(feed)]
+    feed.send(step(1))
+    feed.send(step(2))
+    assert [[await anext(stream) for _ in range(2)] for stream in streams] == [[step(1).text, step(2).text]] * 2
+
+
+async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
+    feed = Feed()
+    told = asyncio.Event()
+
+    async def missed() -> list[Event]:
+        feed.send(step(2))
+        feed.send(step(3))  # It happens while the missed rows are read.
+        told.set()
+        return [step(1), step(2)]
+
+    stream = await begun(feed, missed)
+    assert [await anext(stream) for _ in range(3)] == [step(1).text, step(2).text, step(3).text]
+
+
+async def test_after_a_resync_lower_steps_count_again() -> None:
+    feed = Feed()
+    stream = await begun(feed)
+    for event in (step(9), Event.of("resync", {}), step(1)):
+        feed.send(event)
+    heard = [await anext(stream) for _ in range(3)]
+    assert heard[2] == step(1).text
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_QUEUE", 3)
+    feed = Feed()
+    slow = await begun(feed)
+    quick = await begun(feed)
+    heard = []
+    for number in range(1, 10):
+        feed.send(step(number))
+        heard.append(await anext(quick))
+    assert heard == [step(number).text for number in range(1, 10)]
+    assert len(feed) == 1
+    assert [text async for text in slow] == []
+
+
+async def test_closing_ends_all_streams_and_takes_nobody_in() -> None:
+    feed = Feed()
+    streams = [await begun(feed), await begun(feed)]
+    waiting = [asyncio.create_task(anext(stream, "ended")) for stream in streams]
+    await asyncio.sleep(0)
+    feed.close()
+    assert await asyncio.gather(*waiting) == ["ended", "ended"]
+    assert feed.is_full and len(feed) == 0
+
+
+async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_HEARTBEAT_S", 0.01)
+    stream = await begun(Feed())
+    assert (await anext(stream)).startswith(":")
+
+
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    feed = Feed()
+    stream = await begun(feed)
+    feed.send(step(1))
+    await anext(stream)
+    await stream.aclose()
+    assert len(feed) == 0

@@ -1,0 +1,67 @@
+"""Runs beside this one: found, bounded, and never by a path."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from services.orchestrator.dashboard import run_list
+from services.orchestrator.dashboard.run_list import config_rows, find_run, flat, last_record, run_folders, run_row
+from tests.dashboard_run import write_run
+from wire.errors import ConfigError
+
+
+def test_folders_that_are_runs_are_found_newest_first_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        write_run(tmp_path / f"run-{number}", steps=2, rollouts=0)
+        os.utime(tmp_path / f"run-{number}" / "config" / "run.toml", (number, number))
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run-0")
+    assert [one.name for one in run_folders(tmp_path)] == ["run-3", "run-2", "run-1", "run-0"]
+    monkeypatch.setattr(run_list, "MOST", 2)
+    assert [one.name for one in run_folders(tmp_path)] == ["run-3", "run-2"]
+
+
+@pytest.mark.parametrize("name", ["..", "../run", ".", "", "run/../run", "/etc", "none", "link"])
+def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / "run", steps=1, rollouts=0)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with pytest.raises(ConfigError, match="there is no run"):
+        find_run(tmp_path, name)
+
+
+@pytest.mark.parametrize(("state", "shown"), [("finished", "finished"), ("stopped", "stopped"), ("killed", "stopped")])
+def test_a_row_tells_how_the_run_ended_and_how_far_it_came(tmp_path: Path, state: str, shown: str) -> None:
+    run = write_run(tmp_path / "run", steps=40, rollouts=0, state=state, run_id="arith")
+    row = run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600)
+    assert (row["name"], row["id"], row["state"], row["steps"]) == ("run", "arith", shown, 40)
+    assert 0 < row["reward_mean"] < 1 and 0 < row["accuracy"] < 1
+    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime)["state"] == (
+        "running" if state == "killed" else shown
+    )
+
+
+def test_a_run_without_anything_yet_has_a_row(tmp_path: Path) -> None:
+    (tmp_path / "new" / "config").mkdir(parents=True)
+    (tmp_path / "new" / "config" / "run.toml").write_text("damaged = ")
+    row = run_row(find_run(tmp_path, "new"), now=0.0)
+    assert row["steps"] == 0 and row["reward_mean"] is None and row["accuracy"] is None
+
+
+def test_the_last_whole_line_counts(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert last_record(path) == {}
+    path.write_text(json.dumps({"step": 1}) + "\n" + json.dumps({"step": 2}) + "\n" + '{"step": 3, "a')
+    assert last_record(path) == {"step": 2}
+
+
+def test_configs_are_compared_key_by_key_those_that_differ_first() -> None:
+    left = flat({"run": {"id": "a", "seed": 0}, "rollout": {"sampling": {"top_p": 1.0}}, "list": [1, 2]})
+    right = flat({"run": {"id": "b", "seed": 0}, "list": [1, 2]})
+    rows = config_rows([left, right])
+    assert rows[0] == {"key": "rollout.sampling.top_p", "values": [1.0, None], "differs": True}
+    assert [row["key"] for row in rows if row["differs"]] == ["rollout.sampling.top_p", "run.id"]
+    assert {"key": "list", "values": [[1, 2], [1, 2]], "differs": False} in rows

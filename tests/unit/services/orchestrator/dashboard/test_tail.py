@@ -1,0 +1,81 @@
+"""A file that grows is read once, by whole lines; one that was replaced is read anew."""
+
+from pathlib import Path
+
+import pytest
+
+from services.orchestrator.dashboard import tail
+from services.orchestrator.dashboard.tail import Added, Tail
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lines"
+
+
+def add(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_only_what_is_new_comes_and_a_torn_line_waits_for_its_end(path: Path) -> None:
+    it = Tail(path)
+    assert it.read() == Added()
+    add(path, "one\ntwo\nthr")
+    assert it.read() == Added(b"one\ntwo\n")
+    assert it.read() == Added()
+    add(path, "ee\n")
+    assert it.read() == Added(b"three\n")
+
+
+def test_a_cut_file_is_read_anew(path: Path) -> None:
+    it = Tail(path)
+    add(path, "one\ntwo\n")
+    it.read()
+    path.write_text("one\n")
+    assert it.read() == Added(b"one\n", anew=True)
+
+
+def test_a_replaced_file_is_read_anew(path: Path) -> None:
+    it = Tail(path)
+    add(path, "one\ntwo\n")
+    it.read()
+    other = path.with_name("other")
+    other.write_text("one\ntwo\nthree\n")
+    other.rename(path)
+    assert it.read() == Added(b"one\ntwo\nthree\n", anew=True)
+
+
+def test_a_file_rewritten_in_place_is_read_anew(path: Path) -> None:
+    it = Tail(path)
+    add(path, "one\ntwo\n")
+    it.read()
+    with path.open("r+") as file:
+        file.write("1ne\n2wo\n3\n")
+    assert it.read() == Added(b"1ne\n2wo\n3\n", anew=True)
+
+
+def test_a_file_that_is_gone_is_told_once(path: Path) -> None:
+    it = Tail(path)
+    add(path, "one\n")
+    it.read()
+    path.unlink()
+    assert it.read() == Added(anew=True)
+    assert it.read() == Added()
+
+
+def test_a_long_file_comes_in_pieces_of_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "CHUNK", 10)
+    add(path, "12345\n12345\n123456789012345\nab\n")
+    it = Tail(path)
+    pieces = []
+    while data := it.read().data:
+        pieces.append(data)
+    assert pieces[:2] == [b"12345\n", b"12345\n"]
+    assert b"".join(pieces) == path.read_bytes()
+
+
+def test_of_a_file_that_is_too_long_only_the_newest_lines_are_read(path: Path) -> None:
+    add(path, "one\ntwo\nthree\n")
+    assert Tail(path, newest=8).read().data == b"three\n"
+    assert Tail(path, newest=100).read().data == path.read_bytes()

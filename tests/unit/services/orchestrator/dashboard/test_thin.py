@@ -1,0 +1,34 @@
+"""Thinned curves keep their extremes, their ends and their gaps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.orchestrator.dashboard.thin import thin
+
+
+@given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=300), st.integers(4, 40))
+def test_at_most_so_many_points_with_both_extremes_and_both_ends(values: list[float], points: int) -> None:
+    array = np.array(values, np.float64)
+    kept = thin(array, points)
+    assert len(kept) <= max(points, 0) and list(kept) == sorted(set(kept.tolist()))
+    if values:
+        assert kept[0] == 0 and kept[-1] == len(values) - 1
+    if not np.isnan(array).all():
+        assert np.nanmax(array[kept]) == np.nanmax(array) and np.nanmin(array[kept]) == np.nanmin(array)
+
+
+def test_what_is_short_stays_as_it_is() -> None:
+    assert list(thin(np.arange(10.0), 10)) == list(range(10))
+
+
+def test_one_spike_among_a_hundred_thousand_stays() -> None:
+    values = np.zeros(100_000)
+    values[77_777] = 5.0
+    assert 77_777 in thin(values, 100)
+
+
+@pytest.mark.parametrize("points", [4, 5, 100])
+def test_a_gap_stays_a_gap(points: int) -> None:
+    assert np.isnan(np.full(1000, np.nan)[thin(np.full(1000, np.nan), points)]).all()

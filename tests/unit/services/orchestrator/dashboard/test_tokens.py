@@ -1,0 +1,52 @@
+"""Tokens have texts that join to the whole, also where a character has several tokens."""
+
+from pathlib import Path
+
+from services.orchestrator.dashboard.group_view import group_view
+from services.orchestrator.dashboard.tokens import Decoder
+from tests.dashboard_run import write_tokenizer
+
+
+def ids(folder: Path, text: str) -> list[int]:
+    from tokenizers import Tokenizer
+
+    found: list[int] = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    return found
+
+
+def test_the_texts_of_all_tokens_are_the_text(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    tokens = ids(tmp_path, "two + two, höchstens €4")
+    texts = Decoder([tmp_path / "none", tmp_path]).texts(tokens)
+    assert texts is not None and len(texts) == len(tokens)
+    assert "".join(texts) == "two + two, höchstens €4"
+
+
+def test_without_a_tokenizer_or_with_a_damaged_one_there_is_no_text(tmp_path: Path) -> None:
+    assert Decoder([tmp_path]).texts([1, 2]) is None
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert Decoder([tmp_path]).texts([1, 2]) is None
+
+
+def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
+    row = {
+        "group_id": "demo/g7", "group_index": 7, "rollout_index": 0, "prompt": "p", "completion": "ab", "reward": 1.0,
+        "advantage": 0.5, "components": '{"exact": 1, "judge": null}', "scorers": '{"exact": "1"}', "tokens": 2,
+        "spans": '[[0, 2, "1.3", "d"]]', "token_ids": [5, 6], "logprobs": [-0.5, None], "token_advantages": [1.0, None],
+    }  # fmt: skip
+    view = group_view(3, [row, {**row, "token_advantages": None}], lambda ids: ["a", "b"])
+    assert view["group_id"] == "demo/g7" and view["step"] == 3
+    first, second = view["rollouts"]
+    assert first["tokens"] == [
+        {"id": 5, "text": "a", "logprob": -0.5, "advantage": 1.0},
+        {"id": 6, "text": "b", "logprob": None, "advantage": None},
+    ]
+    assert [token["advantage"] for token in second["tokens"]] == [0.5, 0.5]
+    assert first["components"] == {"exact": 1.0, "judge": None}
+    assert first["spans"] == [{"start": 0, "end": 2, "version": "1.3", "weights_digest": "d"}]
+
+
+def test_a_row_of_before_tokens_were_written_is_shown_whole() -> None:
+    view = group_view(1, [{"group_id": "g", "completion": "all of it", "components": "damaged"}], lambda ids: None)
+    assert view["rollouts"][0]["completion"] == "all of it"
+    assert view["rollouts"][0]["tokens"] == [] and view["rollouts"][0]["components"] == {}
