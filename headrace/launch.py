@@ -15,6 +15,7 @@ from headrace.config.services import Place
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
+from headrace.extras import check_extras
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
 from headrace.plans import Planner, choose_ports
@@ -91,6 +92,7 @@ def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> N
             f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
             "reinforce_pp, ppo, vapo)"
         )
+    check_extras(resolved)
     check_data_files(resolved)
     if config.broker.url:
         seconds = config.broker.connect_timeout_s

@@ -14,6 +14,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
 from headrace.execute import FAILED, FINISHED, STOPPED, Output
+from headrace.extras import check_extras
 from headrace.launch import check_data_files, prepare_files
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
@@ -141,6 +142,7 @@ def _check_input(resolved: Resolved, *, has_model: bool) -> None:
     if config.run.stage == "reward_model" and config.model.lora.rank:
         place = resolved.place("model", "lora", "rank")
         raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
+    check_extras(resolved)
     check_data_files(resolved)
 
 
@@ -154,7 +156,7 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> ProcessPlan
     values["model"].pop("make")
     trainer = {key: value for key, value in values["trainer"].items() if key not in Ports.model_fields}
     settings = StageSettings.model_validate(
-        {name: values[name] for name in ("run", "model", "sft", "reward_model", "dpo")}
+        {name: values[name] for name in ("run", "model", "trackers", "sft", "reward_model", "dpo")}
         | {"trainer": trainer, "run_dir": run_dir, "http_port": port}
     )
     path = run_dir / "config" / "trainer.json"

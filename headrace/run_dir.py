@@ -19,6 +19,7 @@ TRACES = (
     "weights",
     "export",
     "rollouts",
+    "trackers",
     "annotations",
     "metrics.jsonl",
     "evals.jsonl",

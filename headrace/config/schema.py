@@ -15,7 +15,8 @@ from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
 from services.trainer.discriminator_settings import DiscriminatorTable
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import DpoTable, RewardModelTable, SftTable, StageTable
-from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table
+from services.trainer.tracker_settings import TrackersTable
+from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table, TracingTable
 
 
 class Ports(Table):
@@ -115,6 +116,8 @@ class RunFile(Table):
     eval: EvalTable = EvalTable()
     broker: BrokerTable = BrokerTable()
     supervisor: SupervisorTable = SupervisorTable()
+    tracing: TracingTable = TracingTable()
+    trackers: TrackersTable = TrackersTable()
     sft: SftTable = SftTable()
     reward_model: RewardModelTable = RewardModelTable()
     dpo: DpoTable = DpoTable()

@@ -52,6 +52,12 @@ SEND_SECONDS = Histogram(
 PUBLICATION_SECONDS = Histogram(
     "headrace_trainer_publication_seconds", "One publication as the trainer sees it.", buckets=_LONG
 )
+TRACKER_ERRORS = Counter("headrace_trainer_tracker_errors", "Calls of a tracker that failed.", ["tracker"])
+TRACKER_DROPPED = Counter(
+    "headrace_trainer_tracker_dropped_lines",
+    "Steps and evaluations that a tracker did not take in this life.",
+    ["tracker"],
+)
 
 OF_STEP = MappingProxyType(
     {

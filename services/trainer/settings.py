@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from services.trainer.algorithm_checks import critic_problem
 from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
 from services.trainer.discriminator_settings import DiscriminatorTable
+from services.trainer.tracker_settings import TrackersTable
 from wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
@@ -95,6 +96,7 @@ class TrainerSettings(ServiceSettings):
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()
     trainer: TrainerTable = TrainerTable()
+    trackers: TrackersTable = TrackersTable()
 
     @model_validator(mode="after")
     def _works(self) -> "TrainerSettings":

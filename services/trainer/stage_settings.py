@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from services.trainer.settings import TrainerTable
+from services.trainer.tracker_settings import TrackersTable
 from wire.settings import ServiceSettings, Table
 
 
@@ -90,6 +91,7 @@ class StageSettings(ServiceSettings):
     """
 
     trainer: TrainerTable = TrainerTable()
+    trackers: TrackersTable = TrackersTable()
     sft: SftTable = SftTable()
     reward_model: RewardModelTable = RewardModelTable()
     dpo: DpoTable = DpoTable()

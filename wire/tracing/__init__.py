@@ -6,13 +6,13 @@ tracing is off that costs a call and nothing is imported. See docs/tracing.md.
 
 from wire.tracing.context import KEY, current, is_sampled, parent_of, under
 from wire.tracing.spans import OFF, Span, is_on, record, samples, span
-from wire.tracing.start import check_installed, start, stop
+from wire.tracing.start import check_ready, start, stop
 
 __all__ = [
     "KEY",
     "OFF",
     "Span",
-    "check_installed",
+    "check_ready",
     "current",
     "is_on",
     "is_sampled",

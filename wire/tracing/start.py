@@ -15,10 +15,10 @@ _PACKAGES = {
 }
 
 
-def check_installed(table: TracingTable) -> None:
-    """Raises ConfigError if tracing is on and its packages are not there."""
+def check_ready(table: TracingTable) -> dict[str, str]:
+    """The headers that go with every export. Raises ConfigError if tracing is on and could not work."""
     if not table.endpoint:
-        return
+        return {}
     for name in ("opentelemetry.sdk", _PACKAGES[table.protocol]):
         try:
             found = find_spec(name) is not None
@@ -29,10 +29,10 @@ def check_installed(table: TracingTable) -> None:
                 f"[tracing] endpoint = {table.endpoint!r} needs the package {name}: pip install 'headrace[tracing]', "
                 "or set endpoint to an empty text"
             )
+    return _headers(table)
 
 
-def read_headers(table: TracingTable) -> dict[str, str]:
-    """What is sent along with every export: one `name: value` a line of the file. Raises ConfigError."""
+def _headers(table: TracingTable) -> dict[str, str]:
     if not table.headers_file.parts:
         return {}
     place = f"[tracing] headers_file = {str(table.headers_file)!r}"
@@ -54,8 +54,7 @@ def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> N
     """From here on spans are recorded, if the table names an endpoint. Raises ConfigError."""
     if not table.endpoint:
         return
-    check_installed(table)
-    headers = read_headers(table)
+    headers = check_ready(table)
     resource = {
         "service.name": f"headrace-{service}",
         "service.namespace": "headrace",

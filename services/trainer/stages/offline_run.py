@@ -20,6 +20,7 @@ from services.trainer.stages.offline import OfflineStep, Plan
 from services.trainer.stages.offline_face import Face
 from services.trainer.stages.offline_parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from services.trainer.stop import StopSignal
+from services.trainer.trackers import make_trackers
 from wire.errors import ConfigError
 from wire.events import EventLog
 from wire.telemetry import get_logger
@@ -47,8 +48,10 @@ class OfflineRun:
         """To the last step or to the stop signal; returns the exit code. Raises DataError, ConfigError."""
         settings = self._settings
         face = Face(settings) if self._leads else None
-        if face:
+        trackers = make_trackers(settings, settings.trackers) if self._leads else None
+        if face and trackers:
             face.start()
+            trackers.start()
         try:
             sets = read_sets(settings)
             self._backend = load_stage_backend(settings, self._ranks, self._device)
@@ -63,8 +66,9 @@ class OfflineRun:
                 self._checkpoint()
                 log.info("stopped", step=self._step)
         finally:
-            if face:
+            if face and trackers:
                 face.stop()
+                trackers.finish(hurry=self._stop.asked())
         return 0
 
     def _restore(self) -> None:

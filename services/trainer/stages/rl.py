@@ -26,6 +26,7 @@ from services.trainer.step import StepInterruptedError, StepOutcome
 from services.trainer.step_record import StepRecord
 from services.trainer.step_trace import training
 from services.trainer.stop import StopSignal
+from services.trainer.trackers import make_trackers
 from wire import tracing
 from wire.errors import ConfigError, WaitTimeoutError
 from wire.journal import prune_payloads, read_journal
@@ -46,6 +47,7 @@ class RlStage:
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._journal = settings.run_dir / "journal"
         self._record = StepRecord(settings.run_dir)
+        self._trackers = make_trackers(settings, settings.trackers)
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
         self._version = 0
@@ -56,6 +58,7 @@ class RlStage:
         # The other ranks are started first: this process has no threads yet.
         ranks = join_ranks(self._settings, Place())
         self._runtime.start()
+        self._trackers.start()
         try:
             device = rank_device(self._settings.run.device, 0)
             self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
@@ -74,6 +77,7 @@ class RlStage:
             self._runtime.tell_stopped()
         finally:
             self._runtime.stop()
+            self._trackers.finish(hurry=self._stop.asked())
         self._leader.stop()
         # Only now: the inbox, which writes drops, has ended.
         self._runtime.close_book()

@@ -1,0 +1,82 @@
+"""All trackers of a run: made from `[trackers]`, started beside it, ended with it."""
+
+import threading
+import time
+from collections.abc import Sequence
+
+from services.trainer.tracker_settings import TrackersTable
+from services.trainer.trackers.delivery import Delivery
+from services.trainer.trackers.installed import check_installed
+from services.trainer.trackers.tracker import Place, Tracker
+from wire.settings import ServiceSettings
+
+FOLDER = "trackers"
+_HURRY_S = 3.0
+"""A process that was told to stop has no more than this for its trackers."""
+_LOOK_S = 5.0
+_TOLD = ("run", "model", "batch", "algorithm", "critic", "discriminator", "trainer", "sft", "reward_model", "dpo")
+"""Tables that trackers are told; addresses, which may hold passwords, are in none of them."""
+
+
+class Trackers:
+    """Does nothing where none is asked for."""
+
+    def __init__(self, deliveries: Sequence[Delivery], *, finish_s: float) -> None:
+        self._deliveries, self._finish_s = deliveries, finish_s
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begins to tell them."""
+        for delivery in self._deliveries:
+            delivery.start()
+        if self._deliveries:
+            threading.Thread(target=self._watch, name="trackers", daemon=True).start()
+
+    def finish(self, *, hurry: bool = False) -> None:
+        """Lets all take what is left, side by side, for `finish_s` in all; with `hurry` for three seconds."""
+        end = time.monotonic() + (min(self._finish_s, _HURRY_S) if hurry else self._finish_s)
+        for delivery in self._deliveries:
+            delivery.ask_to_finish()
+        for delivery in self._deliveries:
+            delivery.finish(max(end - time.monotonic(), 0.0))
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            for delivery in self._deliveries:
+                delivery.look()
+
+
+def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
+    """Those that `[trackers]` asks for. Raises ConfigError for one that is not installed."""
+    check_installed(table)
+    folder = settings.run_dir / FOLDER
+    if table.use:
+        folder.mkdir(exist_ok=True)
+    config = settings.model_dump(mode="json", include=set(_TOLD))
+    place = Place(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
+    deliveries = [Delivery(name, _tracker(name, place), folder, config) for name in table.use]
+    return Trackers(deliveries, finish_s=table.finish_s)
+
+
+def _tracker(name: str, place: Place) -> Tracker:
+    """Imports our side alone: the library itself is imported by the tracker's thread."""
+    match name:
+        case "wandb":
+            from services.trainer.trackers.to_wandb import ToWandb
+
+            return ToWandb(place)
+        case "tensorboard":
+            from services.trainer.trackers.to_tensorboard import ToTensorBoard
+
+            return ToTensorBoard(place)
+        case "mlflow":
+            from services.trainer.trackers.to_mlflow import ToMlflow
+
+            return ToMlflow(place)
+        case "trackio":
+            from services.trainer.trackers.to_trackio import ToTrackio
+
+            return ToTrackio(place)
+        case _:
+            raise ValueError(f"there is no tracker {name!r}")

@@ -1,0 +1,147 @@
+"""One tracker and its thread: reads what the run has written, hands it over, tries again, gives up in time."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from services.trainer import metrics
+from services.trainer.trackers.feed import Feed, Line
+from services.trainer.trackers.tracker import Tracker
+from wire.telemetry import get_logger
+
+_LOOK_S = 1.0
+_LONGEST_DELAY_S = 60.0
+_TRIES = 8
+"""A line that is refused so often is passed over: two minutes."""
+_HANGS_S = 60.0
+log = get_logger("trainer.trackers")
+
+
+class Delivery:
+    """`start`, and at the end `finish`; neither waits for the tracker, but for `finish`'s time."""
+
+    def __init__(
+        self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, Any], *, look_s: float = _LOOK_S
+    ) -> None:
+        """`folder` is RUN/trackers; how far the tracker has come is kept there."""
+        self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
+        self._file = folder / f"{name}.json"
+        known = _read(self._file)
+        self._run = str(known.get("run", ""))
+        self._steps = Feed(folder.parent / "metrics.jsonl", "step", int(known.get("metrics", 0)))
+        self._evals = Feed(folder.parent / "evals.jsonl", "version", int(known.get("evals", 0)))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
+        self._failures = 0
+        self._warned = False
+        self._finished = False
+        self._busy_since: float | None = None
+        metrics.TRACKER_DROPPED.labels(name)
+        metrics.TRACKER_ERRORS.labels(name)
+
+    def start(self) -> None:
+        """Begins to read and to hand over."""
+        self._thread.start()
+
+    def ask_to_finish(self) -> None:
+        """Does not wait."""
+        self._stop.set()
+
+    def finish(self, timeout_s: float) -> None:
+        """Lets the tracker take what is left, for so long at the most."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        left = self._steps.left() + self._evals.left()
+        if left:
+            metrics.TRACKER_DROPPED.labels(self._name).inc(left)
+        if left or not self._finished:
+            effect = "a resumed run hands them over" if left else "it may not show the run's end"
+            log.warning("tracker_left", tracker=self._name, lines=left, seconds=round(timeout_s, 1), effect=effect)
+
+    def look(self) -> None:
+        """Tells once if the tracker hangs."""
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > _HANGS_S:
+            self._warn(f"a call has not returned for {_HANGS_S:g} s")
+
+    def _work(self) -> None:
+        opened = False
+        while True:
+            last = self._stop.wait(self._delay())
+            opened = opened or self._call(self._open)
+            while opened and self._hand_over() and not self._stop.is_set():
+                continue
+            if last:
+                break
+        # Once more after the stop: what was written last, and what lies behind one block.
+        while opened and self._hand_over():
+            continue
+        self._finished = opened and self._call(self._tracker.finish)
+
+    def _open(self) -> None:
+        self._run = self._tracker.start(self._config, self._run)
+        self._save()
+
+    def _hand_over(self) -> bool:
+        """Hands some lines over; whether there were any, and all of them are done with."""
+        moved = False
+        for feed, act in ((self._steps, self._tracker.log), (self._evals, self._tracker.log_eval)):
+            for line in feed.next():
+                if not self._give(act, line):
+                    self._save()
+                    return False
+                feed.offset, moved = line.end, True
+        if moved:
+            self._save()
+        return moved
+
+    def _give(self, act: Callable[[int, Mapping[str, float], float], None], line: Line) -> bool:
+        if self._call(lambda: act(line.number, line.numbers, line.at)):
+            return True
+        if self._failures < _TRIES:
+            return False
+        metrics.TRACKER_DROPPED.labels(self._name).inc()
+        self._failures = 0
+        return True
+
+    def _call(self, act: Callable[[], object]) -> bool:
+        """Whether it went well. The one place where a tracker's errors end."""
+        self._busy_since = time.monotonic()
+        try:
+            act()
+        except Exception as error:  # Libraries and their servers may raise anything; the run goes on without.
+            self._failures += 1
+            metrics.TRACKER_ERRORS.labels(self._name).inc()
+            self._warn(f"{type(error).__name__}: {error}")
+            return False
+        finally:
+            self._busy_since = None
+        self._failures, self._warned = 0, False
+        return True
+
+    def _warn(self, reason: str) -> None:
+        """Once, until it works again."""
+        if not self._warned:
+            self._warned = True
+            log.warning("tracker_fails", tracker=self._name, reason=reason[:500], effect="the run goes on without it")
+
+    def _delay(self) -> float:
+        return min(self._look_s * float(2**self._failures), _LONGEST_DELAY_S)
+
+    def _save(self) -> None:
+        values = {"run": self._run, "metrics": self._steps.offset, "evals": self._evals.offset}
+        aside = self._file.with_name(f".{self._file.name}")
+        aside.write_text(json.dumps(values) + "\n", encoding="utf-8")
+        aside.rename(self._file)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What an earlier life has kept; nothing if there was none, or if it is damaged: then all is handed over again."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,75 @@
+"""MLflow: a tracking server, or a database in the run directory."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from services.trainer.trackers.tracker import Place
+
+_LONGEST = 500
+"""Characters of a parameter's value."""
+_AT_ONCE = 100
+
+
+class ToMlflow:
+    """One MLflow run in the experiment that `trackers.project` names."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def start(self, config: Mapping[str, Any], previous: str) -> str:
+        """See `Tracker`."""
+        from mlflow.tracking import MlflowClient
+
+        place = self._place
+        uri = place.table.mlflow.uri or f"sqlite:///{place.folder / 'mlflow.db'}"
+        # Without a registry of its own: that of a database would want more packages.
+        self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        self._run = previous
+        if previous:
+            self._client.update_run(previous, status="RUNNING")
+            return previous
+        known = self._client.get_experiment_by_name(place.table.project)
+        experiment = known.experiment_id if known else self._client.create_experiment(place.table.project)
+        run = self._client.create_run(experiment, run_name=place.name, tags={"headrace.run_id": place.run_id})
+        self._run = run.info.run_id
+        self._tell_config(config)
+        return self._run
+
+    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._tell("train", step, numbers, at)
+
+    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._tell("eval", version, numbers, at)
+
+    def finish(self) -> None:
+        """See `Tracker`."""
+        self._client.set_terminated(self._run, "FINISHED")
+
+    def _tell(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
+        from mlflow.entities import Metric
+
+        self._client.log_batch(
+            self._run,
+            metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
+        )
+
+    def _tell_config(self, config: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(name, value[:_LONGEST]) for name, value in _flat(config).items() if value]
+        for first in range(0, len(params), _AT_ONCE):
+            self._client.log_batch(self._run, params=params[first : first + _AT_ONCE])
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """`{"run": {"seed": 1}}` as `{"run.seed": "1"}`."""
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return found

@@ -1,0 +1,43 @@
+"""TensorBoard: event files in a folder."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from services.trainer.trackers.tracker import Place
+
+_FLUSH_S = 5
+
+
+class ToTensorBoard:
+    """A resumed run writes a further file into the same folder; TensorBoard shows them as one."""
+
+    def __init__(self, place: Place) -> None:
+        own = place.table.tensorboard.dir
+        # Several runs in one folder of the user's are told apart by their names.
+        self._folder = own / place.name if own.parts else place.folder / "tensorboard"
+
+    def start(self, config: Mapping[str, Any], previous: str) -> str:
+        """See `Tracker`."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(previous or str(self._folder), flush_secs=_FLUSH_S)
+        if not previous:
+            self._writer.add_text("config", f"```\n{json.dumps(config, indent=1)}\n```", 0)
+        return previous or str(self._folder)
+
+    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._write("train", step, numbers, at)
+
+    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._write("eval", version, numbers, at)
+
+    def finish(self) -> None:
+        """See `Tracker`."""
+        self._writer.close()
+
+    def _write(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(f"{kind}/{name}", value, step, walltime=at or None)

@@ -1,0 +1,42 @@
+"""Trackio: a local database that `trackio show` shows, or a Hugging Face Space."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.trainer.trackers.tracker import Place
+
+
+class ToTrackio:
+    """A run is known by its name in its project."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def start(self, config: Mapping[str, Any], previous: str) -> str:
+        """See `Tracker`."""
+        import trackio
+
+        place = self._place
+        self._run = trackio.init(
+            project=place.table.project,
+            name=previous or place.name,
+            resume="allow" if previous else "never",
+            space_id=place.table.trackio.space or None,
+            config=dict(config),
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        return str(self._run.name)
+
+    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._run.log({f"train/{name}": value for name, value in numbers.items()}, step=step)
+
+    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
+        """See `Tracker`."""
+        self._run.log({f"eval/{name}": value for name, value in numbers.items()}, step=version)
+
+    def finish(self) -> None:
+        """See `Tracker`."""
+        self._run.finish()
