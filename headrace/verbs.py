@@ -3,9 +3,11 @@
 import typer
 
 from headrace.annotate import annotate
+from headrace.completion import DottedCommand
 from headrace.config_verb import config
 from headrace.dashboard import dashboard
 from headrace.dead_verb import dead
+from headrace.doctor.verb import doctor
 from headrace.explain_verb import explain
 from headrace.export_verb import export
 from headrace.generate_verb import generate
@@ -24,6 +26,7 @@ def add_verbs(app: typer.Typer) -> None:
     app.command()(watch)
     app.command()(explain)
     app.command()(dashboard)
+    app.command(cls=DottedCommand)(doctor)
     app.command()(plot)
     app.add_typer(config, name="config")
     app.add_typer(runs, name="runs")

@@ -2,5 +2,6 @@
 
 from wire.streams.redis.broker import RedisBroker
 from wire.streams.redis.consumer import RedisConsumer
+from wire.streams.redis.facts import ServerFacts, server_facts
 
-__all__ = ["RedisBroker", "RedisConsumer"]
+__all__ = ["RedisBroker", "RedisConsumer", "ServerFacts", "server_facts"]

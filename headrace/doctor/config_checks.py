@@ -1,0 +1,32 @@
+"""What the config names: model, data and the keys themselves."""
+
+from headrace.doctor.findings import Finding, fail, ok
+from headrace.doctor.sizes import model_parameters
+from headrace.doctor.wants import Wants
+from headrace.launch import check_data_files
+from headrace.model_check import check_model
+from wire.errors import ConfigError, DataError
+
+
+def model(wants: Wants) -> Finding:
+    """The folder, and whether the engine can decode it."""
+    assert wants.resolved is not None
+    config = wants.resolved.config
+    if config.model.make is not None and ("model", "path") not in wants.resolved.layer:
+        return ok("model", "made for the run")
+    try:
+        facts = check_model(config.model.path, engine=config.rollout.engine)
+    except ConfigError as error:
+        return fail("model", str(error), f"mend {wants.resolved.place('model', 'path')}")
+    millions = model_parameters(config.model.path) / 1e6
+    return ok("model", f"{facts.family}, {millions:,.1f} M parameters, context {facts.context_length}")
+
+
+def data(wants: Wants) -> Finding:
+    """The files are there; what is in them `headrace train --dry-run` reads."""
+    assert wants.resolved is not None
+    try:
+        check_data_files(wants.resolved)
+    except DataError as error:
+        return fail("data", str(error), f"mend {wants.resolved.place('data', 'path')}")
+    return ok("data", wants.resolved.config.data.path)

@@ -1,0 +1,104 @@
+"""What a check finds, and how checks are run: side by side, none held up by another."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from wire.errors import HeadraceError
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Absent, and not needed here."""
+    WARN = "warn"
+    """It works, but something will be slow, or missing later."""
+    FAIL = "fail"
+    """Nothing will run, or not what the config asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one look has found."""
+
+    name: str
+    level: Level
+    said: str
+    fix: str = ""
+    """What to do; never empty with WARN and FAIL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing to look at."""
+
+    name: str
+    look: Callable[[], Finding]
+    deadline_s: float = 20.0
+    fix: str = ""
+    """For a check that does not come back, or breaks."""
+
+
+def ok(name: str, said: str) -> Finding:
+    """In order."""
+    return Finding(name=name, level=Level.OK, said=said)
+
+
+def note(name: str, said: str) -> Finding:
+    """Absent, and not needed here."""
+    return Finding(name=name, level=Level.NOTE, said=said)
+
+
+def warn(name: str, said: str, fix: str) -> Finding:
+    """Something will be slow, or missing later."""
+    return Finding(name=name, level=Level.WARN, said=said, fix=fix)
+
+
+def fail(name: str, said: str, fix: str) -> Finding:
+    """Nothing will run."""
+    return Finding(name=name, level=Level.FAIL, said=said, fix=fix)
+
+
+def run_checks(checks: Sequence[Check]) -> list[Finding]:
+    """All findings, in the order of the checks; one that has not come back by its deadline fails."""
+    found: dict[int, Finding] = {}
+
+    def work(number: int, check: Check) -> None:
+        found[number] = _look(check)
+
+    # Daemons: a driver that hangs must not keep this process alive.
+    threads = [
+        threading.Thread(target=work, args=(number, check), name=f"doctor-{check.name}", daemon=True)
+        for number, check in enumerate(checks)
+    ]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread, check in zip(threads, checks, strict=True):
+        thread.join(max(0.0, began + check.deadline_s - time.monotonic()))
+    return [found.get(number) or _late(check) for number, check in enumerate(checks)]
+
+
+def _look(check: Check) -> Finding:
+    try:
+        return check.look()
+    except (HeadraceError, OSError, ValueError, ImportError, RuntimeError) as error:
+        return fail(check.name, f"the check broke: {type(error).__name__}: {error}", check.fix or _REPORT)
+
+
+def _late(check: Check) -> Finding:
+    return fail(check.name, f"no answer within {check.deadline_s:g} s", check.fix or _REPORT)
+
+
+_REPORT = "look at the system's log (dmesg), and run `headrace doctor` once more on an idle machine"
+
+
+def verdict(findings: Sequence[Finding]) -> dict[str, Any]:
+    """For scripts: `ok` is False if anything fails."""
+    rows = [{"name": one.name, "level": str(one.level), "said": one.said, "fix": one.fix} for one in findings]
+    return {"ok": all(one.level is not Level.FAIL for one in findings), "checks": rows}

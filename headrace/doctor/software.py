@@ -1,0 +1,112 @@
+"""Python, packages, SGLang and the sandbox."""
+
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.wants import Wants
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from wire.errors import HeadraceError
+
+_OLDEST = (3, 11)
+_TOLD = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
+_SANDBOX_S = 60.0
+_VENV_S = 60.0
+_SGLANG_VERSIONS = """
+import importlib.metadata as m, json
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return ""
+print(json.dumps({name: version(name) for name in ("sglang", "torch", "transformers")}))
+"""
+
+
+def interpreter() -> Finding:
+    """Python's version and kind."""
+    said = f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}"
+    if sys.version_info < _OLDEST:
+        return fail("python", said, f"use Python {'.'.join(map(str, _OLDEST))} or newer")
+    if platform.system() != "Linux":
+        return warn("python", f"{said} on {platform.system()}", "only Linux is tested")
+    return ok("python", said)
+
+
+def packages() -> Finding:
+    """Whether all that the demo's extra asks for is there, in a version that fits."""
+    missing = list(_unmet("headrace", {"demo"}, set()))
+    told = ", ".join(f"{name} {version}" for name in _TOLD if (version := _version(name)))
+    if missing:
+        fix = "pip install 'headrace[demo]' (in a checkout: pip install -e '.[demo]' -c constraints.txt)"
+        return fail("packages", f"{told}; missing or of another version: {', '.join(missing)}", fix)
+    return ok("packages", told)
+
+
+def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:
+    """The server that replicas launch, in its own virtual environment or in this one."""
+    venv = wants.resolved.config.rollout.sglang.venv if wants.resolved else Path()
+    if not wants.sglang and not venv.parts:
+        version = _version("sglang")
+        return (
+            ok("sglang", version) if version else note("sglang", 'not installed; only rollout.engine = "sglang" asks')
+        )
+    where = f"{venv}/bin/python" if venv.parts else sys.executable
+    fix = "set rollout.sglang.venv to an environment with SGLang (on a CPU: deploy/sglang-cpu/install.sh VENV)"
+    try:
+        env = child_environment(dict(environment), threads=1)
+        found = json.loads(
+            run_once("the look at SGLang", (where, "-c", _SGLANG_VERSIONS), env=env, log=None, timeout_s=_VENV_S)
+        )
+    except (OSError, ValueError, HeadraceError) as error:
+        return fail("sglang", f"{where}: {error}", fix)
+    if not found["sglang"]:
+        return fail("sglang", f"{where} has no sglang", fix)
+    return ok("sglang", ", ".join(f"{name} {version}" for name, version in found.items() if version))
+
+
+def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
+    """Starts bubblewrap as code rewards do, and lets a program look around in it."""
+    argv = python("headrace.doctor.probe", "sandbox")
+    env = child_environment(dict(environment), threads=1)
+    try:
+        error = str(json.loads(run_once("the sandbox", argv, env=env, log=None, timeout_s=_SANDBOX_S))["error"])
+    except (ValueError, ChildFailedError) as failure:
+        error = str(failure)
+    if not error:
+        return ok("sandbox", "bubblewrap isolates a program")
+    said, _, fix = error.partition(". ")
+    fix = fix or "see docs/sandbox.md"
+    # Math and most other rewards need none.
+    return (fail if wants.sandbox else warn)("sandbox", f"{said} (only code rewards need it)", fix)
+
+
+def _unmet(name: str, extras: set[str], seen: set[str]) -> Iterator[str]:
+    """Requirements of a package with these extras that this environment does not meet, through its own extras."""
+    from packaging.requirements import Requirement
+
+    for text in metadata.requires(name) or ():
+        wanted = Requirement(text)
+        if wanted.marker and not any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            continue
+        if wanted.name == name:
+            inner = wanted.extras - seen
+            seen |= inner
+            if inner:
+                yield from _unmet(name, inner, seen)
+            continue
+        version = _version(wanted.name)
+        if not version or not wanted.specifier.contains(re.sub(r"\+.*", "", version), prereleases=True):
+            yield f"{wanted.name}{wanted.specifier}" + (f" (found {version})" if version else "")
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
