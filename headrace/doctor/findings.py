@@ -1,5 +1,6 @@
 """What a check finds, and how checks are run: side by side, none held up by another."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -87,7 +88,7 @@ def run_checks(checks: Sequence[Check]) -> list[Finding]:
 def _look(check: Check) -> Finding:
     try:
         return check.look()
-    except (HeadraceError, OSError, ValueError, ImportError, RuntimeError) as error:
+    except (HeadraceError, OSError, ValueError, ImportError, RuntimeError, subprocess.SubprocessError) as error:
         return fail(check.name, f"the check broke: {type(error).__name__}: {error}", check.fix or _REPORT)
 
 

@@ -38,9 +38,9 @@ def driver(wants: Wants) -> Finding:
     )
     rows = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode or not rows:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         fix = "load the driver (modprobe nvidia), or install the one that fits the kernel"
-        return fail("gpu", f"nvidia-smi: {said[0] if said else f'status {done.returncode}'}", fix)
+        return fail("gpu", f"nvidia-smi: {lines[0] if lines else f'status {done.returncode}'}", fix)
     if len(rows) < wants.gpus:
         fix = "take fewer trainer.ranks, rollout.replicas or rollout.sglang.tp, or a machine with more GPUs"
         return fail("gpu", f"{len(rows)} GPUs, the config wants {wants.gpus}", fix)
@@ -56,7 +56,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
     devices = found["devices"]
     said = f"{found['version']}, " + (_devices(devices) if devices else "CPU")
     if found["gloo_error"]:
-        fix = "gloo listens on the address of this host's name: it must resolve (see /etc/hosts), or set GLOO_SOCKET_IFNAME"
+        fix = "gloo listens on the address of this host's name: make it resolve (/etc/hosts), or set GLOO_SOCKET_IFNAME"
         return fail("torch", f"{said}; gloo: {found['gloo_error']}", fix)
     if not devices and (wants.cuda or any(Path("/dev").glob("nvidia[0-9]*"))):
         fix = (
@@ -67,9 +67,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
     if not devices:
         return ok("torch", f"{said}; gloo works")
     if found["nccl_error"]:
-        fix = (
-            "run with NCCL_DEBUG=INFO for the reason; --shm-size 8g and a driver as new as torch's CUDA help most often"
-        )
+        fix = "NCCL_DEBUG=INFO tells the reason; most often more shared memory or a newer driver helps"
         return fail("torch", f"{said}; NCCL {found['nccl']}: {found['nccl_error']}", fix)
     busy = [number for number, one in enumerate(devices) if one["free"] < one["total"] // 2]
     if busy:

@@ -34,9 +34,7 @@ def processor() -> Finding:
 
 def memory(wants: Wants) -> Finding:
     """What is free, and what trainer and replicas of the config will take, roughly."""
-    import psutil
-
-    free, total = psutil.virtual_memory().available, psutil.virtual_memory().total
+    free, total = _meminfo()
     limit = _number(_CGROUP / "memory.max")
     if limit:
         used = _number(_CGROUP / "memory.current") or 0
@@ -139,6 +137,15 @@ def limits(wants: Wants) -> Finding:
         fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"
         return warn("limits", f"{said}, {_limit(locked)} bytes of locked memory", fix)
     return ok("limits", said)
+
+
+def _meminfo() -> tuple[int, int]:
+    """Bytes that programs can have without swapping, and all."""
+    kib = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        kib[name] = int(rest.split()[0])
+    return kib["MemAvailable"] << 10, kib["MemTotal"] << 10
 
 
 def _existing(folder: Path) -> Path:

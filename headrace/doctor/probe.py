@@ -21,7 +21,7 @@ def look_at_torch() -> dict[str, Any]:
             free, total = torch.cuda.mem_get_info(number)
             device = {"name": of.name, "capability": f"{of.major}.{of.minor}", "free": free, "total": total}
             found["devices"].append(device)
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
         found["nccl_error"] = _collective("nccl", "cuda:0")
     found["gloo_error"] = _collective("gloo", "cpu")
     return found
@@ -31,9 +31,10 @@ def _collective(backend: str, device: str) -> str:
     """Why an all-reduce of one rank fails; empty if it works."""
     import torch
     from torch import distributed
+    from torch._C._distributed_c10d import HashStore
 
     try:
-        distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
+        distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         try:
             value = torch.ones(1, device=device)
             distributed.all_reduce(value)

@@ -30,7 +30,7 @@ async def server_facts(url: str, *, timeout_s: float) -> ServerFacts:
         async with asyncio.timeout(timeout_s):
             info: dict[str, Any] = await link.writer.info()
     except (*AWAY, RedisError, TimeoutError) as error:
-        raise TransientError(f"no Redis or Valkey answers: {error or type(error).__name__}") from error
+        raise TransientError(f"no Redis or Valkey answers: {str(error) or type(error).__name__}") from error
     finally:
         await link.close()
     valkey = info.get("valkey_version")
