@@ -77,6 +77,7 @@ LABEL org.opencontainers.image.title="headrace-rollout" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+COPY deploy/docker/gpus.py /opt/headrace/gpus.py
 USER 10001:10001
 EXPOSE 7000 8080
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "wire.probe"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.lines import key_lines, line_of
+from wire.environment import BROKER_FILE
 from wire.errors import ConfigError
 
 Path_ = tuple[str, ...]
@@ -54,10 +55,10 @@ def read_file(path: Path) -> tuple[Layer, dict[tuple[str | int, ...], int]]:
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:
-    """`HEADRACE_TRAINER__LEARNING_RATE=1e-6`; names without `__` are not ours."""
+    """`HEADRACE_TRAINER__LEARNING_RATE=1e-6`; names without `__` are not ours, and the secret's file is no key."""
     layer: Layer = {}
     for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name:
+        if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name or name == BROKER_FILE:
             continue
         keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         layer.update(_from_text(keys, environment[name], name))

@@ -1,0 +1,124 @@
+"""Who connects to whom: read from the socket tables of running containers."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.compose.project import Project, service_of
+
+Edge = tuple[str, str, int | str]
+"""(source service, target service, its port, or "ephemeral")."""
+_LISTENS = "0A"
+FIXED = frozenset({3000, 6379, 7000, 8080, 9090})
+"""Ports that are written in configs; all others are taken as they come."""
+ROLES = {"prepare": "trainer"}
+"""What is a step of another service: in Kubernetes it runs in the same pod."""
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """One line of a socket table; addresses are (IPv4, port)."""
+
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: str
+
+
+def parse_table(text: str) -> Iterator[Socket]:
+    """/proc/net/tcp or tcp6."""
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        yield Socket(_address(words[1]), _address(words[2]), words[3])
+
+
+def _address(word: str) -> tuple[str, int]:
+    """Of hexadecimal words in the machine's (little-endian) order; an IPv6 address by its last four bytes."""
+    host, _, port = word.partition(":")
+    return ".".join(str(byte) for byte in reversed(bytes.fromhex(host[-8:]))), int(port, 16)
+
+
+def edges_of(tables: dict[str, list[Socket]], services: dict[str, str]) -> set[Edge]:
+    """`tables` by container address, `services` by container address.
+
+    A connection leads to the side with a fixed port, or else to the one that listens on its port; where neither does
+    any more, an earlier look has seen it.
+    """
+    listening = {(host, one.local[1]) for host, found in tables.items() for one in found if one.state == _LISTENS}
+    edges: set[Edge] = set()
+    for found in tables.values():
+        for one in found:
+            ends = (one.local, one.remote)
+            if one.state == _LISTENS or any(host not in services for host, _ in ends):
+                continue
+            edges |= {_edge(services, source, target) for source, target in _directions(ends, listening)}
+    return {edge for edge in edges if edge[0] != edge[1]}
+
+
+def _directions(
+    ends: tuple[tuple[str, int], tuple[str, int]], listening: set[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    both = (ends, ends[::-1])
+    for known in (lambda target: target[1] in FIXED, lambda target: target in listening):
+        sure = [(source, target) for source, target in both if known(target)]
+        if len(sure) == 1:
+            yield sure[0]
+            return
+
+
+def _edge(services: dict[str, str], source: tuple[str, int], target: tuple[str, int]) -> Edge:
+    port = target[1]
+    return services[source[0]], services[target[0]], port if port in FIXED else "ephemeral"
+
+
+def role_of(service: str) -> str:
+    """`rollout-cpu` is the rollout service; `prepare` a step of the trainer's."""
+    name = service.removesuffix("-cpu")
+    return ROLES.get(name, name)
+
+
+def look(containers: Iterable[dict[str, Any]]) -> set[Edge]:
+    """The edges that are there now. The engine must run on this machine: tables are read from its processes."""
+    tables: dict[str, list[Socket]] = {}
+    services: dict[str, str] = {}
+    for one in containers:
+        table = Path(f"/proc/{one['State']['Pid']}/net")
+        try:
+            text = [(table / name).read_text() for name in ("tcp", "tcp6")]
+        except OSError:
+            continue  # It has ended meanwhile.
+        sockets = [socket for part in text for socket in parse_table(part)]
+        for network in one["NetworkSettings"]["Networks"].values():
+            tables[network["IPAddress"]] = sockets
+            services[network["IPAddress"]] = role_of(service_of(one))
+    return edges_of(tables, services)
+
+
+def measured_edges(project: Project) -> set[Edge]:
+    """The edges of this moment; see `Watch` for those of a whole run."""
+    return look(project.containers())
+
+
+class Watch:
+    """Collects the edges of a project from its start on, in a thread: some connections last for a moment only."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._stop = threading.Event()
+        self.edges: set[Edge] = set()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="edges")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PAUSE_S):
+            try:
+                self.edges |= look(self._project.containers())
+            except AssertionError:
+                continue  # A container that was listed is gone.
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stop.set()
+        self._thread.join(30)

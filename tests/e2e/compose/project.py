@@ -1,0 +1,134 @@
+"""A Compose project of its own name and ports: brought up, looked at, taken down whole."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+ROOT = Path(__file__).parents[3]
+T = TypeVar("T")
+_KINDS = {
+    "container": ("container", "ls", "--all"),
+    "network": ("network", "ls"),
+    "volume": ("volume", "ls"),
+}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def wait_until(what: str, look: Callable[[], T], *, seconds: float, told: Callable[[], str] = str) -> T:
+    """What `look` returns, once it is true; `told` is added when it never is."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s\n{told()}"
+        time.sleep(1.0)
+
+
+class Project:
+    """One project of docker-compose.yml."""
+
+    def __init__(self, name: str, profile: str, variables: Mapping[str, str]) -> None:
+        self.name = name
+        self.port = free_port()
+        self._environment = {
+            **os.environ,
+            **variables,
+            "COMPOSE_PROFILES": profile,
+            "DASHBOARD_PORT": str(self.port),
+            "IMAGE_TAG": "test",
+        }
+
+    def compose(self, *words: str, seconds: float = 120) -> str:
+        """`docker compose ...`; its stdout."""
+        command = ["docker", "compose", "--progress", "plain", "--project-name", self.name, *words]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{self.logs()}"
+        return done.stdout
+
+    def logs(self) -> str:
+        """The last lines of every container."""
+        command = ["docker", "compose", "--project-name", self.name, "logs", "--tail", "15", "--no-color"]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout[-12000:]
+
+    def containers(self, *, all_of_them: bool = False) -> list[dict[str, Any]]:
+        """Running containers, as the engine describes them; `all_of_them`: also ended ones."""
+        words = ["--all"] if all_of_them else []
+        ids = docker("ps", *words, "--quiet", "--filter", f"label=com.docker.compose.project={self.name}").split()
+        described: list[dict[str, Any]] = json.loads(docker("inspect", *ids)) if ids else []
+        return described
+
+    def of(self, service: str) -> list[dict[str, Any]]:
+        """The running containers of one service."""
+        return [one for one in self.containers() if service_of(one) == service]
+
+    def python(self, service: str, code: str, *arguments: str) -> str:
+        """Runs code in the first container of a service; its stdout."""
+        return docker("exec", self.of(service)[0]["Id"], "python", "-I", "-c", code, *arguments)
+
+    def status(self) -> dict[str, Any]:
+        """What the dashboard's API says, over the published port; empty while it does not answer."""
+        return self._get_json(f"http://127.0.0.1:{self.port}/api/status")
+
+    def series(self, name: str) -> list[float]:
+        """One curve of the dashboard so far."""
+        found = self._get_json(f"http://127.0.0.1:{self.port}/api/series?names={name}")
+        return [value for value in found.get("series", {}).get(name, {}).get("y", ()) if value is not None]
+
+    def ask_prometheus(self, path: str) -> dict[str, Any]:
+        """Prometheus is published nowhere: asked from the orchestrator's container."""
+        code = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode())"
+        answer: dict[str, Any] = json.loads(
+            self.python("orchestrator-cpu", code, f"http://prometheus:9090/api/v1/{path}")
+        )
+        return answer
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples that Prometheus answers now."""
+        found: list[dict[str, Any]] = self.ask_prometheus(f"query?query={quote(expression)}")["data"]["result"]
+        return found
+
+    def left(self) -> dict[str, list[str]]:
+        """Whatever the engine still has of this project."""
+        label = f"label=com.docker.compose.project={self.name}"
+        found = {kind: docker(*words, "--quiet", "--filter", label).split() for kind, words in _KINDS.items()}
+        return {kind: names for kind, names in found.items() if names}
+
+    def _get_json(self, url: str) -> dict[str, Any]:
+        import urllib.request
+
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                found: dict[str, Any] = json.loads(answer.read())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+
+def service_of(container: dict[str, Any]) -> str:
+    """The name of its service in docker-compose.yml."""
+    name: str = container["Config"]["Labels"]["com.docker.compose.service"]
+    return name
+
+
+def docker(*words: str, seconds: float = 120) -> str:
+    """`docker ...`; its stdout."""
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, f"docker {' '.join(words)[:300]}\n{done.stderr[-2000:]}"
+    return done.stdout

@@ -1,0 +1,158 @@
+"""docker-compose.yml and .env as files: what starts in which profile, and how each service is held."""
+
+import json
+import os
+import re
+import string
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.compose.engine import need_engine
+from tests.e2e.compose.project import Project
+
+ROOT = Path(__file__).parents[3]
+PROFILES = ("cpu", "gpu", "observability")
+COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
+ONCE = {"setup", "prepare", "prepare-cpu"}
+"""They end before the others start."""
+
+
+def variables() -> dict[str, str]:
+    lines = [line for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")]
+    return {**dict(line.split("=", 1) for line in lines), "COMPOSE_PROJECT_NAME": "headrace"}
+
+
+def parse() -> dict[str, Any]:
+    """The file with the variables of .env filled in; KeyError for one that is not there."""
+    text = string.Template((ROOT / "docker-compose.yml").read_text()).substitute(variables())
+    parsed: dict[str, Any] = yaml.safe_load(text)
+    return parsed
+
+
+SERVICES = parse()["services"]
+
+
+def started(profiles: set[str]) -> set[str]:
+    return {name for name, one in SERVICES.items() if profiles & set(one["profiles"])}
+
+
+def test_each_profile_starts_what_it_says() -> None:
+    shared = {"setup", "valkey", "reward", "prometheus"}
+    cpu = {f"{name}-cpu" for name in ("prepare", "orchestrator", "rollout", "trainer")}
+    gpu = {"prepare", "orchestrator", "rollout", "trainer"}
+    assert started({"cpu"}) == shared | cpu
+    assert started({"gpu"}) == shared | gpu
+    assert started({"observability"}) == {"setup", "prometheus", "grafana"}
+    assert variables()["COMPOSE_PROFILES"] == "gpu,observability"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_held_tightly(name: str) -> None:
+    one = SERVICES[name]
+    assert one["user"] == "10001:10001"
+    assert one["read_only"] is True and one["init"] is True
+    assert one["cap_drop"] == ["ALL"] and "cap_add" not in one
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in one and one.get("network_mode", "none") == "none"
+    assert not {"pid", "ipc", "userns_mode", "devices"} & one.keys()
+    assert one["tmpfs"]
+    limits = one["deploy"]["resources"]["limits"]
+    assert limits["memory"] and limits["pids"]
+    assert one["logging"]["options"]["max-size"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_has_a_health_check_with_a_start_period_and_a_restart_policy(name: str) -> None:
+    one = SERVICES[name]
+    if name in ONCE:
+        assert one["restart"] == "no" and one["healthcheck"] == {"disable": True}
+        return
+    assert one["healthcheck"]["start_period"]
+    assert "test" in one["healthcheck"] or "build" in one, "the image has the check"
+    assert one["stop_grace_period"]
+    assert one["restart"] in ("unless-stopped", "on-failure:10")
+
+
+def test_only_the_dashboards_are_published_and_on_loopback() -> None:
+    ports = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
+    own = ["127.0.0.1:8080:8080"]
+    assert ports == {"orchestrator": own, "orchestrator-cpu": own, "grafana": ["127.0.0.1:3000:3000"]}
+
+
+def test_every_image_has_a_version_in_env() -> None:
+    for name, one in SERVICES.items():
+        _, _, tag = one["image"].rpartition(":")
+        assert re.match(r"v?\d+\.\d+", tag) and "latest" not in tag, f"{name}: {one['image']}"
+    for name, value in variables().items():
+        if name.endswith("_IMAGE"):
+            assert re.search(r":v?\d+\.\d+\.\d+", value), f"{name}={value}"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy/docker").glob("*.Dockerfile")), ids=lambda path: path.name)
+def test_a_dockerfile_has_the_pins_of_env(file: Path) -> None:
+    for name, value in re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", file.read_text(), re.MULTILINE):
+        assert variables()[name] == value
+
+
+def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
+    stages: dict[str, set[str]] = {}
+    for file in (ROOT / "deploy/docker").glob("*.Dockerfile"):
+        _, *parts = re.split(r"^FROM ", file.read_text(), flags=re.MULTILINE)
+        for part in parts:
+            name = part.splitlines()[0].rpartition(" AS ")[2]
+            stages.setdefault(name, set()).add(part)
+    assert {name: len(found) for name, found in stages.items()} == {
+        "wheel": 1,
+        "core": 1,
+        "torch": 1,
+        "engine": 1,
+        "cpu": 4,
+        "gpu": 2,
+    }
+
+
+def test_gpus_are_assigned_by_ids_and_replicas_take_turns() -> None:
+    for name, number in (("trainer", "0"), ("rollout", "1"), ("prepare", "0")):
+        (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
+        assert device == {"driver": "nvidia", "device_ids": [number], "capabilities": ["gpu"]}
+    for name in ("trainer", "rollout"):
+        assert SERVICES[name]["ulimits"]["memlock"] == -1 and SERVICES[name]["shm_size"] == variables()["SHM"]
+    assert "gpus.py" in SERVICES["rollout"]["entrypoint"]
+    assert not any(
+        "reservations" in one["deploy"]["resources"] for one in SERVICES.values() if "cpu" in one["profiles"]
+    )
+
+
+def test_two_trainers_cannot_be_started_together() -> None:
+    assert SERVICES["trainer"]["container_name"] == SERVICES["trainer-cpu"]["container_name"]
+
+
+def test_secrets_are_files_and_stand_in_no_environment() -> None:
+    for name, one in SERVICES.items():
+        environment = one.get("environment", {})
+        shown = {key: value for key, value in environment.items() if re.search(r"PASSWORD|TOKEN|SECRET|URL", key)}
+        assert all(key.endswith("_FILE") and str(value).startswith("/run/") for key, value in shown.items()), name
+    mounted = {name: {str(volume) for volume in one.get("volumes", ())} for name, one in SERVICES.items()}
+    who = {name for name, volumes in mounted.items() if any("grafana-secret" in volume for volume in volumes)}
+    assert who == {"setup", "grafana"}
+    writers = {name for name, volumes in mounted.items() if any(re.match(r"\w+-secret:[^:]+$", v) for v in volumes)}
+    assert writers == {"setup"}
+
+
+@pytest.mark.parametrize("profiles", COMBINATIONS, ids="+".join)
+def test_compose_resolves_every_combination_and_the_schema_takes_it(profiles: tuple[str, ...]) -> None:
+    need_engine()
+    project = Project("headrace-config", ",".join(profiles), {})
+    resolved = json.loads(project.compose("config", "--format", "json"))
+    assert set(resolved["services"]) == started(set(profiles))
+    folder = os.environ.get("HEADRACE_SCHEMAS")
+    if not folder:
+        pytest.skip("HEADRACE_SCHEMAS names no folder with compose-spec.json: validated by Compose alone")
+    from jsonschema.validators import validator_for
+
+    schema = json.loads((Path(folder) / "compose-spec.json").read_text())
+    assert [error.message for error in validator_for(schema)(schema).iter_errors(resolved)] == []
