@@ -73,16 +73,19 @@ export function useSeries(names: string[], window: Window): Loaded {
 
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const loadSoon = () => {
+    const isBehind = () => (status.peek()?.step ?? 0) > known.current.last;
+    const loadSoon = (isNeeded: () => boolean) => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        setAgain((old) => old + 1);
+        if (isNeeded()) {
+          setAgain((old) => old + 1);
+        }
       }, AGAIN_MS);
     };
     // A step that was done between the load and the stream's begin is in neither.
-    const stopLooking = status.subscribe((view) => {
-      if (view !== null && view.step > known.current.last && !known.current.isLoading) {
-        loadSoon();
+    const stopLooking = status.subscribe(() => {
+      if (isBehind() && !known.current.isLoading) {
+        loadSoon(isBehind);
       }
     });
     const stop = onSteps((rows) => {
@@ -90,7 +93,7 @@ export function useSeries(names: string[], window: Window): Loaded {
       const isNext = Number(rows[0]?.step) === state.last + 1;
       state.appended += rows.length;
       if (state.isLoading || !isNext || state.appended > POINTS) {
-        loadSoon();
+        loadSoon(() => true);
         return;
       }
       const last = Number(rows.at(-1)?.step);

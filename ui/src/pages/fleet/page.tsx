@@ -14,11 +14,12 @@ export function FleetPage() {
     return found.problem ? <Problem words={found.problem} again={found.reload} /> : <Loading what="the fleet" />;
   }
   const view = status.value;
+  const addresses = new Map(found.data.replicas.map((replica) => [replica.id, replica.address]));
   return (
     <>
       {found.problem && <Problem words={found.problem} again={found.reload} />}
-      <TrainerCard trainer={found.data.trainer} view={view} />
-      <Replicas replicas={found.data.replicas} view={view} onDone={found.reload} />
+      {view && <TrainerCard view={view} />}
+      {view && <Replicas addresses={addresses} view={view} onDone={found.reload} />}
       <Publications publications={found.data.publications} />
     </>
   );

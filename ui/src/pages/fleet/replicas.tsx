@@ -22,9 +22,16 @@ export function lagOf(version: string, current: number): number | null {
   return version !== "" && Number.isInteger(own) ? Math.max(0, current - own) : null;
 }
 
-export function Replicas(props: { replicas: Replica[]; view: Status | null; onDone: () => void }) {
-  const { replicas, view, onDone } = props;
-  const canAct = view !== null && view.operator !== null && view.state === "running";
+interface Props {
+  view: Status;
+  /** Of replicas by id. */
+  addresses: Map<string, string | undefined>;
+  onDone: () => void;
+}
+
+export function Replicas({ view, addresses, onDone }: Props) {
+  const { replicas } = view;
+  const canAct = view.operator !== null && view.state === "running";
   return (
     <section class="card" aria-labelledby="replicas-title">
       <header class="card-head">
@@ -61,7 +68,14 @@ export function Replicas(props: { replicas: Replica[]; view: Status | null; onDo
             </thead>
             <tbody>
               {replicas.map((replica) => (
-                <Line key={replica.id} replica={replica} view={view} canAct={canAct} onDone={onDone} />
+                <Line
+                  key={replica.id}
+                  replica={replica}
+                  address={addresses.get(replica.id) ?? ""}
+                  view={view}
+                  canAct={canAct}
+                  onDone={onDone}
+                />
               ))}
             </tbody>
           </table>
@@ -71,15 +85,22 @@ export function Replicas(props: { replicas: Replica[]; view: Status | null; onDo
   );
 }
 
-function Line(props: { replica: Replica; view: Status | null; canAct: boolean; onDone: () => void }) {
-  const { replica, view, canAct, onDone } = props;
-  const lag = view ? lagOf(replica.version, view.version) : null;
-  const isDraining = view?.operator?.draining.includes(replica.id) ?? false;
+interface LineProps {
+  replica: Replica;
+  address: string;
+  view: Status;
+  canAct: boolean;
+  onDone: () => void;
+}
+
+function Line({ replica, address, view, canAct, onDone }: LineProps) {
+  const lag = lagOf(replica.version, view.version);
+  const isDraining = view.operator?.draining.includes(replica.id) ?? false;
   return (
     <tr>
       <th scope="row">
         {replica.id}
-        {replica.address && <span class="muted small address">{replica.address}</span>}
+        {address && <span class="muted small address">{address}</span>}
       </th>
       <td>
         <Pill state={isDraining ? "draining" : replica.state} />

@@ -1,10 +1,11 @@
-import type { Status, Trainer } from "../../api/types";
-import { count, duration, num, percent } from "../../format";
+import type { Status } from "../../api/types";
+import { count, duration, percent } from "../../format";
 import { Pill } from "../../parts/basics";
 
-export function TrainerCard({ trainer, view }: { trainer: Trainer; view: Status | null }) {
+export function TrainerCard({ view }: { view: Status }) {
+  const { trainer } = view;
   const facts: [string, string][] = [
-    ["Version", view ? `${view.incarnation}.${view.version}` : num(null)],
+    ["Version", `${view.incarnation}.${view.version}`],
     ["Waits", percent(trainer.waiting_share)],
     ["For", trainer.waiting_for || "nothing"],
     ["Step", duration(trainer.metrics.seconds)],

@@ -58,12 +58,11 @@ function Streams({ queues }: { queues: Queues }) {
                       {stream.name}
                       <span class="muted small address">{ABOUT[stream.name]}</span>
                     </th>
-                    <td class="with-bar">
-                      <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
-                        <rect class="bar-length" width={(100 * stream.length) / most} height="8" />
-                        <rect class="bar-pending" width={(100 * Math.min(stream.pending, stream.length)) / most} height="8" />
-                      </svg>
-                      <span class="number">{count(stream.length)}</span>
+                    <td>
+                      <div class="with-bar">
+                        <Bar length={stream.length} pending={stream.pending} most={most} />
+                        <span class="number">{count(stream.length)}</span>
+                      </div>
                     </td>
                     <td class="number">{count(stream.pending)}</td>
                     <td class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
@@ -77,5 +76,15 @@ function Streams({ queues }: { queues: Queues }) {
         </div>
       )}
     </section>
+  );
+}
+
+/** A stream's entries, and which part of them is taken and not acked. */
+function Bar({ length, pending, most }: { length: number; pending: number; most: number }) {
+  return (
+    <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="bar-length" width={(100 * length) / most} height="8" />
+      <rect class="bar-pending" width={(100 * Math.min(pending, length)) / most} height="8" />
+    </svg>
   );
 }

@@ -25,6 +25,9 @@ function useRate(): number | null {
   return secondsPerStep(rows);
 }
 
+/** An estimate needs no seconds in it when it is of minutes. */
+const rounded = (seconds: number) => (seconds < 120 ? seconds : 60 * Math.round(seconds / 60));
+
 interface Numbers {
   reward: number | null;
   accuracy: number | null;
@@ -36,7 +39,7 @@ export function Headline({ view, numbers }: { view: Status; numbers: Numbers }) 
   const perStep = useRate();
   const left = view.max_steps - view.step;
   const isRunning = view.state === "running";
-  const eta = isRunning && perStep !== null && left > 0 ? `about ${duration(perStep * left)} left` : "";
+  const eta = isRunning && perStep !== null && left > 0 ? `about ${duration(rounded(perStep * left))} left` : "";
   const began = view.run.began ? `began ${clock(view.run.began)}` : "";
   return (
     <section class="card headline" aria-label="Headline">

@@ -1,0 +1,166 @@
+"""Every page against a run that is being trained, and what operators do to it."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+pytest.importorskip("playwright", reason="the python package playwright is not installed")
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import opened
+from tests.e2e.harness import TinyRun
+
+pytestmark = pytest.mark.e2e
+SLOW_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
+    run = TinyRun(tmp_path_factory.mktemp("live") / "tiny", steps=5000, staleness=1, deterministic=False)
+    run.start()
+    run.wait_for_step(3)
+    run.wait_until(lambda: len(run.serving()) == 2, "two replicas to serve")
+    yield run
+    run.close()
+
+
+@pytest.fixture(scope="module")
+def url(live: TinyRun) -> str:
+    started = json.loads((live.run_dir / "run" / "orchestrator.json").read_text())
+    return f"http://127.0.0.1:{started['http_port']}"
+
+
+def act(page: Page, button: str, confirm: str) -> str:
+    """Presses a button, confirms in the dialog, and returns what was said."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=confirm, exact=True).click()
+    expect(dialog.locator(".said")).to_be_visible()
+    said = dialog.locator(".said").text_content() or ""
+    dialog.get_by_role("button", name=re.compile("Close|Cancel")).click()
+    expect(dialog).to_have_count(0)
+    return said
+
+
+def post(url: str, path: str, body: dict[str, object]) -> None:
+    answer = httpx.post(url + path, json=body, headers={"Origin": url}, trust_env=False, timeout=30)
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_run_page_follows_the_training(browser: Browser, url: str) -> None:
+    with opened(browser, url) as page:
+        expect(page.locator(".headline .pill")).to_have_text("running")
+        expect(page.locator(".freshness")).to_have_text("Live")
+        expect(page.locator(".bottleneck")).not_to_be_empty()
+        expect(page.locator(".tile").filter(has_text="Tokens a second")).to_contain_text("2 rollout replicas")
+        before = page.locator(".headline h2").text_content() or ""
+        shown = page.get_by_label("To step").get_attribute("placeholder") or ""
+        expect(page.locator(".headline h2")).not_to_have_text(before, timeout=SLOW_MS)
+        expect(page.get_by_label("To step")).not_to_have_attribute("placeholder", shown, timeout=SLOW_MS)
+        expect(page.locator(".chart canvas")).to_have_count(11)
+        expect(page.locator(".log tbody tr").first).to_contain_text("publication")
+
+
+def test_the_fleet_page_shows_replicas_and_publications(browser: Browser, url: str) -> None:
+    with opened(browser, f"{url}/#/fleet") as page:
+        rows = page.locator(".replicas tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text(re.compile(r"rollout-0127\.0\.0\.1:\d+"))
+        expect(page.locator(".phase-bar rect").first).to_be_attached()
+        expect(page.locator(".card-head .legend")).to_contain_text("transfer")
+        page.locator(".publications button").last.click()
+        expect(page.locator(".members")).to_contain_text("rollout-0")
+
+
+def test_the_queues_page_shows_every_stream(browser: Browser, url: str) -> None:
+    with opened(browser, f"{url}/#/queues") as page:
+        for name in ("prompts", "rollouts", "scored", "evaluated", "dead"):
+            expect(page.get_by_role("rowheader", name=re.compile(f"^{name}"))).to_be_visible()
+        expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()
+
+
+def test_the_rollouts_page_shows_what_was_trained_just_now(browser: Browser, url: str) -> None:
+    with opened(browser, f"{url}/#/rollouts") as page:
+        expect(page.locator(".row-link").first).to_be_visible(timeout=SLOW_MS)
+        page.get_by_role("button", name=re.compile("more steps?: show")).click(timeout=SLOW_MS)
+        page.locator(".row-link").first.click()
+        expect(page.locator("article.rollout")).to_have_count(4)
+        expect(page.locator(".token").first).to_be_visible()
+        expect(page.locator("article.rollout").first).to_contain_text("length")
+
+
+def test_the_compare_page_lists_the_run(browser: Browser, url: str) -> None:
+    with opened(browser, f"{url}/#/compare") as page:
+        expect(page.get_by_role("rowheader", name=re.compile("run"))).to_contain_text("this run")
+        expect(page.locator(".charts canvas").first).to_be_visible()
+
+
+def test_pause_stops_the_issue_of_prompts_and_resume_goes_on(browser: Browser, live: TinyRun, url: str) -> None:
+    with opened(browser, url) as page:
+        assert "paused" in act(page, "Pause", "Pause")
+        expect(page.locator(".headline .pill")).to_have_text("paused")
+        live.wait_until(lambda: live.status()["groups"]["open"] == 0, "what was under way to be trained")
+        step = live.status()["step"]
+        page.get_by_role("button", name="Actions", exact=True).click()
+        expect(page.locator(".log tbody tr").first).to_contain_text("by dashboard")
+        assert "resumed" in act(page, "Resume", "Resume")
+        expect(page.locator(".headline .pill")).to_have_text("running")
+        live.wait_for_step(step + 1)
+
+
+def test_a_question_that_is_cancelled_does_nothing(browser: Browser, live: TinyRun, url: str) -> None:
+    with opened(browser, url) as page:
+        page.get_by_role("button", name="Stop", exact=True).click()
+        dialog = page.get_by_role("dialog", name="Stop the run?")
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
+        assert live.status()["operator"]["stopping"] is False
+
+
+def test_a_checkpoint_is_written_when_asked(browser: Browser, live: TinyRun, url: str) -> None:
+    with opened(browser, url) as page:
+        assert "checkpoint" in act(page, "Checkpoint now", "Write checkpoint")
+        live.wait_until(lambda: not live.status()["operator"]["checkpoint_asked"], "the checkpoint")
+
+
+def test_replicas_are_drained_and_scaled_and_a_refusal_is_shown(browser: Browser, live: TinyRun, url: str) -> None:
+    with opened(browser, f"{url}/#/fleet", allowed=["409"]) as page:
+        row = page.locator(".replicas tbody tr").filter(has_text="rollout-1")
+        row.get_by_role("button", name="Drain").click()
+        dialog = page.get_by_role("dialog", name="Drain rollout-1?")
+        dialog.get_by_role("button", name="Drain").click()
+        expect(dialog.locator(".said.good")).to_contain_text("no more prompts")
+        page.keyboard.press("Escape")
+        expect(row.locator(".pill")).to_have_text("draining")
+        row.get_by_role("button", name="Undo drain").click()
+        page.get_by_role("dialog").get_by_role("button", name="Undo drain").click()
+        expect(page.locator(".said.good")).to_contain_text("prompts again")
+        page.keyboard.press("Escape")
+        expect(row.locator(".pill")).not_to_have_text("draining")
+        # Meanwhile somebody else takes the replica away: what is asked of it then is refused, and why is said.
+        row.get_by_role("button", name="Drain").click()
+        post(url, "/api/actions/scale", {"service": "rollout", "count": 1})
+        live.wait_until(lambda: len(live.status()["replicas"]) == 1, "one replica to go")
+        page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+        expect(page.locator(".said.bad")).to_contain_text("there is no replica 'rollout-1'")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Scale rollout").click()
+        page.get_by_role("spinbutton", name="Replicas").fill("2")
+        page.get_by_role("dialog").get_by_role("button", name="Scale", exact=True).click()
+        expect(page.locator(".said.good")).to_be_visible(timeout=SLOW_MS)
+        live.wait_until(lambda: len(live.serving()) == 2, "the second replica")
+
+
+def test_stop_ends_the_run_with_a_checkpoint(browser: Browser, live: TinyRun, url: str) -> None:
+    with opened(browser, url, allowed=["net::ERR", "Failed to load resource"]) as page:
+        assert "stopping" in act(page, "Stop", "Stop the run")
+        assert live.process is not None
+        live.process.communicate(timeout=60)
+        expect(page.locator(".freshness")).to_contain_text("Reconnecting", timeout=SLOW_MS)
+    assert list((live.run_dir / "checkpoints").iterdir())
