@@ -6,7 +6,7 @@ tracing is off that costs a call and nothing is imported. See docs/tracing.md.
 
 from wire.tracing.context import KEY, current, is_sampled, parent_of, under
 from wire.tracing.spans import OFF, Span, is_on, record, samples, span
-from wire.tracing.start import check_ready, start, stop
+from wire.tracing.switch import check_ready, start, stop
 
 __all__ = [
     "KEY",

@@ -35,6 +35,8 @@ class Outbox:
         self._starting = threading.Lock()
         self._is_failing = False
         self._lost = 0
+        self._sending = 0
+        self._closed = False
 
     def put(self, span: Finished) -> None:
         """Takes a span, or drops it where too many wait already."""
@@ -50,7 +52,8 @@ class Outbox:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
-        left = self._queue.qsize()
+        left = self._queue.qsize() + self._sending
+        self._closed = True
         if left:
             self._drop(left, "the process ends")
         if self._lost:
@@ -63,20 +66,35 @@ class Outbox:
                 self._thread.start()
 
     def _run(self) -> None:
-        export = self._open()
+        export = self._opened()
         while not self._stop.wait(self._every_s):
             self._send_all(export)
         self._send_all(export)
 
+    def _opened(self) -> Export:
+        try:
+            return self._open()
+        except Exception as error:  # As of an export: the run goes on.
+            reason = error
+
+        def refuse(spans: Sequence[Finished]) -> bool:
+            raise reason
+
+        return refuse
+
     def _send_all(self, export: Export) -> None:
         while batch := self._take():
             began = time.monotonic()
+            self._sending = len(batch)
             try:
                 arrived = export(batch)
                 reason = "" if arrived else "the collector did not take them"
             except Exception as error:  # An exporter may raise anything; the run goes on without its traces.
                 reason = f"{type(error).__name__}: {error}"
             metrics.EXPORT_SECONDS.observe(time.monotonic() - began)
+            self._sending = 0
+            if self._closed:
+                return  # They are counted, and the process ends.
             if reason:
                 self._drop(len(batch), reason)
             else:

@@ -1,0 +1,187 @@
+"""The way out: real exporters to a real server; a collector that is away, slow or refuses costs no caller any time."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.otlp import collector
+from wire import tracing
+from wire.errors import ConfigError
+from wire.settings import TracingTable
+from wire.telemetry import new_traceparent
+from wire.tracing import metrics
+from wire.tracing.outbox import Outbox
+from wire.tracing.spans import STATE, Finished
+
+
+@pytest.fixture(autouse=True)
+def off_again() -> Iterator[None]:
+    yield
+    tracing.stop()
+
+
+def start(endpoint: str, **table: object) -> None:
+    settings = TracingTable.model_validate({"endpoint": endpoint} | table)
+    tracing.start(settings, service="trainer", run_id="tiny", instance="0")
+
+
+def one(name: str = "step") -> Finished:
+    return Finished(name=name, trace="a" * 32, id="b" * 16, parent="", began=1, ended=2, attributes={})
+
+
+def dropped() -> float:
+    return float(metrics.DROPPED._value.get())
+
+
+def test_a_span_arrives_as_it_was(tmp_path: Path) -> None:
+    headers = tmp_path / "headers"
+    headers.write_text("X-Key: secret: 1\n\n")
+    with collector() as found:
+        start(found.url, headers_file=headers)
+        message, other = new_traceparent(), new_traceparent()
+        with pytest.raises(ValueError), tracing.span("score", message, group_id="g", tokens=3, of=["1.2"]) as span:
+            span.link([other])
+            raise ValueError("no")
+        tracing.stop()
+    (seen,) = found.spans
+    assert (seen.service, seen.name, seen.trace, seen.parent) == ("trainer", "score", message[3:35], message[36:52])
+    assert seen.attributes == {"group_id": "g", "tokens": 3, "of": ["1.2"]}
+    assert seen.links == ((other[3:35], other[36:52]),) and seen.error == "ValueError: no"
+    assert found.headers[0]["x-key"] == "secret: 1"
+
+
+def test_grpc_takes_them_too() -> None:
+    import concurrent.futures
+
+    import grpc
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+    names: list[str] = []
+
+    class Service(trace_service_pb2_grpc.TraceServiceServicer):
+        def Export(self, request, context):
+            names.extend(s.name for r in request.resource_spans for p in r.scope_spans for s in p.spans)
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        start(f"grpc://127.0.0.1:{port}")
+        with tracing.span("step", begins=True):
+            pass
+        tracing.stop()
+    finally:
+        server.stop(0).wait(5)
+    assert names == ["step"]
+
+
+def away() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_collector_that_is_away_holds_nobody_up(scheme: str) -> None:
+    before = dropped()
+    start(away().replace("http", scheme), timeout_s=0.5)
+    began = time.monotonic()
+    for _ in range(1000):
+        with tracing.span("step", begins=True):
+            pass
+    assert time.monotonic() - began < 1
+    tracing.stop()
+    assert time.monotonic() - began < 8
+    assert dropped() - before == 1000
+
+
+def test_one_that_hangs_does_not_hold_up_the_end() -> None:
+    with collector(hangs=True) as found:
+        start(found.url, timeout_s=60)
+        with tracing.span("step", begins=True):
+            pass
+        time.sleep(0.7)  # The export is under way.
+        with tracing.span("step", begins=True):
+            pass
+        before, began = dropped(), time.monotonic()
+        tracing.stop()
+        assert time.monotonic() - began < 4
+        assert dropped() - before == 2
+
+
+def test_refusals_are_counted_and_told_once_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter([False, False, True, False])
+    before, told = dropped(), []
+    outbox = Outbox(lambda: lambda spans: next(answers), every_s=0.05)
+    outbox._drop = _noting(outbox._drop, told)  # type: ignore[method-assign]
+    for _ in range(4):
+        outbox.put(one())
+        time.sleep(0.2)
+    outbox.close(2)
+    assert dropped() - before == 3 and told == [1, 1, 1]
+    assert capsys.readouterr().err.count("spans_not_exported") <= 2
+
+
+def _noting(drop: Callable[[int, str], None], told: list[int]) -> Callable[[int, str], None]:
+    def noting(count: int, reason: str) -> None:
+        told.append(count)
+        drop(count, reason)
+
+    return noting
+
+
+def test_no_more_wait_than_there_is_room_for() -> None:
+    gate, sent = threading.Event(), []
+
+    def slow(spans: Sequence[Finished]) -> bool:
+        gate.wait(10)
+        sent.extend(spans)
+        return True
+
+    before = dropped()
+    outbox = Outbox(lambda: slow, size=10, every_s=0.01)
+    outbox.put(one())
+    time.sleep(0.2)  # The thread holds this one.
+    for _ in range(50):
+        outbox.put(one())
+    assert dropped() - before == 40
+    gate.set()
+    outbox.close(5)
+    assert len(sent) == 11
+
+
+def test_an_exporter_that_cannot_be_opened_harms_nobody() -> None:
+    def broken() -> Callable[[Sequence[Finished]], bool]:
+        raise RuntimeError("no")
+
+    outbox = Outbox(broken, every_s=0.01)
+    before = dropped()
+    outbox.put(one())
+    outbox.close(2)
+    assert dropped() - before == 1
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://x", "http://"])
+def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValueError, match="endpoint"):
+        TracingTable(endpoint=endpoint)
+
+
+def test_missing_packages_and_bad_header_files_are_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"headers_file.*absent"):
+        start("http://127.0.0.1:1", headers_file=tmp_path / "absent")
+    (tmp_path / "bad").write_text("no colon\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        start("http://127.0.0.1:1", headers_file=tmp_path / "bad")
+    monkeypatch.setattr("wire.tracing.switch.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'headrace\[tracing\]'"):
+        start("grpc://127.0.0.1:1")
+    assert STATE.sink is None

@@ -1,0 +1,127 @@
+"""Spans: whose child each is, what is recorded, and what it costs while nothing is."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from wire import tracing
+from wire.telemetry import new_traceparent, trace_id
+from wire.tracing.spans import STATE, Finished
+
+
+class Kept:
+    """Keeps all that ended."""
+
+    def __init__(self) -> None:
+        self.spans: list[Finished] = []
+
+    def put(self, span: Finished) -> None:
+        self.spans.append(span)
+
+    def __getitem__(self, name: str) -> Finished:
+        return next(span for span in self.spans if span.name == name)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    STATE.sink = Kept()
+    yield STATE.sink
+    STATE.sink, STATE.ratio = None, 1.0
+
+
+def test_the_first_span_of_a_trace_has_the_id_that_its_message_carries(kept: Kept) -> None:
+    message = new_traceparent()
+    with tracing.span("issue", message, first=True):
+        pass
+    with tracing.span("generate", message, tokens=7) as span:
+        span.set(version=["1.2"])
+    issue, generate = kept["issue"], kept["generate"]
+    assert f"00-{issue.trace}-{issue.id}-01" == message
+    assert (issue.parent, generate.parent, generate.trace) == ("", issue.id, issue.trace)
+    assert generate.attributes == {"tokens": 7, "version": ["1.2"]}
+    assert generate.began <= generate.ended
+
+
+def test_what_is_opened_inside_of_a_span_is_its_child(kept: Kept) -> None:
+    with tracing.span("step", begins=True) as step:
+        with tracing.span("train"):
+            pass
+        assert tracing.current() == step.traceparent
+    assert kept["train"].parent == kept["step"].id and kept["train"].trace == kept["step"].trace
+    assert tracing.current() == ""
+
+
+async def test_tasks_of_a_span_belong_to_it_and_tasks_beside_it_do_not(kept: Kept) -> None:
+    async def inner(name: str) -> None:
+        with tracing.span(name, begins=True):
+            await asyncio.sleep(0)
+
+    async def outer() -> None:
+        with tracing.span("outer", begins=True):
+            await asyncio.gather(inner("a"), inner("b"))
+
+    await asyncio.gather(outer(), inner("c"))
+    assert kept["a"].parent == kept["b"].parent == kept["outer"].id
+    assert kept["c"].parent == "" and kept["c"].trace != kept["outer"].trace
+
+
+def test_a_part_of_nothing_is_not_recorded(kept: Kept) -> None:
+    with tracing.span("score length"):
+        pass
+    with tracing.under("nonsense"), tracing.span("score length"):
+        pass
+    assert kept.spans == []
+
+
+def test_an_error_is_told_and_goes_on(kept: Kept) -> None:
+    with pytest.raises(ValueError, match="no"), tracing.span("step", begins=True):
+        raise ValueError("no")
+    assert kept["step"].error == "ValueError: no"
+
+
+def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
+    unseen, seen = new_traceparent(sampled=False), new_traceparent()
+    assert trace_id(unseen)
+    with tracing.span("generate", unseen), tracing.span("inside") as inside:
+        inside.link([unseen, seen])
+    tracing.record("train", unseen, began=0)
+    with tracing.span("step", begins=True) as step:
+        step.link([unseen, seen])
+    assert [span.name for span in kept.spans] == ["step"]
+    assert kept["step"].links == (seen,)
+
+
+@pytest.mark.parametrize(("ratio", "low", "high"), [(0.0, 0, 0), (0.25, 380, 620), (1.0, 2000, 2000)])
+def test_a_share_of_the_groups_is_recorded(kept: Kept, ratio: float, low: int, high: int) -> None:
+    STATE.ratio = ratio
+    assert low <= sum(tracing.samples() for _ in range(2000)) <= high
+
+
+def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
+    assert not tracing.is_on()
+    with tracing.span("generate", new_traceparent(), group_id="g") as span:
+        span.set(tokens=1)
+        span.link([new_traceparent()])
+        assert span is tracing.OFF and tracing.current() == ""
+    parent, rounds = new_traceparent(), 20_000
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(rounds):
+            with tracing.span("generate", parent, group_id="g"):
+                pass
+        best = min(best, (time.perf_counter() - began) / rounds)
+    assert best < 10e-6  # About half a microsecond; a group has some five spans.
+
+
+def test_what_is_off_imports_nothing() -> None:
+    code = (
+        "import sys; from wire import tracing; from wire.settings import TracingTable;"
+        "tracing.start(TracingTable(), service='s', run_id='r', instance='0');"
+        "tracing.stop(); sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
