@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from services.orchestrator.dashboard.curves import Fresh
@@ -20,6 +21,7 @@ MOST_MISSED = 2000
 _LOOK_S = 0.5
 _STATUS_S = 1.0
 _LOAD_S = 60.0
+_EVALS = 5
 _BURST = 200
 """More new steps than this in one look are no news but a file that is being read."""
 
@@ -56,10 +58,10 @@ class Board:
     async def missed(self, after: int | None) -> list[Event]:
         """What a client that knows step `after` has to be told first; None = it has loaded everything just now."""
         if after is None:
-            return [Event.of("status", self.source.status())]
+            return [_status(self.source.status())]
         await wait_for(self._loaded.wait(), _LOAD_S, "metrics.jsonl to be read")
         rows, evals, lines = self.files.curves.rows, self.files.evals.all, self.files.log
-        status = Event.of("status", self.source.status())
+        status = _status(self.source.status())
         return [status, *await asyncio.to_thread(lambda: _missed(rows, evals, lines, after))]
 
     async def _watch_files(self) -> None:
@@ -104,7 +106,7 @@ class Board:
                 said = json.dumps({key: value for key, value in status.items() if key != "now"})
                 if said != told:
                     told = said
-                    self.feed.send(Event.of("status", status))
+                    self.feed.send(_status(status))
             await asyncio.sleep(_STATUS_S)
 
 
@@ -116,6 +118,11 @@ def _missed(rows: Rows, evals: list[Record], lines: RunLog, after: int) -> list[
     events = [_step(rows, position) for position in range(start, len(rows))]
     events += [Event.of("eval", one) for one in evals if float(one.get("t", 0.0)) >= moment]
     return events + [Event.of("log", one) for one in lines.since(moment)]
+
+
+def _status(status: Mapping[str, Any]) -> Event:
+    """With the newest evaluations alone: all of a long run every second would be a burden, and they have events."""
+    return Event.of("status", {**status, "eval": status["eval"][-_EVALS:]})
 
 
 def _step(rows: Rows, position: int) -> Event:

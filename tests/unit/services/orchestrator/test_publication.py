@@ -198,6 +198,36 @@ async def test_all_phases_in_order_and_the_commit_is_an_event(tmp_path: Path) ->
         assert {event["replica_id"]: event["digest"] for event in events} == {"a": "ww", "b": "ww"}
 
 
+async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path) -> None:
+    good, bad = ScriptedReplica("good"), ScriptedReplica("bad", equal=False)
+    async with world(tmp_path, good, bad) as it:
+        await it.publisher.publish(it.request())
+        (told,) = [event for event in read_events(tmp_path) if event["event"] == "publication"]
+    assert (told["incarnation"], told["version"]) == (1, 3) and abs(time.time() - told["began"]) < 60
+    assert [phase["phase"] for phase in told["phases"]] == ["prepare", "transfer", "verify", "commit"]
+    times = [moment for phase in told["phases"] for moment in (phase["from_s"], phase["to_s"])]
+    assert times == sorted(times) and times[0] >= 0 and times[-1] <= told["seconds"]
+    members = {member["replica_id"]: member for member in told["members"]}
+    assert members["good"] == {"replica_id": "good", "route": "gloo", "committed": True, "reason": ""}
+    assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
+
+
+async def test_a_publication_that_was_broken_off_says_so(tmp_path: Path) -> None:
+    slow = ScriptedReplica("slow", receive="stall")
+    async with world(tmp_path, slow) as it:
+        publishing = asyncio.create_task(it.publisher.publish(it.request()))
+        while "receive" not in slow.calls:
+            await asyncio.sleep(0.01)
+        (progress,) = it.publisher.sessions
+        assert [phase["phase"] for phase in progress.timeline()["phases"]] == ["prepare", "transfer"]
+        it.publisher.supersede()
+        with pytest.raises(TransientError):
+            await publishing
+        (told,) = [event for event in read_events(tmp_path) if event["event"] == "publication"]
+    assert told["members"][0]["reason"] == "the publication was broken off"
+    assert [phase["phase"] for phase in told["phases"]] == ["prepare", "transfer"]
+
+
 @pytest.mark.parametrize(
     ("script", "phase"),
     [
