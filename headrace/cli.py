@@ -211,10 +211,13 @@ def make_model(
     columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, with commas between.")] = "",
     vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    json: Json = False,
 ) -> None:
     """Makes a tiny Qwen3 model of random weights with a BPE tokenizer, to try a config before the real model."""
-    output = Output.choose(json=False)
+    output = Output.choose(json=json)
     with told(output):
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")
+        if output.json:
+            output.result(json_line({"model": str(out)}))

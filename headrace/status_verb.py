@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.execute import Output
+from headrace.execute import FINISHED, Output
 from headrace.look import look_where, show_status
 from headrace.verb import Json, json_line, told
 from headrace.watch import watch as watch_run
@@ -33,5 +33,9 @@ def watch(
 ) -> None:
     """Shows a run live until it ends; Ctrl-C leaves it alone. Where it is no terminal: a line at each look."""
     output = Output.choose(json=json)
-    with told(output, stopped="no longer watched; the run goes on"):
-        raise typer.Exit(watch_run(lambda: look_where(run_dir, url), output, every_s=every))
+    with told(output):
+        try:
+            ended = watch_run(lambda: look_where(run_dir, url), output, every_s=every)
+        except KeyboardInterrupt:
+            ended = FINISHED
+        raise typer.Exit(ended)

@@ -23,7 +23,7 @@ def driver(wants: Wants) -> Finding:
     smi = shutil.which("nvidia-smi")
     if smi is None:
         said = "there is no nvidia-smi"
-        if any(Path("/dev").glob("nvidia[0-9]*")):
+        if _device_files():
             said += ", though there is a GPU"
         elif not wants.cuda:
             return note("gpu", "none; the demo and small models run on the CPU")
@@ -58,7 +58,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
     if found["gloo_error"]:
         fix = "gloo listens on the address of this host's name: make it resolve (/etc/hosts), or set GLOO_SOCKET_IFNAME"
         return fail("torch", f"{said}; gloo: {found['gloo_error']}", fix)
-    if not devices and (wants.cuda or any(Path("/dev").glob("nvidia[0-9]*"))):
+    if not devices and (wants.cuda or _device_files()):
         fix = (
             "install a torch that was built for CUDA and a driver that is new enough for it: "
             "https://pytorch.org/get-started/locally"
@@ -86,6 +86,10 @@ def _probe(environment: Mapping[str, str]) -> dict[str, Any] | str:
     except (HeadraceError, ValueError, IndexError) as error:
         return str(error).strip().splitlines()[-1]
     return found
+
+
+def _device_files() -> list[Path]:
+    return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _devices(devices: list[dict[str, Any]]) -> str:

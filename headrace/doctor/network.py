@@ -12,7 +12,7 @@ from headrace.plans import choose_ports
 from headrace.supervisor.broker import find_server
 from headrace.supervisor.ports import pick_ports
 from wire.errors import ConfigError, TransientError
-from wire.streams.redis import server_facts
+from wire.streams.redis import ServerFacts, server_facts
 
 _SERVER_S = 10.0
 _CONNECT_S = 2.0
@@ -69,7 +69,7 @@ def _external(url: str) -> Finding:
     # Without a password.
     shown = re.sub(r"//[^@/]*@", "//", url)
     try:
-        facts = asyncio.run(server_facts(url, timeout_s=_SERVER_S))
+        facts: ServerFacts = asyncio.run(server_facts(url, timeout_s=_SERVER_S))
     except (TransientError, ValueError) as error:
         return fail(
             "redis", f"{shown}: {error}", "start it, mend broker.url, or leave the key empty for an embedded one"

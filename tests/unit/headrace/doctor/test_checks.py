@@ -1,0 +1,204 @@
+"""Each check tells what is wrong and what to do; what the config does not ask for is no failure."""
+
+import json
+import os
+import resource
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.resolve import resolve
+from headrace.demo.arithmetic import CHARACTERS
+from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.doctor import config_checks, gpu, machine, network, software
+from headrace.doctor.findings import Finding, Level
+from headrace.doctor.sizes import model_parameters
+from headrace.doctor.wants import Wants
+from headrace.launch import inherited_environment
+from tests.valkey import Valkey
+
+SMALL = Shape(hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, head_dim=8, context=32)
+
+
+def wants(folder: Path, text: str = "", *arguments: str) -> Wants:
+    file = folder / "run.toml"
+    file.write_text('[model]\npath = "model"\n[data]\npath = "rows.jsonl"\n' + text)
+    return Wants.of(resolve(file, arguments=arguments))
+
+
+def bad(found: Finding, level: Level = Level.FAIL) -> str:
+    """What a bad finding says; it must say what to do."""
+    assert found.level is level, found
+    assert found.fix
+    return found.said
+
+
+def test_without_a_config_a_machine_without_a_gpu_is_in_order() -> None:
+    plain = Wants()
+    found = [machine.processor(), machine.shared_memory(plain), machine.limits(plain), software.interpreter()]
+    assert all(one.level in (Level.OK, Level.WARN) for one in found)
+
+
+def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
+    assert wants(tmp_path, '[[reward.scorers]]\nname = "code"\n').sandbox
+    assert not wants(tmp_path, '[[reward.scorers]]\nname = "code"\noptions = { url = "http://x" }\n').sandbox
+    assert not wants(tmp_path, '[[reward.scorers]]\nname = "math"\n').sandbox
+    gpus = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\nreplicas = 2\n[rollout.sglang]\ntp = 2\n'
+    asked = wants(tmp_path, gpus + '[[reward.scorers]]\nname = "math"\n')
+    assert (asked.cuda, asked.gpus, asked.sglang) == (True, 4, True)
+
+
+def test_no_nvidia_smi_fails_only_where_a_gpu_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: None)
+    monkeypatch.setattr(gpu, "_device_files", lambda: [])
+    assert gpu.driver(Wants()).level is Level.NOTE
+    assert "no nvidia-smi" in bad(gpu.driver(Wants(cuda=True)))
+    monkeypatch.setattr(gpu, "_device_files", lambda: [Path("/dev/nvidia0")])
+    assert "though there is a GPU" in bad(gpu.driver(Wants()))
+
+
+def smi(folder: Path, body: str) -> str:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return str(path)
+
+
+def test_what_nvidia_smi_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    two = smi(tmp_path, 'echo "NVIDIA H200, 575.1, 143771 MiB"; echo "NVIDIA H200, 575.1, 143771 MiB"')
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: two)
+    assert gpu.driver(Wants(cuda=True, gpus=2)).said == "2 x NVIDIA H200, 575.1, 143771 MiB"
+    assert "2 GPUs, the config wants 4" in bad(gpu.driver(Wants(cuda=True, gpus=4)))
+    broken = smi(tmp_path, 'echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18')
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: broken)
+    assert "version mismatch" in bad(gpu.driver(Wants()))
+
+
+def device(free: int = 90, **more: Any) -> dict[str, Any]:
+    one = {"name": "H200", "capability": "9.0", "free": free << 30, "total": 140 << 30}
+    return {"version": "2.13.0", "cuda": "13.0", "devices": [one], "nccl": "2.28.9", "nccl_error": "",
+            "gloo_error": "", **more}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "words"),
+    [
+        (device(), Level.OK, "NCCL 2.28.9 and gloo work"),
+        (device(nccl_error="unhandled system error"), Level.FAIL, "NCCL 2.28.9: unhandled system error"),
+        (device(gloo_error="no address"), Level.FAIL, "gloo: no address"),
+        (device(free=3), Level.WARN, "more than half of GPU 0 is in use"),
+        (device(devices=[]), Level.FAIL, "torch sees no GPU"),
+        ("ImportError: libcudart", Level.FAIL, "torch cannot be used: ImportError: libcudart"),
+    ],
+)
+def test_what_torch_says_is_judged(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, Any] | str, level: Level, words: str
+) -> None:
+    monkeypatch.setattr(gpu, "_probe", lambda _: told)
+    found = gpu.torch(Wants(cuda=True), {})
+    assert found.level is level and words in found.said, found
+    assert found.fix or level is Level.OK
+
+
+def test_disk_and_memory_count_what_the_model_will_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path / "model", character_tokenizer(CHARACTERS), SMALL, seed=1)
+    assert 1_000 < model_parameters(tmp_path / "model") < 100_000
+    assert model_parameters(tmp_path / "nowhere") == 0
+    asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n')
+    assert machine.disk(tmp_path / "runs" / "one", asked).level is Level.OK
+    monkeypatch.setattr(machine, "model_parameters", lambda _: 10**14)
+    assert "will take about" in bad(machine.disk(tmp_path, asked), Level.WARN)
+    assert "will take about" in bad(machine.memory(asked), Level.WARN)
+
+
+def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    found = machine.files(tmp_path / "runs")
+    assert found.level in (Level.OK, Level.WARN) and list(tmp_path.iterdir()) == []
+    assert "/proc" in bad(machine.files(Path("/proc/self")))
+
+
+def test_few_open_files_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 256))
+    assert "256 open files" in bad(machine.limits(Wants()))
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert machine.limits(Wants()).said == "unlimited open files, unlimited processes"
+
+
+@pytest.mark.parametrize(("state", "level"), [(0, Level.OK), (5, Level.WARN), (None, Level.NOTE)])
+def test_the_clock_is_judged(monkeypatch: pytest.MonkeyPatch, state: int | None, level: Level) -> None:
+    monkeypatch.setattr(machine, "_clock_state", lambda: state)
+    assert machine.clock().level is level
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        scorer = '[[reward.scorers]]\nname = "math"\n'
+        asked = wants(tmp_path, scorer, f"--orchestrator.http-port={port}")
+        assert f"{port}: the port is in use" in bad(network.ports(asked))
+    assert network.ports(asked).level is Level.OK
+    assert network.ports(Wants()).level is Level.OK
+
+
+def test_brokers_are_judged(tmp_path: Path, valkey: Valkey) -> None:
+    scorer = '[[reward.scorers]]\nname = "math"\n'
+    assert network.broker(Wants(), inherited_environment()).level is Level.OK
+    there = wants(tmp_path, f'{scorer}[broker]\nurl = "{valkey.url}"\n')
+    assert network.broker(there, {}).level in (Level.OK, Level.WARN)
+    nobody = wants(tmp_path, f'{scorer}[broker]\nurl = "redis://user:secret@127.0.0.1:1/0"\n')
+    said = bad(network.broker(nobody, {}))
+    assert "redis://127.0.0.1:1/0" in said and "secret" not in said
+    assert "use valkey 7.2 or newer" in network._judge("valkey", "7.0.3", "x").fix
+    assert network._judge("redis", "8.0.1", "x").level is Level.OK
+
+
+def test_an_evicting_or_forgetful_broker_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def facts(*_: object, **__: object) -> Any:
+        return network.ServerFacts(kind="redis", version="7.4.0", eviction=policy, persistent=False)
+
+    monkeypatch.setattr(network, "server_facts", facts)
+    asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n[broker]\nurl = "redis://h:1/0"\n')
+    policy = "allkeys-lru"
+    assert "maxmemory-policy is allkeys-lru" in bad(network.broker(asked, {}))
+    policy = "noeviction"
+    assert "keeps nothing on disk" in bad(network.broker(asked, {}), Level.WARN)
+
+
+def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert software.packages().level is Level.OK, software.packages()
+    real = software._version
+    versions = {"redis": "", "torch": "1.0.0+cpu"}
+    monkeypatch.setattr(software, "_version", lambda name: versions.get(name, real(name)))
+    said = bad(software.packages())
+    assert "redis" in said and "(found 1.0.0+cpu)" in said
+
+
+def test_a_launched_sglang_must_be_there(tmp_path: Path) -> None:
+    scorer = '[[reward.scorers]]\nname = "math"\n'
+    assert software.sglang(Wants(), {}).level in (Level.NOTE, Level.OK)
+    asked = wants(tmp_path, f'{scorer}[rollout]\nengine = "sglang"\n[rollout.sglang]\nvenv = "none"\n')
+    assert "none/bin/python" in bad(software.sglang(asked, inherited_environment()))
+
+
+def test_a_missing_sandbox_fails_only_for_code_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.dumps({"error": "there is no sandbox: bwrap is not installed. Install it."})
+    monkeypatch.setattr(software, "run_once", lambda *_, **__: told)
+    assert "bwrap is not installed" in bad(software.sandbox(Wants(), {}), Level.WARN)
+    assert bad(software.sandbox(Wants(sandbox=True), {}))
+    monkeypatch.setattr(software, "run_once", lambda *_, **__: '{"error": ""}')
+    assert software.sandbox(Wants(sandbox=True), {}).level is Level.OK
+
+
+def test_model_and_data_of_the_config_are_looked_at(tmp_path: Path) -> None:
+    asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n')
+    assert "does not exist" in bad(config_checks.model(asked))
+    assert "there is no file" in bad(config_checks.data(asked))
+    write_model(tmp_path / "model", character_tokenizer(CHARACTERS), SMALL, seed=1)
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    assert config_checks.model(asked).level is Level.OK and config_checks.data(asked).level is Level.OK
+    assert os.path.isabs(config_checks.data(asked).said)

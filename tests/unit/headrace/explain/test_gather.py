@@ -1,0 +1,75 @@
+"""What a run directory says of one group; damage is a note, not an error."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.explain.gather import gather, prompt_of
+from headrace.explain_verb import explain_in
+from tests.unit.headrace.history.test_check import RUN, Forge
+from wire.contracts import group_id
+from wire.errors import ConfigError
+
+
+def test_it_takes_only_what_names_the_group(tmp_path: Path) -> None:
+    Forge(tmp_path).run(steps=3).drop(6, "poison")
+    found = gather(tmp_path, group_id(RUN, 3))
+    assert [event["event"] for event in found.events] == ["issued", "batch"]
+    assert found.batch is not None and found.batch.step == 2 and found.newest_issued == 5
+    assert [row["rollout_index"] for row in found.rollouts] == [0] and found.rollouts[0]["reward"] == 1.0
+    assert found.rollouts[0]["spans"] == [[0, 2, "1.1", "d1"]]
+    dropped = gather(tmp_path, group_id(RUN, 6))
+    assert dropped.dropped is not None and dropped.dropped.reason == "poison" and dropped.batch is None
+
+
+def test_pruned_payloads_and_torn_lines_are_no_error(tmp_path: Path) -> None:
+    Forge(tmp_path).run(steps=1)
+    for path in (tmp_path / "journal" / "payloads").iterdir():
+        path.unlink()
+    with next((tmp_path / "events").glob("orchestrator-*")).open("a") as file:
+        file.write('{"event": "issued", "group_id": "test/g00000000"')
+    found = gather(tmp_path, group_id(RUN, 0))
+    assert found.batch is not None and found.rollouts == []
+    assert found.notes == ["the texts of step 1 are gone: there is no rollouts/step-000001.parquet"]
+
+
+def test_a_damaged_journal_is_a_note(tmp_path: Path) -> None:
+    Forge(tmp_path).run(steps=2)
+    segment = next((tmp_path / "journal").glob("*.journal"))
+    data = bytearray(segment.read_bytes())
+    data[40] ^= 1
+    segment.write_bytes(bytes(data))
+    assert any("the journal is damaged" in note for note in gather(tmp_path, group_id(RUN, 0)).notes)
+
+
+def test_the_verb_tells_what_was_never_issued_and_which_rollouts_there_are(tmp_path: Path) -> None:
+    forge = Forge(tmp_path).run(steps=2)
+    (forge.run_dir / "config" / "run.toml").write_text(f'[run]\nid = "{RUN}"\n')
+    assert explain_in("g0", tmp_path).step == 1
+    with pytest.raises(ConfigError, match="was never issued: the newest group is test/g00000003"):
+        explain_in("g77", tmp_path)
+    with pytest.raises(ConfigError, match="has rollouts 0 to 0, not 4"):
+        explain_in("g0/4", tmp_path)
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        explain_in("g0", tmp_path / "nowhere")
+
+
+def test_a_prompt_is_found_by_its_sample_or_number(tmp_path: Path) -> None:
+    table = pa.table({"sample_id": ["a", "b"], "text": ["1+1=", "2+2="]})
+    pq.write_table(table, tmp_path / "prompts.parquet")
+    pq.write_table(table, tmp_path / "eval.parquet")
+    assert prompt_of(tmp_path, "b") == "2+2=" and prompt_of(tmp_path, "c") == ""
+    assert prompt_of(tmp_path, "", held_out=0) == "1+1=" and prompt_of(tmp_path, "", held_out=9) == ""
+    assert prompt_of(tmp_path / "none", "b") == ""
+
+
+def test_rollouts_on_disk_win_over_the_journal(tmp_path: Path) -> None:
+    Forge(tmp_path).run(steps=1)
+    (tmp_path / "rollouts").mkdir()
+    row = {"group_id": group_id(RUN, 0), "rollout_index": 0, "components": json.dumps({"a": 1.0}), "completion": "x"}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rollouts" / "step-000001.parquet")
+    (found,) = gather(tmp_path, group_id(RUN, 0)).rollouts
+    assert found["completion"] == "x" and found["components"] == {"a": 1.0} and found["spans"] == []

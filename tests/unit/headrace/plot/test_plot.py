@@ -1,0 +1,96 @@
+"""Curves: what is drawn, and that the pictures are pictures."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from headrace.plot.curves import RunRows, choose_panels, running_mean
+from headrace.plot.verb import plot_runs
+from wire.errors import ConfigError
+
+WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats a token",
+          "tokens a completion", "staleness, versions", "seconds a step"]  # fmt: skip
+
+
+def rows(steps: int, *, offset: float = 0.0) -> list[dict[str, float | None]]:
+    return [
+        {
+            "step": step, "reward_mean": step / steps + offset, "loss": 0.1 / step, "policy_kl": 0.01, "entropy": 1.0,
+            "completion_length_mean": 20.0, "staleness_mean": 0.5, "seconds": 1.0, "clip_fraction": 0.1,
+            "grad_norm": None,
+        }
+        for step in range(1, steps + 1)
+    ]  # fmt: skip
+
+
+def run(name: str, steps: int) -> RunRows:
+    return RunRows(
+        name=name, steps=rows(steps), evals=[{"version": 0, "accuracy": 0.5}, {"version": 9, "accuracy": None}]
+    )
+
+
+def make(folder: Path, steps: int) -> Path:
+    (folder / "config").mkdir(parents=True)
+    (folder / "config" / "run.toml").write_text('[run]\nid = "r"\n')
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(steps)))
+    (folder / "evals.jsonl").write_text('{"version": 0, "accuracy": 0.5}\n{"version": 9, "accuracy": 0.75}\n')
+    return folder
+
+
+def test_the_panels_are_those_of_the_run() -> None:
+    panels = choose_panels([run("a", 50), run("b", 10)])
+    assert [panel.title for panel, _ in panels] == WANTED
+    assert all([curve.name for curve in curves] == ["a", "b"] for _, curves in panels)
+
+
+def test_points_without_a_number_are_left_out() -> None:
+    panels = {panel.title: curves for panel, curves in choose_panels([run("a", 50)], most=99)}
+    assert panels["held-out accuracy"][0].x.tolist() == [0.0]
+    assert "gradient norm" not in panels
+
+
+def test_long_curves_are_smoothed_and_thinned_but_keep_their_ends() -> None:
+    (_, (curve,)), *_ = choose_panels([RunRows(name="a", steps=rows(100_000), evals=[])])
+    assert len(curve.x) == len(curve.y) == 2000 and (curve.x[0], curve.x[-1]) == (1.0, 100_000.0)
+    assert curve.smooth is not None and len(curve.smooth) == 2000
+    (_, (short,)), *_ = choose_panels([run("a", 10)])
+    assert short.smooth is None
+
+
+def test_a_running_mean_is_centred_and_keeps_constants() -> None:
+    assert running_mean(np.full(9, 3.0), 5).tolist() == [3.0] * 9
+    assert running_mean(np.arange(7.0), 3).tolist() == [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 5.5]
+
+
+def test_pictures_of_one_run_and_of_several_are_written(tmp_path: Path) -> None:
+    one, two = make(tmp_path / "one", 40), make(tmp_path / "two", 5)
+    files = plot_runs([one], None)
+    assert files == [one / "plots" / "curves.png", one / "plots" / "curves.svg"]
+    assert files[0].read_bytes().startswith(b"\x89PNG") and files[0].stat().st_size > 10_000
+    drawn = "".join(ElementTree.parse(files[1]).getroot().itertext())
+    assert all(title in drawn for title in [*WANTED, "one: 40 steps"])
+    both = plot_runs([one, two], tmp_path / "out" / "both.png")
+    assert [file.name for file in both] == ["both.png", "both.svg"]
+    assert all(name in both[1].read_text() for name in ("one", "two"))
+    again = plot_runs([one, two], tmp_path / "again.svg")
+    assert again[1].read_bytes() == both[1].read_bytes(), "the same numbers give the same file"
+
+
+def test_nothing_to_draw_is_told(tmp_path: Path) -> None:
+    make(tmp_path / "run", 3)
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    (tmp_path / "run" / "evals.jsonl").unlink()
+    with pytest.raises(ConfigError, match="nothing to draw yet"):
+        plot_runs([tmp_path / "run"], None)
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        plot_runs([tmp_path], None)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    run_dir = make(tmp_path / "run", 3)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="choose another place with --out"):
+        plot_runs([run_dir], tmp_path / "file" / "curves")
