@@ -21,7 +21,7 @@ RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml > /tmp/wanted.txt \
+    python3 /src/docker/requirements.py /src/pyproject.toml tracing > /tmp/wanted.txt \
     && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
     && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
@@ -35,7 +35,7 @@ RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     python3 /src/docker/requirements.py /src/pyproject.toml orchestrator > /tmp/wanted.txt \
     && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
     && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
-    && rm -rf venv/lib/python3*/site-packages/pyarrow/*flight* venv/lib/python3*/site-packages/pyarrow/include
+    && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight* pyarrow/*substrait*
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0

@@ -22,7 +22,7 @@ RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml > /tmp/wanted.txt \
+    python3 /src/docker/requirements.py /src/pyproject.toml tracing > /tmp/wanted.txt \
     && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
     && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
@@ -61,7 +61,7 @@ RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=bind,source=deploy/docker/engine.py,target=/src/docker/engine.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml trainer cli deepspeed qlora \
+    python3 /src/docker/requirements.py /src/pyproject.toml trainer cli deepspeed qlora tracing \
     | grep -v '^torch' > /tmp/wanted.txt \
     && grep -vE '^(torch|triton|nvidia-)' /src/constraints.txt | cat engine.txt - > /tmp/pinned.txt \
     && /opt/engine/bin/python -m pip --python venv install --quiet -c /tmp/pinned.txt -r /tmp/wanted.txt \

@@ -57,7 +57,8 @@ def command(limits: Limits, packages: Path | None, *, slot: int, control: int, s
     stage = [prefix] + ([] if packages is None else [str(packages.resolve())])
     argv = [bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     argv += ["--unshare-cgroup-try", "--uid", _INSIDE_UID, "--gid", _INSIDE_UID, "--hostname", "sandbox"]
-    if _knows(bwrap, "--disable-userns"):
+    # A second wall before seccomp's. Containers have a read-only /proc/sys, where bubblewrap cannot build it.
+    if _knows(bwrap, "--disable-userns") and not os.statvfs("/proc/sys").f_flag & os.ST_RDONLY:
         argv.append("--disable-userns")
     # CAP_SYS_ADMIN, in its own user namespace, is the fork server's; tests give it up.
     argv += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--clearenv"]
