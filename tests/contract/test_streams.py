@@ -122,6 +122,21 @@ async def test_an_add_with_a_sequence_number_happens_once(broker: Broker) -> Non
     assert await broker.last_sequence(StreamName.PROMPTS) == 2
 
 
+async def test_people_read_the_newest_entries_and_their_notes_and_take_nothing(broker: Broker) -> None:
+    worker = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
+    assert await worker.read(count=1, block_s=0.01) == []
+    for number in range(5):
+        await broker.add(StreamName.PROMPTS, bytes([number]))
+        (entry,) = await worker.read(count=1, block_s=1)
+        await worker.settle(entry, [Put(stream=StreamName.DEAD, data=entry.data, note=f"note {number}" * (number > 0))])
+    newest = await broker.newest(StreamName.DEAD, before="", count=3)
+    assert [(entry.data, entry.note) for entry in newest] == [(bytes([n]), f"note {n}") for n in (4, 3, 2)]
+    rest = await broker.newest(StreamName.DEAD, before=newest[-1].id, count=9)
+    assert [(entry.data, entry.note) for entry in rest] == [(b"\x01", "note 1"), (b"\x00", "")]
+    assert await broker.newest(StreamName.DEAD, before=rest[-1].id, count=9) == []
+    assert (await broker.stats(StreamName.DEAD)).length == 5
+
+
 async def test_a_reborn_consumer_gets_its_own_entries_back(broker: Broker) -> None:
     before = broker.consumer(StreamName.SCORED, "trainer", lease_s=30)
     await broker.add(StreamName.SCORED, b"a")

@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from services.orchestrator.dashboard.curves import Fresh
 from services.orchestrator.dashboard.feed import Event, Feed
 from services.orchestrator.dashboard.files import Files
@@ -74,7 +76,9 @@ class Board:
                     self.feed.send(Event.of("eval", record))
                 for record in await files.log.look():
                     self.feed.send(Event.of("log", record))
-                self._loaded.set()
+                if not self._loaded.is_set():
+                    self._loaded.set()
+                    pa.default_memory_pool().release_unused()
             except (OSError, WaitTimeoutError) as error:
                 log.warning("dashboard_waits", error=str(error))
             await asyncio.sleep(_LOOK_S)
