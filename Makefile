@@ -22,7 +22,7 @@ export TOKENIZERS_PARALLELISM := false
 # Outside of the checkout: 2.5 GB that all checkouts share.
 SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 
-.PHONY: help demo test sglang check lint types unit sizes proto lock clean
+.PHONY: help demo test sglang docs check lint types unit sizes proto lock clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ sglang: $(READY) ## The tests against the real SGLang, which is installed once (
 	@mkdir -p $(dir $(SGLANG_VENV))
 	deploy/sglang-cpu/install.sh $(SGLANG_VENV)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(TESTS)
+
+docs: $(READY) ## The documentation site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: $(READY) ## Lint, types, import rules and unit tests
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types unit sizes

@@ -29,13 +29,15 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+", re.MULTILINE)
 KINDS = {"toml": r"\[", "shell": r"(headrace|curl|pip) ", "python": r"def "}
 """Of an indented block: how it begins."""
+SHELLS = {"console": "shell", "bash": "shell"}
+"""Fences of commands."""
 
 
 def blocks(kind: str) -> list[Any]:
     """Blocks of one language, of all docs."""
     found = []
     for name, text in DOCS.items():
-        these = [one[2] for one in FENCED.finditer(text) if one[1] == kind]
+        these = [one[2] for one in FENCED.finditer(text) if SHELLS.get(one[1], one[1]) == kind]
         for one in INDENTED.finditer(FENCED.sub("\n", text)):
             # A command and the config that goes with it may stand in one block.
             paragraphs = textwrap.dedent(one[0]).split("\n\n")

@@ -1,0 +1,63 @@
+"""Every command that the documentation shows is one that this version understands."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import typer.main
+
+from headrace.cli import app, split_overrides
+from headrace.config.schema import RunFile
+from tests.docs.pages import KINDS, Block, blocks, commands, indented_commands
+
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_0-9]*(\.[a-z]+)?|\.\.\.|\[.*\]?|.*\]")
+
+
+def of_pages() -> list[tuple[str, tuple[str, ...]]]:
+    return sorted({(block.name, tuple(words)) for block in blocks("bash", "console") for words in commands(block.text)})
+
+
+def test_every_block_says_what_it_is() -> None:
+    strange = [(block.name, block.kind, block.text[:40]) for block in blocks() if block.kind not in KINDS]
+    assert not strange
+    assert len(list(blocks("bash"))) >= 5 and len(of_pages()) >= 40
+
+
+def test_no_command_hides_in_an_indented_block() -> None:
+    assert not list(indented_commands()), "put these into a fence: ```bash (run by a test) or ```console (parsed)"
+
+
+@pytest.mark.parametrize(("page", "words"), of_pages(), ids=lambda value: " ".join(value)[:60])
+def test_a_command_parses(page: str, words: tuple[str, ...]) -> None:
+    rest, overrides = split_overrides([word for word in words if word not in ("&", ">", "2>&1")])
+    command: Any = typer.main.get_command(app)
+    while rest and hasattr(command, "commands"):
+        if rest[0] in ("--help", "--install-completion", "--show-completion", "--version"):
+            return
+        assert rest[0] in command.commands, f"{page}: there is no verb {rest[0]!r}"
+        command = command.commands[rest.pop(0)]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    for word in rest:
+        if word.startswith("-") and not word.lstrip("-").replace(".", "").isdecimal():
+            assert word.partition("=")[0].strip("[]") in known, f"{page}: {' '.join(words)}: no option {word}"
+    keys = json.dumps(RunFile.model_json_schema())
+    for word in overrides:
+        if word.startswith("--"):
+            last = word[2:].partition("=")[0].split(".")[-1].replace("-", "_").strip("[]")
+            assert f'"{last}"' in keys, f"{page}: {word} is no key"
+
+
+def test_a_wrong_command_would_be_found() -> None:
+    with pytest.raises(AssertionError, match="no verb"):
+        test_a_command_parses("page", ("trian", "run.toml"))
+    with pytest.raises(AssertionError, match="no option"):
+        test_a_command_parses("page", ("train", "run.toml", "--run-directory", "x"))
+    with pytest.raises(AssertionError, match="no key"):
+        test_a_command_parses("page", ("train", "run.toml", "--trainer.learnig-rate", "1"))
+    assert [*commands("headrace a \\\n  --b  # c\n$ headrace d | head\nls")] == [["a", "--b"], ["d"]]
+
+
+def test_blocks_of_one_page_are_found_in_order() -> None:
+    names = [block.name for block in blocks("bash")]
+    assert names == sorted(names) and all(isinstance(block, Block) for block in blocks())
