@@ -1,4 +1,4 @@
-# The stages `wheel` and `core` are the same lines in each Dockerfile here that has them: layers are shared.
+# The stages `wheel`, `wanted` and `core` are the same lines in every Dockerfile here: their layers are shared.
 # Base images are arguments, so that a site can use mirrors of its own.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
@@ -6,6 +6,12 @@ FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
 RUN --mount=type=bind,target=/src,rw --mount=type=cache,target=/root/.cache/pip,sharing=locked \
     pip wheel --quiet --no-deps --wheel-dir /wheel .
+
+FROM ${PYTHON_IMAGE} AS wanted
+WORKDIR /wanted
+RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/requirements.py \
+    python3 /src/requirements.py /src/pyproject.toml /wanted
 
 FROM ${PYTHON_IMAGE} AS core
 RUN groupadd --gid 10001 headrace \
@@ -17,24 +23,21 @@ WORKDIR /opt/headrace
 ENV PATH=/opt/headrace/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
+    --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml tracing > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/core.txt -r /wanted/tracing.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
 FROM core AS cpu
 # A volume that is first mounted here belongs to the service's user: those of docker-compose.yml.
 RUN install -d -o 10001 -g 10001 /state/broker /state/grafana /state/grafana-data /state/prometheus-data
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted/orchestrator.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml orchestrator > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/orchestrator.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
     && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight* pyarrow/*substrait*
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl

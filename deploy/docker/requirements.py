@@ -1,33 +1,39 @@
-"""Prints what pyproject.toml asks for under the named extras, one requirement a line, without headrace itself.
+"""Writes what pyproject.toml asks for, headrace itself left out: `core.txt`, and `EXTRA.txt` for each extra.
 
-So that dependencies are a layer of their own, which a change of our code does not build anew.
+    requirements.py pyproject.toml FOLDER
+
+So dependencies are layers of their own, which neither a change of our code nor one of other extras builds anew.
 """
 
 import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 _OWN = re.compile(r"headrace\[([a-z, ]+)\]")
 
 
-def requirements(project: dict, extras: list[str]) -> list[str]:
-    """Those of the project and its extras, also of extras that name other extras."""
-    found, waiting, seen = list(project["dependencies"]), list(extras), set()
-    while waiting:
-        extra = waiting.pop()
-        if extra in seen:
-            continue
-        seen.add(extra)
-        for line in project["optional-dependencies"][extra]:
-            own = _OWN.fullmatch(line)
-            if own:
-                waiting += [name.strip() for name in own.group(1).split(",")]
-            else:
-                found.append(line)
-    return sorted(set(found))
+def of_extra(extras: dict[str, list[str]], name: str) -> set[str]:
+    """Those of an extra, and of the extras that it names."""
+    found: set[str] = set()
+    for line in extras[name]:
+        own = _OWN.fullmatch(line)
+        if own:
+            found.update(*(of_extra(extras, other.strip()) for other in own.group(1).split(",")))
+        else:
+            found.add(line)
+    return found
+
+
+def files_of(project: dict[str, Any]) -> dict[str, str]:
+    """File name -> its text, one requirement a line."""
+    extras = project["optional-dependencies"]
+    lists = {"core": set(project["dependencies"]), **{name: of_extra(extras, name) for name in extras}}
+    return {f"{name}.txt": "".join(f"{line}\n" for line in sorted(lines)) for name, lines in lists.items()}
 
 
 if __name__ == "__main__":
     table = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["project"]
-    sys.stdout.write("".join(f"{line}\n" for line in requirements(table, sys.argv[2:])))
+    for name, text in files_of(table).items():
+        (Path(sys.argv[2]) / name).write_text(text, encoding="utf-8")

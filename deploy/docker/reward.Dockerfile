@@ -1,4 +1,4 @@
-# The stages `wheel` and `core` are the same lines in each Dockerfile here that has them: layers are shared.
+# The stages `wheel`, `wanted` and `core` are the same lines in every Dockerfile here: their layers are shared.
 # Base images are arguments, so that a site can use mirrors of its own.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
@@ -6,6 +6,12 @@ FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
 RUN --mount=type=bind,target=/src,rw --mount=type=cache,target=/root/.cache/pip,sharing=locked \
     pip wheel --quiet --no-deps --wheel-dir /wheel .
+
+FROM ${PYTHON_IMAGE} AS wanted
+WORKDIR /wanted
+RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/requirements.py \
+    python3 /src/requirements.py /src/pyproject.toml /wanted
 
 FROM ${PYTHON_IMAGE} AS core
 RUN groupadd --gid 10001 headrace \
@@ -17,26 +23,23 @@ WORKDIR /opt/headrace
 ENV PATH=/opt/headrace/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
+    --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml tracing > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/core.txt -r /wanted/tracing.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
 FROM core AS cpu
 # The sandbox of code rewards.
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked --mount=type=cache,target=/var/lib/apt,sharing=locked \
     rm -f /etc/apt/apt.conf.d/docker-clean \
     && apt-get update -qq && apt-get install -qq --yes --no-install-recommends bubblewrap > /dev/null
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/reward.txt,target=/wanted/reward.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml reward > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/reward.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0

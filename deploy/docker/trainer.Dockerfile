@@ -1,4 +1,4 @@
-# The stages `wheel`, `core`, `torch` and `engine` are the same lines in each Dockerfile here that has them: layers are shared.
+# The stages `wheel`, `wanted`, `core`, `torch` and `engine` are the same lines wherever they stand: their layers are shared.
 # Base images are arguments, so that a site can use mirrors of its own.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG ENGINE_IMAGE=lmsysorg/sglang:v0.5.23
@@ -7,6 +7,12 @@ FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
 RUN --mount=type=bind,target=/src,rw --mount=type=cache,target=/root/.cache/pip,sharing=locked \
     pip wheel --quiet --no-deps --wheel-dir /wheel .
+
+FROM ${PYTHON_IMAGE} AS wanted
+WORKDIR /wanted
+RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/requirements.py \
+    python3 /src/requirements.py /src/pyproject.toml /wanted
 
 FROM ${PYTHON_IMAGE} AS core
 RUN groupadd --gid 10001 headrace \
@@ -18,25 +24,22 @@ WORKDIR /opt/headrace
 ENV PATH=/opt/headrace/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
+    --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml tracing > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/core.txt -r /wanted/tracing.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
 FROM core AS torch
 # An index that has torch for CPUs alone, beside pip's own: the builds with CUDA are several GB larger.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/torch.txt,target=/wanted/torch.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml torch > /tmp/wanted.txt \
-    && pip --python venv install --quiet ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
-       -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+       -c /src/constraints.txt -r /wanted/torch.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
 FROM ${ENGINE_IMAGE} AS engine
 RUN groupadd --gid 10001 headrace \
@@ -56,13 +59,16 @@ RUN --mount=type=bind,source=deploy/docker/engine.py,target=/src/docker/engine.p
     /opt/engine/bin/python /src/docker/engine.py > engine.txt
 
 FROM engine AS gpu
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
+    --mount=type=bind,from=wanted,source=/wanted/trainer.txt,target=/wanted/trainer.txt \
+    --mount=type=bind,from=wanted,source=/wanted/cli.txt,target=/wanted/cli.txt \
+    --mount=type=bind,from=wanted,source=/wanted/deepspeed.txt,target=/wanted/deepspeed.txt \
+    --mount=type=bind,from=wanted,source=/wanted/qlora.txt,target=/wanted/qlora.txt \
+    --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=bind,source=deploy/docker/engine.py,target=/src/docker/engine.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml trainer cli deepspeed qlora tracing \
-    | grep -v '^torch' > /tmp/wanted.txt \
+    cat /wanted/*.txt | grep -v '^torch' > /tmp/wanted.txt \
     && grep -vE '^(torch|triton|nvidia-)' /src/constraints.txt | cat engine.txt - > /tmp/pinned.txt \
     && /opt/engine/bin/python -m pip --python venv install --quiet -c /tmp/pinned.txt -r /tmp/wanted.txt \
     && rm /tmp/wanted.txt /tmp/pinned.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
@@ -84,13 +90,12 @@ ENTRYPOINT ["python", "-P", "-m", "services.trainer"]
 CMD ["--config", "/runs/demo/config/trainer.json"]
 
 FROM torch AS cpu
-RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
+RUN --mount=type=bind,from=wanted,source=/wanted/trainer.txt,target=/wanted/trainer.txt \
+    --mount=type=bind,from=wanted,source=/wanted/cli.txt,target=/wanted/cli.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
-    --mount=type=bind,source=deploy/docker/requirements.py,target=/src/docker/requirements.py \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    python3 /src/docker/requirements.py /src/pyproject.toml trainer cli > /tmp/wanted.txt \
-    && pip --python venv install --quiet -c /src/constraints.txt -r /tmp/wanted.txt \
-    && rm /tmp/wanted.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/trainer.txt -r /wanted/cli.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0

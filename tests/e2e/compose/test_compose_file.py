@@ -107,6 +107,7 @@ def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
             stages.setdefault(name, set()).add(part)
     assert {name: len(found) for name, found in stages.items()} == {
         "wheel": 1,
+        "wanted": 1,
         "core": 1,
         "torch": 1,
         "engine": 1,

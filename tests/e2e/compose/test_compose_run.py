@@ -1,0 +1,201 @@
+"""The profile `cpu` on a real Docker engine: built, trained, scaled, killed, measured, taken down. In this order."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.compose.edges import Watch, role_of
+from tests.e2e.compose.engine import engine_images, need_engine
+from tests.e2e.compose.project import ROOT, Project, docker, service_of, wait_until
+from tests.integration.metrics.expressions import measured
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+BUILD_S, UP_S = 1200, 600
+RISES_S = 400
+RISE = 0.08
+"""Of the held-out accuracy; the demo's own noise is a third of it."""
+MAX_ADDED_MB = 300
+# It must outlive this file: nothing here waits for its end.
+RUN = "--demo --run.max-steps 5000 --trainer.schedule constant --eval.every 15 --trainer.checkpoint-every 5"
+KILL = "import os, signal; [os.kill(int(p), signal.SIGKILL) for p in os.listdir('/proc') if p.isdecimal() and p != '1'"
+KILL += " and int(p) != os.getpid() and b'services.' in open(f'/proc/{p}/cmdline', 'rb').read()]"
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Project]:
+    need_engine()
+    made = Project(f"headrace-test-{os.getpid()}", "cpu", {**engine_images(), "RUN_ARGS_CPU": RUN})
+    made.compose("build", seconds=BUILD_S)
+    try:
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--timeout", "5", seconds=180)
+
+
+@pytest.fixture(scope="module")
+def running(project: Project) -> Iterator[tuple[Project, Watch]]:
+    watch = Watch(project)
+    try:
+        project.compose("up", "--detach", seconds=UP_S)
+        yield project, watch
+    finally:
+        watch.stop()
+
+
+def size_mb(image: str) -> float:
+    return json.loads(docker("image", "inspect", image))[0]["Size"] / 1e6
+
+
+@pytest.mark.parametrize("service", ["orchestrator", "reward"])
+def test_an_image_without_torch_adds_little_to_its_base(project: Project, service: str) -> None:
+    added = size_mb(f"headrace-{service}:test") - size_mb(base_image())
+    assert 0 < added <= MAX_ADDED_MB, f"{added:.0f} MB"
+    code = "import importlib.util as u; print([m for m in ('torch', 'transformers') if u.find_spec(m)])"
+    found = docker("run", "--rm", "--entrypoint", "python", f"headrace-{service}:test", "-P", "-c", code)
+    assert found.strip() == "[]"
+
+
+def base_image() -> str:
+    lines = (ROOT / ".env").read_text().splitlines()
+    pinned = next(line for line in lines if line.startswith("PYTHON_IMAGE="))
+    return engine_images().get("PYTHON_IMAGE", pinned.partition("=")[2])
+
+
+def test_held_out_accuracy_rises(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+
+    def has_risen() -> bool:
+        curve = accuracy(project)
+        return len(curve) > 1 and max(curve) >= curve[0] + RISE
+
+    wait_until("accuracy to rise", has_risen, seconds=RISES_S, told=lambda: f"{accuracy(project)}\n{project.logs()}")
+
+
+def accuracy(project: Project) -> list[float]:
+    return [one["accuracy"] for one in project.status().get("eval", ())]
+
+
+def test_every_container_is_well_and_none_runs_as_root(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+    shown = wait_until("all to be healthy", lambda: healthy(project), seconds=120, told=project.logs)
+    assert shown >= {"valkey", "prometheus", "orchestrator-cpu", "reward", "rollout-cpu", "trainer-cpu"}
+    for one in project.containers():
+        assert one["Config"]["User"] == "10001:10001" and one["HostConfig"]["ReadonlyRootfs"]
+        assert docker("exec", one["Id"], "cat", "/proc/1/status").count("CapEff:\t0000000000000000") == 1
+        assert docker("exec", one["Id"], "id", "-u").strip() == "10001"
+
+
+def healthy(project: Project) -> set[str]:
+    found = {service_of(one): one["State"]["Health"]["Status"] for one in project.containers()}
+    return set(found) if all(state == "healthy" for state in found.values()) else set()
+
+
+def test_secrets_are_readable_by_the_services_user_alone(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+    for one in project.of("orchestrator-cpu") + project.of("valkey"):
+        modes = docker("exec", one["Id"], "sh", "-c", "stat -c '%a %u' /run/broker/*").splitlines()
+        assert set(modes) == {"400 10001"}
+        assert "redis://:" not in json.dumps(one["Config"]["Env"] + one["Args"])
+
+
+def test_rollouts_scale_up_and_serve_and_down_and_leave(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+    assert len(serving(project)) == 1
+    project.compose(
+        "up", "--detach", "--no-recreate", "--no-deps", "--scale", "rollout-cpu=3", "rollout-cpu", seconds=UP_S
+    )
+    three = wait_until("three to serve", lambda: _exactly(3, serving(project)), seconds=180, told=project.logs)
+    tokens = wait_until("all three to generate", lambda: generating(project, three), seconds=120, told=project.logs)
+    assert tokens
+    before = step(project)
+    project.compose(
+        "up", "--detach", "--no-recreate", "--no-deps", "--scale", "rollout-cpu=1", "rollout-cpu", seconds=UP_S
+    )
+    assert len(project.of("rollout-cpu")) == 1
+    wait_until("two to be gone", lambda: _exactly(1, serving(project)), seconds=60, told=project.logs)
+    wait_until("steps without them", lambda: step(project) > before + 3, seconds=120, told=project.logs)
+
+
+def _exactly(count: int, found: set[str]) -> set[str]:
+    return found if len(found) == count else set()
+
+
+def serving(project: Project) -> set[str]:
+    return {one["id"] for one in project.status().get("replicas", ()) if one["state"].lower() == "serving"}
+
+
+def generating(project: Project, replicas: set[str]) -> bool:
+    """Whether each has generated tokens, as Prometheus tells."""
+    found = project.query('sum by (replica) (headrace_rollout_tokens_total{kind="generated"}) > 0')
+    return {one["metric"].get("replica") for one in found} >= replicas
+
+
+def step(project: Project) -> int:
+    return int(project.status().get("step", 0))
+
+
+def test_a_killed_rollout_and_a_killed_trainer_do_not_end_the_run(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+    (rollout,) = project.of("rollout-cpu")
+    docker("kill", rollout["Id"])
+    project.compose("up", "--detach", "--no-recreate", "--no-deps", "rollout-cpu", seconds=UP_S)
+    before = step(project)
+    wait_until("steps after it", lambda: step(project) > before + 3, seconds=180, told=project.logs)
+
+    (trainer,) = project.of("trainer-cpu")
+    before, incarnation = step(project), project.status()["incarnation"]
+    project.python("trainer-cpu", KILL)
+    wait_until(
+        "another trainer to go on",
+        lambda: project.status().get("incarnation", 0) > incarnation and step(project) > before + 3,
+        seconds=240,
+        told=project.logs,
+    )
+    (again,) = project.of("trainer-cpu")
+    assert again["Id"] == trainer["Id"] and again["RestartCount"] == trainer["RestartCount"] + 1
+
+
+def test_prometheus_has_every_target_and_every_expression_returns_data(running: tuple[Project, Watch]) -> None:
+    project, _ = running
+
+    def targets_up() -> set[str]:
+        active = project.ask_prometheus("targets?state=active")["data"]["activeTargets"]
+        return (
+            {one["labels"].get("service", "") for one in active}
+            if all(one["health"] == "up" for one in active)
+            else set()
+        )
+
+    services = wait_until("every target to be up", targets_up, seconds=90, told=project.logs)
+    assert services >= {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
+    rules = [rule for group in project.ask_prometheus("rules")["data"]["groups"] for rule in group["rules"]]
+    assert rules and all(rule["health"] == "ok" for rule in rules), rules
+
+    def silent() -> list[tuple[str, str]]:
+        return [(where, expression) for where, expression in measured() if not project.query(expression)]
+
+    end = time.monotonic() + 120
+    while missing := silent():
+        assert time.monotonic() < end, missing
+        time.sleep(5)
+
+
+def test_the_edges_are_those_of_the_network_policies(running: tuple[Project, Watch]) -> None:
+    from tests.integration.kubernetes.policies import policy_edges
+
+    _, watch = running
+    assert watch.edges == policy_edges()
+
+
+def test_down_leaves_nothing(project: Project) -> None:
+    containers = project.containers()
+    assert {role_of(service_of(one)) for one in containers} >= {"trainer", "rollout"}
+    project.compose("stop", "trainer-cpu", seconds=180)
+    ended = [one for one in project.containers(all_of_them=True) if service_of(one) == "trainer-cpu"]
+    assert [one["State"]["ExitCode"] for one in ended] == [0], project.logs()
+    project.compose("down", "--volumes", "--timeout", "20", seconds=180)
+    assert project.left() == {}
