@@ -107,7 +107,7 @@ class DeadLetters:
             raise ConfigError("nobody can tell whose it was: its group was found missing and issued again by itself")
         if letter.purpose != Purpose.TRAIN:
             raise ConfigError("it is of an evaluation: its version is over, the next evaluation asks the prompt anew")
-        if self._state.phase in (RunPhase.FINISHED, RunPhase.FAILED):
+        if self._state.phase in (RunPhase.FINISHED, RunPhase.FAILED, RunPhase.STOPPED):
             raise ConfigError(f"the run is {self._state.phase}: nothing more is issued")
         step = self._store.step_of(letter.group_index)
         if step:

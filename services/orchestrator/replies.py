@@ -28,6 +28,11 @@ async def refusal(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.words}, error.status)
 
 
+async def busy(_: Request, error: Exception) -> Response:
+    """The answer when a disk or a thread has not come to it in time."""
+    return JSONResponse({"error": str(error)}, 503)
+
+
 def answer(value: Any) -> Response:
     """JSON values, as they are."""
     return Response(_encoded(value), media_type="application/json")

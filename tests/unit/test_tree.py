@@ -25,6 +25,7 @@ PURE = [
     ROOT / "services/reward/endpoint/addresses.py",
     ROOT / "services/reward/endpoint/target.py",
     ROOT / "services/orchestrator/credit.py",
+    *(ROOT / "services/orchestrator/dashboard" / f"{name}.py" for name in ("bottleneck", "numbers", "query", "thin")),
     ROOT / "services/orchestrator/scoring.py",
     ROOT / "services/trainer/ledger.py",
 ]

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from services.orchestrator.dashboard.feed import Event, Feed
 from services.orchestrator.dashboard.files import Files
 from services.orchestrator.dashboard.numbers import Rows
 from services.orchestrator.dashboard.records import Record, RunLog
-from wire.errors import WaitTimeoutError
+from wire.errors import HeadraceError
 from wire.lifecycle import wait_for
 from wire.telemetry import get_logger
 
@@ -48,10 +49,16 @@ class Board:
         self.source = source
         self.feed = Feed()
         self._loaded = asyncio.Event()
+        self._told = ""
 
     async def run(self) -> None:
         """Looks at everything again and again. Never ends by itself."""
-        await asyncio.gather(self._watch_files(), self._watch_rollouts(), self._watch_status())
+        looks = (
+            _again(self._look_at_files, _LOOK_S),
+            _again(self._look_at_rollouts, _LOOK_S),
+            _again(self._look_at_status, _STATUS_S),
+        )
+        await asyncio.gather(*looks)
 
     def close(self) -> None:
         """Ends the streams; before the server is stopped."""
@@ -66,22 +73,17 @@ class Board:
         status = _status(self.source.status())
         return [status, *await asyncio.to_thread(lambda: _missed(rows, evals, lines, after))]
 
-    async def _watch_files(self) -> None:
+    async def _look_at_files(self) -> None:
         files = self.files
-        while True:
-            try:
-                while fresh := await files.curves.look():
-                    self._tell_steps(fresh)
-                for record in await files.evals.look():
-                    self.feed.send(Event.of("eval", record))
-                for record in await files.log.look():
-                    self.feed.send(Event.of("log", record))
-                if not self._loaded.is_set():
-                    self._loaded.set()
-                    pa.default_memory_pool().release_unused()
-            except (OSError, WaitTimeoutError) as error:
-                log.warning("dashboard_waits", error=str(error))
-            await asyncio.sleep(_LOOK_S)
+        while fresh := await files.curves.look():
+            self._tell_steps(fresh)
+        for record in await files.evals.look():
+            self.feed.send(Event.of("eval", record))
+        for record in await files.log.look():
+            self.feed.send(Event.of("log", record))
+        if not self._loaded.is_set():
+            self._loaded.set()
+            pa.default_memory_pool().release_unused()
 
     def _tell_steps(self, fresh: Fresh) -> None:
         rows = fresh.rows
@@ -91,27 +93,31 @@ class Board:
         for position in range(len(rows)):
             self.feed.send(_step(rows, position))
 
-    async def _watch_rollouts(self) -> None:
-        while True:
-            began = asyncio.get_running_loop().time()
-            try:
-                while await self.files.shelf.look():
-                    pass
-            except (OSError, WaitTimeoutError) as error:
-                log.warning("dashboard_waits", error=str(error))
-            # A folder of 100,000 files takes a while to be looked at: it is not done without a pause.
-            await asyncio.sleep(max(1.0, 5 * (asyncio.get_running_loop().time() - began)))
+    async def _look_at_rollouts(self) -> None:
+        while await self.files.shelf.look():
+            pass
 
-    async def _watch_status(self) -> None:
-        told = ""
-        while True:
-            if len(self.feed):
-                status = self.source.status()
-                said = json.dumps({key: value for key, value in status.items() if key != "now"})
-                if said != told:
-                    told = said
-                    self.feed.send(_status(status))
-            await asyncio.sleep(_STATUS_S)
+    async def _look_at_status(self) -> None:
+        if len(self.feed):
+            status = self.source.status()
+            said = json.dumps({key: value for key, value in status.items() if key != "now"})
+            if said != self._told:
+                self._told = said
+                self.feed.send(_status(status))
+
+
+async def _again(look: Callable[[], Awaitable[None]], pause_s: float) -> None:
+    """For ever. Whatever goes wrong is told and tried again: what people look at must never end a run."""
+    while True:
+        began = time.monotonic()
+        try:
+            await look()
+        except (OSError, HeadraceError) as error:
+            log.warning("dashboard_waits", error=str(error))
+        except Exception:
+            log.exception("dashboard_failed")
+        # What takes long, such as a folder of 100,000 files, is not done without a pause.
+        await asyncio.sleep(max(pause_s, 3 * (time.monotonic() - began)))
 
 
 def _missed(rows: Rows, evals: list[Record], lines: RunLog, after: int) -> list[Event]:

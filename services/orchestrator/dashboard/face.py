@@ -12,7 +12,8 @@ from services.orchestrator.dashboard.run_api import add_runs
 from services.orchestrator.dashboard.static_files import add_static
 from services.orchestrator.dead_letters import DeadLetters
 from services.orchestrator.operator import Operator
-from services.orchestrator.replies import RefusedError, refusal
+from services.orchestrator.replies import RefusedError, busy, refusal
+from wire.errors import WaitTimeoutError
 
 
 def add_dashboard(
@@ -23,6 +24,7 @@ def add_dashboard(
     Without `operator` and `dead` letters nothing can be changed.
     """
     app.add_exception_handler(RefusedError, refusal)
+    app.add_exception_handler(WaitTimeoutError, busy)
     add_fleet(app, board)
     add_curves(app, board)
     add_rollouts(app, board)

@@ -29,5 +29,5 @@ class Files:
             Evals(run_dir / "evals.jsonl"),
             RunLog(run_dir),
             Shelf(run_dir / "rollouts"),
-            Decoder([model, run_dir / "export", run_dir / "demo" / "model"]),
+            Decoder([run_dir, model, run_dir / "export", run_dir / "demo" / "model"]),
         )

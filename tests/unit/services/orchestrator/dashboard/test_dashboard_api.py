@@ -183,6 +183,21 @@ async def test_a_step_is_told_when_it_is_written(board: Board) -> None:
     assert json.loads(heard[0].partition("data: ")[2])["step"] == STEPS + 1
 
 
+async def test_a_look_that_fails_is_tried_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    async def look() -> list[Any]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("a disk that lies")
+        return []
+
+    monkeypatch.setattr(board.files.evals, "look", look)
+    while looks < 2:
+        await asyncio.sleep(0.01)
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run directory"):
         EndedRun(Files.of(tmp_path, tmp_path))
