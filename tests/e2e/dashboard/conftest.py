@@ -17,7 +17,8 @@ STEPS = 400
 ROLLOUTS = 10_000
 
 
-@pytest.fixture(scope="session")
+# Not of the session: two browsers of Playwright's synchronous kind cannot live at once, and others' tests have theirs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with launched() as browser:
         yield browser

@@ -11,8 +11,15 @@ const CHOICES: { value: Shown; label: string }[] = [
   { value: "all", label: "All" },
 ];
 
-const said = (value: unknown) =>
-  value === null || value === undefined ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value);
+function said(value: unknown): string {
+  if (value === null || value === undefined) {
+    return "\u2013";
+  }
+  if (typeof value === "number") {
+    return String(Number(value.toPrecision(12)));
+  }
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
 
 export function ConfigTable({ runs, keys }: { runs: string[]; keys: ConfigKey[] }) {
   const [shown, setShown] = useState<Shown>("differences");

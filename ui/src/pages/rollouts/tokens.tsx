@@ -6,8 +6,23 @@ import { type Mode, shadeOf } from "./shade";
 
 interface Place {
   at: number;
-  left: number;
-  top: number;
+  /** What the tip's style has: top or bottom is `auto`. */
+  left: string;
+  top: string;
+  bottom: string;
+}
+
+const TIP = { width: 216, height: 112 };
+const GAP = 6;
+
+/** Where the tip stands in the window: under the token, or over it where there is no room. */
+function besides(token: DOMRect): Omit<Place, "at"> {
+  const hasRoom = token.bottom + GAP + TIP.height < window.innerHeight;
+  return {
+    left: `${Math.max(0, Math.min(token.left, window.innerWidth - TIP.width))}px`,
+    top: hasRoom ? `${token.bottom + GAP}px` : "auto",
+    bottom: hasRoom ? "auto" : `${window.innerHeight - token.top + GAP}px`,
+  };
 }
 
 /** A rollout's text, token by token: the mouse or the arrow keys tell of each. */
@@ -16,10 +31,10 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
   const box = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState<Place | null>(null);
   const show = (at: number) => {
-    const [token, around] = [box.current?.querySelector<HTMLElement>(`[data-token="${at}"]`), box.current];
-    if (token && around) {
-      const left = Math.min(token.offsetLeft, Math.max(0, around.clientWidth - 208));
-      setPlace({ at, left, top: token.offsetTop + token.offsetHeight + 4 });
+    const token = box.current?.querySelector(`[data-token="${at}"]`);
+    if (token) {
+      token.scrollIntoView({ block: "nearest" });
+      setPlace({ at, ...besides(token.getBoundingClientRect()) });
     }
   };
   const point = (event: MouseEvent) => {
@@ -47,6 +62,7 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
       onMouseLeave={() => setPlace(null)}
       onKeyDown={press}
       onBlur={() => setPlace(null)}
+      onWheel={() => setPlace(null)}
     >
       {tokens.map((one, at) => (
         <span
@@ -64,8 +80,8 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
 
 function Tip({ token, place, total }: { token: Token; place: Place; total: number }) {
   const put = (tip: HTMLElement | null) => {
-    tip?.style.setProperty("left", `${place.left}px`);
-    tip?.style.setProperty("top", `${place.top}px`);
+    const { left, top, bottom } = place;
+    Object.assign(tip?.style ?? {}, { left, top, bottom });
   };
   const probability = token.logprob === null ? null : Math.exp(token.logprob);
   return (
