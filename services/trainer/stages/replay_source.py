@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,23 +37,30 @@ def hold_source(table: ReplayTable, folder: Path) -> Source:
     journal = table.source / "journal"
     if not journal.is_dir():
         raise ConfigError(f"{table.source} has no journal: only runs of the stage rl keep one")
+    store = CheckpointStore(table.source / "checkpoints", keep=1)
     for _ in range(_TRIES):
-        history = read_history(list(read_journal(journal)))
-        checkpoints = dict(CheckpointStore(table.source / "checkpoints", keep=1).published())
-        payloads = {step for step, record in history.batches.items() if has_payload(journal, record)}
-        plan = plan_replay({0, *checkpoints}, payloads, after=table.after, last=table.last)
-        records = [history.batches[step] for step in range(plan.after + 1, plan.last + 1)]
+        checkpoints = dict(store.published())
         try:
-            return Source(
-                plan=plan,
-                history=history,
-                journal=_hold_batches(journal, records, folder / "journal"),
-                checkpoint=_hold(checkpoints[plan.after], folder / "checkpoint") if plan.after else None,
-            )
-        except FileNotFoundError as error:
-            log.info("source_moved_on", file=error.filename)
+            return _hold_now(table, journal, checkpoints, folder)
+        except (FileNotFoundError, ConfigError) as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, ConfigError) and dict(store.published()) == checkpoints:
+                raise
+            log.info("source_moved_on", reason=str(error))
     raise ConfigError(f"{table.source} is alive and removes batches faster than they can be held: try again later")
+
+
+def _hold_now(table: ReplayTable, journal: Path, checkpoints: Mapping[int, Path], folder: Path) -> Source:
+    history = read_history(list(read_journal(journal)))
+    payloads = {step for step, record in history.batches.items() if has_payload(journal, record)}
+    plan = plan_replay({0, *checkpoints}, payloads, after=table.after, last=table.last)
+    records = [history.batches[step] for step in range(plan.after + 1, plan.last + 1)]
+    return Source(
+        plan=plan,
+        history=history,
+        journal=_hold_batches(journal, records, folder / "journal"),
+        checkpoint=_hold(checkpoints[plan.after], folder / "checkpoint") if plan.after else None,
+    )
 
 
 def _hold_batches(journal: Path, records: Iterable[BatchRecord], target: Path) -> Path:

@@ -1,0 +1,218 @@
+"""What operators do to a live run, what it answers, and what can be had of it when it has ended."""
+
+import io
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.cli import run
+from headrace.operate import find_face
+from tests.e2e.harness import TinyRun
+from wire.errors import ConfigError
+from wire.events import read_events
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+CHAT = "/v1/chat/completions"
+ASKED = {"model": "policy", "messages": [{"role": "user", "content": "12+34="}]}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
+    """A run that is paused behind its first checkpoint: it would take all cores, and goes on where a test lets it."""
+    made = TinyRun(tmp_path_factory.mktemp("operate") / "a", steps=1_000_000, staleness=1, deterministic=False)
+    made.start()
+    try:
+        made.wait_for_step(4)
+        headrace("pause", made.run_dir)
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def ended(live: TinyRun) -> TinyRun:
+    """The same run, stopped as an operator stops one. Tests behind the first that asks for it find no live run."""
+    assert live.process is not None
+    headrace("stop", live.run_dir)
+    out, _ = live.process.communicate(timeout=60)
+    assert json.loads(out.splitlines()[-1])["steps"] >= 4
+    return live
+
+
+def headrace(*words: Any, code: int = 0) -> dict[str, Any]:
+    """The JSON line of a command, or its complaint. In this process: most commands take less than Python's start."""
+    before = signal.getsignal(signal.SIGTERM)
+    out, complaint = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(complaint):
+            found = run([*map(str, words), "--json"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found == code, out.getvalue() + complaint.getvalue()
+    if code:
+        return {"error": complaint.getvalue()}
+    told: dict[str, Any] = json.loads(out.getvalue().splitlines()[-1])
+    return told
+
+
+def url(live: TinyRun) -> str:
+    return find_face(live.run_dir).url
+
+
+def chat(live: TinyRun, **more: Any) -> httpx.Response:
+    """As a program asks: with no Origin."""
+    return httpx.post(url(live) + CHAT, json={**ASKED, **more}, timeout=60, trust_env=False)
+
+
+def test_a_paused_run_makes_no_steps_and_a_resumed_one_does(live: TinyRun) -> None:
+    assert "paused" in headrace("pause", live.run_dir)["said"], "done again it is the same"
+    assert live.status()["operator"]["paused"]
+    live.wait_until(lambda: live.status()["credit"]["issued"] < 4, "the end of what was under way")
+    before = live.steps()
+    assert chat(live).status_code == 200, "a pause is no reason not to answer"
+    assert live.steps() == before
+    assert "resumed" in headrace("resume", "--url", url(live))["said"]
+    live.wait_for_step(before + 2)
+    headrace("pause", live.run_dir)
+
+
+def test_acts_are_in_the_event_log_and_a_refused_one_says_why(live: TinyRun) -> None:
+    assert "rollout-1 takes no more" in headrace("drain", "rollout-1", live.run_dir)["said"]
+    assert live.status()["operator"]["draining"] == ["rollout-1"]
+    assert "takes prompts again" in headrace("drain", "rollout-1", live.run_dir, "--undo")["said"]
+    assert "no replica 'rollout-9'" in headrace("drain", "rollout-9", live.run_dir, code=2)["error"]
+    acts = [event for event in read_events(live.run_dir) if event.get("event") == "operator_action"]
+    assert {event["who"] for event in acts} == {"cli"}
+    assert [event["action"] for event in acts][-2:] == ["drain rollout-1", "undrain rollout-1"]
+
+
+def test_a_checkpoint_comes_when_it_is_asked_for(live: TinyRun) -> None:
+    headrace("checkpoint", live.run_dir)
+    live.wait_until(lambda: not live.status()["operator"]["checkpoint_asked"], "the checkpoint")
+
+
+def test_a_run_behind_a_url_is_scaled_and_has_no_dead_letters(live: TinyRun) -> None:
+    assert "rollout-2 is started" in headrace("scale", "rollout", 3, "--url", url(live))["said"]
+    assert "rollout-2 drains" in headrace("scale", "rollout", 2, live.run_dir)["said"]
+    assert headrace("dead", live.run_dir) == {"total": 0, "rows": [], "requeued": []}
+    assert "no dead letter '1-1'" in headrace("dead", live.run_dir, "--requeue", "1-1", code=2)["error"]
+
+
+def test_the_policy_answers_openai_clients(live: TinyRun) -> None:
+    names = [row["id"] for row in httpx.get(url(live) + "/v1/models", trust_env=False).json()["data"]]
+    assert names == ["tiny", "policy"]
+    answer = chat(live, max_tokens=12, seed=3).json()
+    assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
+    incarnation, _, version = answer["system_fingerprint"].partition(".")
+    assert incarnation == "1" and 1 <= int(version) <= live.steps() + 1
+    assert answer["choices"][0]["finish_reason"] in ("stop", "length")
+    assert answer["usage"]["completion_tokens"] <= 12
+
+
+def test_a_stream_says_what_a_whole_answer_does(live: TinyRun) -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    lines = [line for line in chat(live, max_tokens=12, **options).text.splitlines() if line]
+    assert lines[-1] == "data: [DONE]"
+    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert events[-2]["choices"][0]["finish_reason"] in ("stop", "length")
+    assert events[-1]["choices"] == [] and events[-1]["usage"]["prompt_tokens"] == 6
+
+
+def test_what_cannot_be_answered_is_refused_as_clients_expect(live: TinyRun) -> None:
+    for change, status in (({"n": 2}, 400), ({"model": "other"}, 404), ({"messages": []}, 400)):
+        refused = chat(live, **change)
+        assert refused.status_code == status and refused.json()["error"]["message"]
+    long = chat(live, messages=[{"role": "user", "content": "1+" * 40}])
+    assert long.status_code == 400 and "context of 32" in long.json()["error"]["message"]
+    crossed = httpx.post(url(live) + CHAT, json=ASKED, headers={"Origin": "https://evil.example"}, trust_env=False)
+    assert crossed.status_code == 403
+
+
+def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live: TinyRun) -> None:
+    headrace("resume", live.run_dir)
+    before = live.steps()
+    versions = [chat(live, max_tokens=4).json()["system_fingerprint"] for _ in range(8)]
+    live.wait_for_step(before + 2)
+    headrace("pause", live.run_dir)
+    assert sorted(versions, key=lambda one: int(one.partition(".")[2])) == versions
+    generated = [event for event in read_events(live.run_dir) if event.get("event") == "group_generated"]
+    assert generated and not any("chat" in event["group_id"] for event in generated)
+
+
+def test_generate_asks_the_live_run(live: TinyRun) -> None:
+    found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
+    assert found["object"] == "chat.completion"
+    with redirect_stdout(io.StringIO()) as out:
+        assert run(["generate", "--url", url(live), "--prompt", "1+1="]) == 0
+    assert out.getvalue().endswith("\n")
+
+
+def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun, tmp_path: Path) -> None:
+    found = headrace("replay", live.run_dir, "--out", tmp_path / "replay")
+    assert found["differs_from"] is None and found["as_in_run"] >= 1
+    assert headrace("export", live.run_dir, "--out", tmp_path / "model")["step"] >= 3
+
+
+def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
+    with pytest.raises(ConfigError, match="no run is alive"):
+        find_face(ended.run_dir)
+    assert "no run is alive" in headrace("pause", ended.run_dir, code=2)["error"]
+
+
+def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: TinyRun, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from wire.weights import weights_sha256
+
+    found = headrace("export", ended.run_dir)
+    assert found["path"] == str(ended.run_dir / "exports" / f"step-{found['step']:06d}")
+    model = AutoModelForCausalLM.from_pretrained(found["path"])
+    assert weights_sha256(model.named_parameters()) == found["weights_sha256"]
+    assert AutoTokenizer.from_pretrained(found["path"])("12+34=")["input_ids"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    assert "holds other things" in headrace("export", ended.run_dir, "--out", tmp_path / "other", code=2)["error"]
+    assert "no checkpoint of step 1 " in headrace("export", ended.run_dir, "--step", 1, code=2)["error"]
+
+
+def test_a_replay_has_the_runs_weights_bit_for_bit_and_others_with_another_rate(ended: TinyRun, tmp_path: Path) -> None:
+    same = headrace("replay", ended.run_dir, "--out", tmp_path / "same", "--export")
+    known = {
+        event["step"]: event["weights_digest"]
+        for event in read_events(ended.run_dir)
+        if event.get("event") == "step_done"
+    }
+    assert same["weights_digest"] == known[same["last"]]
+    assert same["as_in_run"] == same["last"] - same["first"] + 1
+    rows = [json.loads(line) for line in (tmp_path / "same" / "metrics.jsonl").read_text().splitlines()]
+    of_run = {row["step"]: row for row in ended.metrics()}
+    assert all(row["loss"] == of_run[row["step"]]["loss"] for row in rows)
+    assert (tmp_path / "same" / "export" / "model.safetensors").is_file()
+
+    other = headrace("replay", ended.run_dir, "--out", tmp_path / "other", "--trainer.learning-rate", "1e-5")
+    assert other["differs_from"] == same["first"] and other["weights_digest"] != same["weights_digest"]
+
+
+def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: TinyRun, tmp_path: Path) -> None:
+    out = tmp_path / "replay"
+    refused = headrace("replay", ended.run_dir, "--out", out, "--steps", "1:1", code=2)["error"]
+    assert "what can be replayed is" in refused and "checkpoint" in refused
+    assert (
+        "--rollout.replicas"
+        in headrace("replay", ended.run_dir, "--out", out, "--rollout.replicas", 2, code=2)["error"]
+    )
+    assert not out.exists()
+
+
+def test_generate_loads_a_checkpoint_of_an_ended_run(ended: TinyRun) -> None:
+    asked = ("generate", ended.run_dir, "--prompt", "12+34=", "--seed", 4)
+    first, again = headrace(*asked), headrace(*asked)
+    assert first == again and first["version"] >= 4
+    assert "--prompt TEXT or --messages" in headrace("generate", ended.run_dir, code=2)["error"]
