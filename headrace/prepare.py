@@ -6,6 +6,7 @@ RUN/config/SERVICE.json, listens on the same two ports of its own container, and
 """
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -65,6 +66,7 @@ def prepare_elsewhere(
         check_rows(told, run_dir, env)
         place = Place(run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator)
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: who waits for it waits for all of them.
         for service in ("reward", "rollout", "orchestrator"):
             _write(told, place, service)
@@ -85,6 +87,13 @@ def _write(config: RunFile, place: Place, service: str) -> Path:
     aside.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
     aside.replace(path)
     return path
+
+
+def _copy_tokenizer(model: Path, run_dir: Path) -> None:
+    """The dashboard shows tokens as text, and the orchestrator need not see the model."""
+    file = model / "tokenizer.json"
+    if file.is_file():
+        shutil.copyfile(file, run_dir / file.name)
 
 
 def _without_password(config: RunFile) -> RunFile:

@@ -32,6 +32,7 @@ PREPARED = (
     "model",
     "base",
     ".aside-base",
+    "tokenizer.json",
     "prompts.parquet",
     "eval.parquet",
     "examples.parquet",

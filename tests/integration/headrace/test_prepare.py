@@ -47,6 +47,7 @@ def test_every_service_finds_its_settings_and_no_secret_is_among_them(file: Path
         assert (told["host"], told["grpc_port"], told["http_port"]) == ("0.0.0.0", 7000, 8080)
         assert told["orchestrator_address"] == "o:7000" and told["run_dir"] == str(folder)
         assert told["broker"]["url"] == valkey.url.replace("redis://", "redis://default@")
+    assert (folder / "tokenizer.json").read_bytes() == (folder / "model" / "tokenizer.json").read_bytes()
     assert (folder / "prompts.parquet").is_file() and (folder / "model" / "config.json").is_file()
     assert all(b"word" not in path.read_bytes() for path in (folder / "config").iterdir())
     assert read_settings(TrainerSettings, folder / "config" / "trainer.json").run.id == "away"
