@@ -1,6 +1,6 @@
 """Starts the orchestrator: `python -P -m services.orchestrator --config RUN/config/orchestrator.json`.
 
-With `--annotate` it only serves the annotators' page, of a run that has ended.
+With `--annotate` it only serves the pages, of a run that has ended, and takes people's votes.
 """
 
 import argparse
@@ -19,13 +19,13 @@ def main(settings: OrchestratorSettings) -> int:
 
 
 def annotate(settings: OrchestratorSettings) -> int:
-    """Serves the page; the run's own address and ports are not used."""
-    from services.orchestrator.annotation.serve import serve_annotation
+    """Serves the pages; the run's own address and ports are not used."""
+    from services.orchestrator.dashboard.serve import serve_dashboard
 
     options = _options()
     # A run directory may have been moved since its settings were written.
     run_dir = options.run_dir or settings.run_dir
-    return asyncio.run(serve_annotation(run_dir, host="127.0.0.1", port=options.port))
+    return asyncio.run(serve_dashboard(run_dir, host="127.0.0.1", port=options.port, takes_votes=True))
 
 
 def _options() -> argparse.Namespace:

@@ -17,14 +17,19 @@ from wire.telemetry import get_logger
 log = get_logger("dashboard")
 
 
-async def serve_dashboard(run_dir: Path, *, host: str, port: int) -> int:
-    """Until SIGTERM or SIGINT; returns the exit code. Raises ConfigError if the folder is no run directory."""
+async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: bool = False) -> int:
+    """Until SIGTERM or SIGINT; returns the exit code.
+
+    Raises ConfigError if the folder is no run directory, or, if it `takes_votes`, if another process has them.
+    """
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     model = read_config(run_dir).get("model", {}).get("path", ".")
     files = Files.of(run_dir, Path(model))
     board = Board(files, EndedRun(files))
     desk = Desk(run_dir)
+    if takes_votes:
+        await desk.ask(lambda book: book.summary())
     app = admin_app("dashboard", lambda: None)
     app.add_middleware(Guard, bound=host)
     add_annotation(app, desk)
