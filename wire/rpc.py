@@ -53,6 +53,8 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
 
         async def guarded(request: Any, context: Any) -> Any:
             try:
+                if not caller:
+                    return await inner(request, context)
                 with tracing.under(caller):
                     return await inner(request, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):

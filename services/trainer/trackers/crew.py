@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from services.trainer.tracker_settings import TrackersTable
 from services.trainer.trackers.delivery import Delivery
@@ -53,10 +54,14 @@ def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     folder = settings.run_dir / FOLDER
     if table.use:
         folder.mkdir(exist_ok=True)
-    config = settings.model_dump(mode="json", include=set(_TOLD))
     place = Place(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
-    deliveries = [Delivery(name, _tracker(name, place), folder, config) for name in table.use]
+    deliveries = [Delivery(name, _tracker(name, place), folder, told_of(settings)) for name in table.use]
     return Trackers(deliveries, finish_s=table.finish_s)
+
+
+def told_of(settings: ServiceSettings) -> dict[str, Any]:
+    """What trackers are told of a run's config."""
+    return settings.model_dump(mode="json", include=set(_TOLD))
 
 
 def _tracker(name: str, place: Place) -> Tracker:

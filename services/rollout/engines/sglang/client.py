@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client.metrics_core import Metric
 
+from wire import tracing
 from wire.errors import ContractError, TransientError
 from wire.metrics import read_engine_metrics
 from wire.v1 import common_pb2
@@ -195,7 +196,9 @@ class SGLangClient:
 
     def _headers(self, admin: bool) -> dict[str, str]:
         key = self._keys[admin]
-        return {"Authorization": f"Bearer {key}"} if key else {}
+        # A server that traces puts its spans under ours.
+        span = {tracing.KEY: caller} if (caller := tracing.current()) else {}
+        return ({"Authorization": f"Bearer {key}"} if key else {}) | span
 
 
 def _told(answer: httpx.Response) -> str:

@@ -15,6 +15,7 @@ from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
 from services.rollout.engines.sglang.requests import Limits
 from tests.rollout_models import make_request
+from wire import tracing
 from wire.contracts import PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.http import serve_http
@@ -32,6 +33,7 @@ class Script:
         self.answers: dict[str, Answer] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.keys: dict[str, str] = {}
+        self.callers: dict[str, str] = {}
         self.app = FastAPI()
         self.app.add_api_route("/{path:path}", self._answer, methods=["GET", "POST"])
 
@@ -40,6 +42,7 @@ class Script:
         body = (await request.json()) if raw else {}
         self.calls.append((path, body))
         self.keys[path] = request.headers.get("authorization", "")
+        self.callers[path] = request.headers.get("traceparent", "")
         found = self.answers.get(path, {"success": True, "message": ""})
         if callable(found) and not isinstance(found, Response):
             found = found(body)
@@ -349,3 +352,17 @@ async def test_a_canary_without_numbers_has_no_gap_that_passes() -> None:
         entries = [[None, 4, None], [None, 5, None]]
         script.answers["generate"] = {"meta_info": {"input_token_logprobs": entries}}
         assert np.isnan(await engine.score(np.array([4, 5], np.int32), 5)).all()
+
+
+async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
+    script = Script()
+    http = await serve_http(script.app, "127.0.0.1", 0)
+    client = SGLangClient(f"http://127.0.0.1:{http.port}")
+    caller = f"00-{'a' * 32}-{'b' * 16}-01"
+    with tracing.under(caller):
+        await client.model_info(5)
+    assert script.callers["model_info"] == caller
+    await client.model_info(5)
+    assert script.callers["model_info"] == ""
+    await client.close()
+    await http.stop()

@@ -1,0 +1,215 @@
+"""A tracker reads behind the run: it gets every line once, and whatever it does costs the run nothing."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.trainer import metrics
+from services.trainer.trackers.delivery import Delivery
+
+DEADLINE_S = 20.0
+
+
+class Told:
+    """Keeps what it is told; raises or hangs where a test says so."""
+
+    def __init__(self, trouble: Callable[[str], None] = lambda call: None) -> None:
+        self.trouble = trouble
+        self.calls: list[str] = []
+        self.steps: dict[int, Mapping[str, float]] = {}
+        self.evals: dict[int, Mapping[str, float]] = {}
+
+    def start(self, config: Mapping[str, Any], previous: str) -> str:
+        self._call("start")
+        return previous or "first"
+
+    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
+        self._call("log")
+        assert step not in self.steps
+        self.steps[step] = numbers
+
+    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
+        self._call("log_eval")
+        self.evals[version] = numbers
+
+    def finish(self) -> None:
+        self._call("finish")
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        self.trouble(name)
+
+
+def write(run: Path, *steps: int, file: str = "metrics.jsonl", key: str = "step") -> None:
+    (run / "trackers").mkdir(exist_ok=True)
+    with (run / file).open("a") as out:
+        for step in steps:
+            out.write(json.dumps({key: step, "t": 1.5, "loss": step / 2, "replayed": False, "kl": None}) + "\n")
+
+
+def deliver(run: Path, tracker: Told) -> Delivery:
+    delivery = Delivery("test", tracker, run / "trackers", {"run": {}}, look_s=0.02)
+    delivery.start()
+    return delivery
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def dropped() -> float:
+    return float(metrics.TRACKER_DROPPED.labels("test")._value.get())
+
+
+def test_every_line_is_handed_over_once_with_its_numbers(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    tracker = Told()
+    delivery = deliver(tmp_path, tracker)
+    until(lambda: len(tracker.steps) == 2)
+    write(tmp_path, 3)
+    write(tmp_path, 0, 2, file="evals.jsonl", key="version")
+    before = dropped()
+    delivery.finish(5)
+    assert tracker.steps == {step: {"loss": step / 2, "replayed": 0.0} for step in (1, 2, 3)}
+    assert list(tracker.evals) == [0, 2]
+    assert tracker.calls[0] == "start" and tracker.calls[-1] == "finish" and dropped() == before
+
+
+def test_a_later_life_goes_on_with_the_same_run_behind_the_last_line(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    first = Told()
+    deliver(tmp_path, first).finish(5)
+    write(tmp_path, 3)
+    second = Told()
+    opened: list[str] = []
+    start = second.start
+    second.start = lambda config, previous: opened.append(previous) or start(config, previous)  # type: ignore
+    deliver(tmp_path, second).finish(5)
+    assert opened == ["first"]
+    assert (list(first.steps), list(second.steps)) == ([1, 2], [3])
+
+
+def test_a_torn_line_waits_for_its_end_and_a_strange_one_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    with (tmp_path / "metrics.jsonl").open("a") as out:
+        out.write('nonsense\n[1]\n{"step": "x"}\n{"step": 2, "loss"')
+    tracker = Told()
+    delivery = deliver(tmp_path, tracker)
+    until(lambda: 1 in tracker.steps)
+    with (tmp_path / "metrics.jsonl").open("a") as out:
+        out.write(": 7}\n")
+    before = dropped()
+    delivery.finish(5)
+    assert tracker.steps[2] == {"loss": 7.0} and dropped() == before
+
+
+def test_more_lines_than_one_look_takes_all_arrive(tmp_path: Path) -> None:
+    write(tmp_path, *range(1, 30_001))
+    tracker = Told()
+    deliver(tmp_path, tracker).finish(DEADLINE_S)
+    assert list(tracker.steps) == list(range(1, 30_001))
+
+
+@pytest.mark.parametrize("point", ["start", "log", "log_eval"])
+def test_an_error_is_tried_again_until_it_is_over(
+    tmp_path: Path, point: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [3]
+
+    def trouble(call: str) -> None:
+        if call == point and left[0]:
+            left[0] -= 1
+            raise OSError("no network")
+
+    write(tmp_path, 1, 2)
+    write(tmp_path, 0, file="evals.jsonl", key="version")
+    tracker = Told(trouble)
+    delivery = deliver(tmp_path, tracker)
+    until(lambda: list(tracker.steps) == [1, 2] and list(tracker.evals) == [0])
+    delivery.finish(5)
+    assert tracker.calls.count(point) >= 4 and tracker.calls[-1] == "finish"
+
+
+@pytest.mark.parametrize("point", ["start", "log", "finish"])
+def test_a_tracker_that_always_fails_is_left_in_time(tmp_path: Path, point: str) -> None:
+    def trouble(call: str) -> None:
+        if call == point:
+            raise RuntimeError("no")
+
+    write(tmp_path, 1, 2)
+    tracker = Told(trouble)
+    before = dropped()
+    began = time.monotonic()
+    delivery = deliver(tmp_path, tracker)
+    assert time.monotonic() - began < 0.5
+    delivery.finish(5)
+    assert time.monotonic() - began < 4
+    assert dropped() - before == (0 if point == "finish" else 2)
+    # Nothing is lost: the next life hands over what this one could not.
+    second = Told()
+    deliver(tmp_path, second).finish(5)
+    assert list(second.steps) == ([] if point == "finish" else [1, 2])
+
+
+def test_a_line_that_is_always_refused_is_passed_over(tmp_path: Path) -> None:
+    tracker = Told()
+    log = tracker.log
+
+    def picky(step: int, numbers: Mapping[str, float], at: float) -> None:
+        if step == 2:
+            raise ValueError("not this one")
+        log(step, numbers, at)
+
+    tracker.log = picky  # type: ignore[method-assign]
+    write(tmp_path, 1, 2, 3)
+    before = dropped()
+    delivery = Delivery("test", tracker, tmp_path / "trackers", {}, look_s=0.001)
+    delivery.start()
+    until(lambda: 3 in tracker.steps)
+    delivery.finish(5)
+    assert list(tracker.steps) == [1, 3] and dropped() - before == 1
+
+
+@pytest.mark.parametrize("point", ["start", "log", "finish"])
+def test_a_tracker_that_hangs_is_left_in_time(tmp_path: Path, point: str) -> None:
+    released = threading.Event()
+
+    def trouble(call: str) -> None:
+        if call == point:
+            released.wait(60)
+
+    write(tmp_path, 1, 2)
+    tracker = Told(trouble)
+    delivery = deliver(tmp_path, tracker)
+    until(lambda: point == "finish" or point in tracker.calls)
+    before, began = dropped(), time.monotonic()
+    delivery.finish(0.5)
+    assert time.monotonic() - began < 2
+    assert dropped() - before == (0 if point == "finish" else 2)
+    released.set()
+
+
+def test_a_hanging_call_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.trainer.trackers.delivery._HANGS_S", 0.05)
+    released, told = threading.Event(), []
+
+    def trouble(call: str) -> None:
+        released.wait(60)
+
+    write(tmp_path, 1)
+    delivery = deliver(tmp_path, Told(trouble))
+    monkeypatch.setattr("services.trainer.trackers.delivery.log.warning", lambda event, **_: told.append(event))
+    time.sleep(0.2)
+    for _ in range(3):
+        delivery.look()
+    released.set()
+    delivery.finish(5)
+    assert told == ["tracker_fails"]

@@ -1,0 +1,54 @@
+"""`[trackers]`: what is refused, and what of a config trackers are told."""
+
+from pathlib import Path
+
+import pytest
+
+from services.trainer.settings import TrainerSettings
+from services.trainer.stage_settings import StageSettings
+from services.trainer.tracker_settings import TrackersTable
+from services.trainer.trackers import make_trackers
+from services.trainer.trackers.crew import told_of
+from services.trainer.trackers.installed import check_installed
+from wire.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["wandb", "tensorboard", "mlflow", "trackio"])
+def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("services.trainer.trackers.installed.find_spec", lambda module: None)
+    table = TrackersTable.model_validate({"use": [name]})
+    with pytest.raises(ConfigError, match=rf"\[trackers\] use.*pip install 'headrace\[{name}\]'"):
+        make_trackers(TrainerSettings(run_dir=tmp_path), table)
+
+
+def test_a_server_of_mlflow_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "services.trainer.trackers.installed.find_spec", lambda module: None if module == "sqlalchemy" else object()
+    )
+    check_installed(TrackersTable.model_validate({"use": ["mlflow"], "mlflow": {"uri": "http://mlflow:5000"}}))
+    with pytest.raises(ConfigError, match="sqlalchemy"):
+        check_installed(TrackersTable.model_validate({"use": ["mlflow"]}))
+
+
+def test_each_tracker_is_named_once() -> None:
+    with pytest.raises(ValueError, match="once"):
+        TrackersTable(use=("wandb", "wandb"))
+
+
+def test_without_trackers_nothing_is_made(tmp_path: Path) -> None:
+    trackers = make_trackers(TrainerSettings(run_dir=tmp_path), TrackersTable())
+    trackers.start()
+    trackers.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [TrainerSettings, StageSettings])
+def test_no_address_and_no_password_leaves_the_run(kind: type[TrainerSettings] | type[StageSettings]) -> None:
+    settings = kind.model_validate(
+        {"broker": {"url": "redis://:hunter2@valkey/0"}, "orchestrator_address": "orchestrator:7000"}
+    )
+    told = told_of(settings)
+    assert "hunter2" not in str(told) and "valkey" not in str(told) and "7000" not in str(told)
+    assert told["trainer"]["optimizer"] == "adamw" and told["run"]["seed"] == 0

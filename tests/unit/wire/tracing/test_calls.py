@@ -1,0 +1,72 @@
+"""A span crosses gRPC: what the callee opens belongs under the caller's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from wire import tracing
+from wire.rpc import call, channel, serve
+from wire.tracing.spans import STATE, Finished
+from wire.v1 import trainer_pb2, trainer_pb2_grpc
+
+SERVICE_NAME = trainer_pb2.DESCRIPTOR.services_by_name["TrainerService"].full_name
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.spans: dict[str, Finished] = {}
+
+    def put(self, span: Finished) -> None:
+        self.spans[span.name] = span
+
+
+class Trainer(trainer_pb2_grpc.TrainerServiceServicer):
+    def __init__(self) -> None:
+        self.metadata: list[str] = []
+
+    async def GetFates(self, request: Any, context: Any) -> trainer_pb2.GetFatesResponse:
+        self.metadata = [key for key, _ in context.invocation_metadata()]
+        with tracing.span("answer"):
+            return trainer_pb2.GetFatesResponse()
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    STATE.sink = Kept()
+    yield STATE.sink
+    STATE.sink = None
+
+
+async def ask(trainer: Trainer) -> None:
+    server = await serve(
+        {SERVICE_NAME: lambda found: trainer_pb2_grpc.add_TrainerServiceServicer_to_server(trainer, found)},
+        "127.0.0.1",
+        0,
+    )
+    try:
+        async with channel(f"127.0.0.1:{server.port}") as link:
+            stub = trainer_pb2_grpc.TrainerServiceStub(link)
+            await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=10, what="an answer")
+    finally:
+        await server.stop(0)
+
+
+async def test_the_callee_goes_on_with_the_callers_trace(kept: Kept) -> None:
+    with tracing.span("ask", begins=True):
+        await ask(Trainer())
+    asked, answered = kept.spans["ask"], kept.spans["answer"]
+    assert (answered.trace, answered.parent) == (asked.trace, asked.id)
+
+
+async def test_a_call_from_no_span_is_part_of_no_trace(kept: Kept) -> None:
+    trainer = Trainer()
+    await ask(trainer)
+    assert kept.spans == {} and tracing.KEY not in trainer.metadata
+
+
+async def test_what_is_off_sends_nothing_along() -> None:
+    trainer = Trainer()
+    with tracing.span("ask", begins=True):
+        await ask(trainer)
+    assert trainer.metadata and tracing.KEY not in trainer.metadata
