@@ -481,7 +481,7 @@ async def test_a_process_serves_and_ends_cleanly_at_a_signal(tmp_path: Path, val
             answer = await http.get(f"http://127.0.0.1:{http_port}/readyz")
             assert answer.status_code == 503 and "pending_weights" in answer.text
             metrics = (await http.get(f"http://127.0.0.1:{http_port}/metrics")).text
-            assert 'headrace_rollout_state{state="pending_weights"} 1.0' in metrics
+            assert 'headrace_rollout_state{replica="rollout-0",run="test",state="pending_weights"} 1.0' in metrics
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 10) == 0, (tmp_path / "log").read_text()
     finally:
