@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.contracts.ids import check_run_id
 
+_NAME_LENGTH = 12
+"""Of a container's host name."""
+
 
 class Table(BaseModel):
     """A table of the config: frozen, and an unknown key is an error."""
@@ -158,5 +161,8 @@ class ServiceSettings(Table):
 
     @property
     def number(self) -> int:
-        """The instance as a number; 0 of one with a name: it shares ports and devices with nobody."""
-        return int(self.instance) if self.instance.isdecimal() else 0
+        """The instance as a number; 0 of one with a name: it shares ports and devices with nobody.
+
+        The name of a container is 12 hexadecimal digits, and may happen to look like a number.
+        """
+        return int(self.instance) if self.instance.isdecimal() and len(self.instance) < _NAME_LENGTH else 0

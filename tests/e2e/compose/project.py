@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,10 @@ from urllib.parse import quote
 
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
+_FETCH = """
+import json, sys, urllib.request
+print(json.dumps([json.load(urllib.request.urlopen(url, timeout=20)) for url in sys.argv[1:]]))
+"""
 _KINDS = {
     "container": ("container", "ls", "--all"),
     "network": ("network", "ls"),
@@ -41,13 +46,14 @@ class Project:
 
     def __init__(self, name: str, profile: str, variables: Mapping[str, str]) -> None:
         self.name = name
+        self.tag = "test"
         self.port = free_port()
         self._environment = {
             **os.environ,
             **variables,
             "COMPOSE_PROFILES": profile,
             "DASHBOARD_PORT": str(self.port),
-            "IMAGE_TAG": "test",
+            "IMAGE_TAG": self.tag,
         }
 
     def compose(self, *words: str, seconds: float = 120) -> str:
@@ -69,7 +75,8 @@ class Project:
 
     def containers(self, *, all_of_them: bool = False) -> list[dict[str, Any]]:
         """Running containers, as the engine describes them; `all_of_them`: also ended ones."""
-        words = ["--all"] if all_of_them else []
+        # Images have the project's label too, and give it to whoever runs them otherwise: only Compose counts.
+        words = ["--filter", "label=com.docker.compose.container-number"] + (["--all"] if all_of_them else [])
         ids = docker("ps", *words, "--quiet", "--filter", f"label=com.docker.compose.project={self.name}").split()
         described: list[dict[str, Any]] = json.loads(docker("inspect", *ids)) if ids else []
         return described
@@ -91,18 +98,18 @@ class Project:
         found = self._get_json(f"http://127.0.0.1:{self.port}/api/series?names={name}")
         return [value for value in found.get("series", {}).get(name, {}).get("y", ()) if value is not None]
 
-    def ask_prometheus(self, path: str) -> dict[str, Any]:
-        """Prometheus is published nowhere: asked from the orchestrator's container."""
-        code = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode())"
-        answer: dict[str, Any] = json.loads(
-            self.python("orchestrator-cpu", code, f"http://prometheus:9090/api/v1/{path}")
-        )
-        return answer
+    def ask_prometheus(self, *paths: str) -> list[Any]:
+        """The `data` of answers of its API: it is published nowhere, so it is asked from its own network."""
+        (server,) = self.of("prometheus")
+        words = ("run", "--rm", "--network", f"container:{server['Id']}", "--entrypoint", "python")
+        urls = [f"http://127.0.0.1:9090/api/v1/{path}" for path in paths]
+        image = f"headrace-orchestrator:{self.tag}"
+        return [answer["data"] for answer in json.loads(docker(*words, image, "-I", "-c", _FETCH, *urls))]
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples that Prometheus answers now."""
-        found: list[dict[str, Any]] = self.ask_prometheus(f"query?query={quote(expression)}")["data"]["result"]
-        return found
+    def query(self, *expressions: str) -> list[list[dict[str, Any]]]:
+        """The samples that Prometheus has now of each expression."""
+        answers = self.ask_prometheus(*(f"query?query={quote(expression)}" for expression in expressions))
+        return [answer["result"] for answer in answers]
 
     def left(self) -> dict[str, list[str]]:
         """Whatever the engine still has of this project."""
@@ -111,8 +118,6 @@ class Project:
         return {kind: names for kind, names in found.items() if names}
 
     def _get_json(self, url: str) -> dict[str, Any]:
-        import urllib.request
-
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 found: dict[str, Any] = json.loads(answer.read())

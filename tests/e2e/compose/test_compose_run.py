@@ -130,7 +130,7 @@ def serving(project: Project) -> set[str]:
 
 def generating(project: Project, replicas: set[str]) -> bool:
     """Whether each has generated tokens, as Prometheus tells."""
-    found = project.query('sum by (replica) (headrace_rollout_tokens_total{kind="generated"}) > 0')
+    (found,) = project.query('sum by (replica) (headrace_rollout_tokens_total{kind="generated"}) > 0')
     return {one["metric"].get("replica") for one in found} >= replicas
 
 
@@ -163,20 +163,21 @@ def test_prometheus_has_every_target_and_every_expression_returns_data(running: 
     project, _ = running
 
     def targets_up() -> set[str]:
-        active = project.ask_prometheus("targets?state=active")["data"]["activeTargets"]
-        return (
-            {one["labels"].get("service", "") for one in active}
-            if all(one["health"] == "up" for one in active)
-            else set()
-        )
+        (found,) = project.ask_prometheus("targets?state=active")
+        active = found["activeTargets"]
+        down = [one for one in active if one["health"] != "up"]
+        return set() if down else {one["labels"].get("service", "") for one in active}
 
     services = wait_until("every target to be up", targets_up, seconds=90, told=project.logs)
     assert services >= {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
-    rules = [rule for group in project.ask_prometheus("rules")["data"]["groups"] for rule in group["rules"]]
+    (found,) = project.ask_prometheus("rules")
+    rules = [rule for group in found["groups"] for rule in group["rules"]]
     assert rules and all(rule["health"] == "ok" for rule in rules), rules
 
     def silent() -> list[tuple[str, str]]:
-        return [(where, expression) for where, expression in measured() if not project.query(expression)]
+        expressions = measured()
+        answers = project.query(*(expression for _, expression in expressions))
+        return [where for where, answer in zip(expressions, answers, strict=True) if not answer]
 
     end = time.monotonic() + 120
     while missing := silent():

@@ -165,7 +165,7 @@ async def _routes(settings: RolloutSettings) -> Routes:
         nccl, devices = table.nccl_version, table.devices
     else:
         nccl, devices = await _hardware(_python(table.venv))
-        first = table.base_gpu_id + int(settings.instance) * table.tp
+        first = table.base_gpu_id + settings.number * table.tp
         devices = devices[first : first + table.tp]
     backends = ("nccl", "gloo") if nccl and devices else ("gloo",)
     return Routes(backends=backends, ranks=table.tp, nccl_version=nccl, devices=devices)
