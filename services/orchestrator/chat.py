@@ -47,14 +47,24 @@ class Chat:
         self._table = settings.orchestrator.chat
         self._stop_token_ids = settings.stop_token_ids
         self._registry, self._peers, self._wishes = registry, peers, wishes
-        self._under_way: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
+        self.under_way = 0
         self.models = (settings.run.id, POLICY)
         self.began = int(time.time())
 
     async def pieces(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
         """The pieces of an answer, from the first replica that gives one. Raises ChatRefusedError."""
-        if self._under_way.total() >= self._table.at_once:
-            raise ChatRefusedError(429, f"{self._under_way.total()} chats are under way here", "busy", _RETRY_S)
+        if self.under_way >= self._table.at_once:
+            raise ChatRefusedError(429, f"{self.under_way} chats are under way here", "busy", _RETRY_S)
+        self.under_way += 1
+        try:
+            async with aclosing(self._from_anyone(body)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self.under_way -= 1
+
+    async def _from_anyone(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
         end = time.monotonic() + self._table.wait_s
         tried: set[str] = set()
         refusal = ChatRefusedError(503, "no replica serves the policy now", "no_weights", _RETRY_S)
@@ -93,12 +103,12 @@ class Chat:
         busy = orchestrator_pb2.REPLICA_STATE_UPDATING
         return min(
             serving,
-            key=lambda one: (one.state == busy, self._under_way[one.replica_id], one.in_flight_groups, one.replica_id),
+            key=lambda one: (one.state == busy, self._asked[one.replica_id], one.in_flight_groups, one.replica_id),
             default=None,
         )
 
     async def _ask(self, replica: Replica, request: pb.ChatRequest) -> AsyncGenerator[pb.ChatPiece, None]:
-        self._under_way[replica.replica_id] += 1
+        self._asked[replica.replica_id] += 1
         call = self._peers.rollout(replica.address).Chat(request, timeout=request.deadline_s + _GRACE_S)
         try:
             async for piece in call:
@@ -108,7 +118,7 @@ class Chat:
             yield pb.ChatPiece(refusal=pb.ChatRefusal(kind=pb.ChatRefusal.KIND_UNAVAILABLE, reason=reason))
         finally:
             call.cancel()
-            self._under_way[replica.replica_id] -= 1
+            self._asked[replica.replica_id] -= 1
 
 
 def add_chat(app: FastAPI, chat: Chat) -> None:

@@ -1,0 +1,70 @@
+"""A replay's files, of a run that goes on meanwhile."""
+
+import shutil
+
+import pytest
+
+from services.trainer.stages import replay_source
+from services.trainer.stages.replay_settings import ReplayTable
+from services.trainer.stages.replay_source import hold_source
+from wire.errors import ConfigError
+from wire.journal import JournalWriter, prune_payloads, read_payload
+
+
+def run_with(tmp_path, *, steps, checkpoints):
+    run = tmp_path / "run"
+    writer = JournalWriter.open(run / "journal", incarnation=1, version=0, weights_digest="", read_to={})
+    for step in range(1, steps + 1):
+        writer.batch(step, [(step, f"run/g{step:08d}")], [f"batch {step}".encode()])
+        writer.step_done(step, f"digest {step}")
+    writer.close()
+    for step in checkpoints:
+        checkpoint(run, step)
+    return run
+
+
+def checkpoint(run, step):
+    folder = run / "checkpoints" / f"step-{step:06d}"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text(f"weights {step}")
+
+
+def test_what_was_held_stays_when_the_run_removes_it(tmp_path):
+    run = run_with(tmp_path, steps=6, checkpoints=[3])
+    prune_payloads(run / "journal", 3)
+    source = hold_source(ReplayTable(source=run), tmp_path / "held")
+    shutil.rmtree(run / "checkpoints")
+    prune_payloads(run / "journal", 6)
+    assert (source.plan.after, source.plan.last) == (3, 6)
+    assert (source.checkpoint / "model.safetensors").read_text() == "weights 3"
+    assert [read_payload(source.journal, source.history.batches[step]) for step in (4, 5, 6)] == [
+        [b"batch 4"], [b"batch 5"], [b"batch 6"],
+    ]  # fmt: skip
+    assert source.history.digests[6] == "digest 6"
+
+
+def test_a_run_that_moves_on_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    run = run_with(tmp_path, steps=9, checkpoints=[3])
+    prune_payloads(run / "journal", 3)
+    reads = []
+
+    def moved_on(folder):
+        reads.append(folder)
+        if len(reads) == 1:
+            shutil.rmtree(run / "checkpoints" / "step-000003")
+            checkpoint(run, 6)
+            prune_payloads(folder, 6)
+        return replay_source_read(folder)
+
+    replay_source_read = replay_source.read_journal
+    monkeypatch.setattr(replay_source, "read_journal", moved_on)
+    source = hold_source(ReplayTable(source=run), tmp_path / "held")
+    assert (source.plan.after, source.plan.last, len(reads)) == (6, 9, 2)
+
+
+def test_a_refusal_of_a_run_that_stands_still_comes_at_once(tmp_path):
+    run = run_with(tmp_path, steps=3, checkpoints=[3])
+    with pytest.raises(ConfigError, match="no checkpoint of step 2"):
+        hold_source(ReplayTable(source=run, after=2), tmp_path / "held")
+    with pytest.raises(ConfigError, match="has no journal"):
+        hold_source(ReplayTable(source=tmp_path), tmp_path / "held")
