@@ -16,6 +16,7 @@ class Case:
     minutes: int = 20
 
 
+_RUNNING_NAME = 'headrace_orchestrator_run_phase{phase="running"}'
 _RUNNING = {'headrace_orchestrator_run_phase{phase="running"}': "1x40", "headrace_orchestrator_paused": "0x40"}
 _OVER = {'headrace_orchestrator_run_phase{phase="running"}': "0x40", "headrace_orchestrator_paused": "0x40"}
 _PAUSED = _RUNNING | {"headrace_orchestrator_paused": "1x40"}
@@ -76,6 +77,15 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadraceRunFailed": _gauge('headrace_orchestrator_run_phase{phase="failed"}', "1", "0"),
+    "HeadraceOrchestratorGone": Case(
+        fires={_RUNNING_NAME: "1x10 stale"},
+        calm={
+            "it runs": {_RUNNING_NAME: "1x40"},
+            "over": {_RUNNING_NAME: "1x10 0x4 stale"},
+            "taken down long ago": {_RUNNING_NAME: "1x2 stale"},
+        },
+        minutes=35,
+    ),
     "HeadraceTrainerRestarts": Case(
         fires={"headrace_orchestrator_incarnation": "1x5 2+1x35"},
         calm={

@@ -25,34 +25,11 @@ OPTIONAL = {
 """Pattern -> why an expression that has it may return nothing on a run that is well."""
 
 _FILLED = {"$__rate_interval": "30s", "$__interval": "10s", "$__range": "5m"}
-_KEYWORDS = [
-    "and",
-    "or",
-    "unless",
-    "by",
-    "without",
-    "on",
-    "ignoring",
-    "group_left",
-    "group_right",
-    "bool",
-    "offset",
-    "sum",
-    "min",
-    "max",
-    "avg",
-    "count",
-    "time",
-    "vector",
-    "rate",
-    "increase",
-    "histogram_quantile",
-    "clamp_min",
-    "max_over_time",
-    "changes",
-    "inf",
-    "nan",
-]
+_KEYWORDS = {
+    *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset"),
+    *("sum", "min", "max", "avg", "count", "time", "vector", "inf", "nan", "histogram_quantile", "clamp_min"),
+    *("rate", "increase", "changes", "max_over_time", "last_over_time"),
+}
 
 
 def all_expressions() -> list[tuple[str, str]]:
