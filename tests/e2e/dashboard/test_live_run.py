@@ -1,8 +1,10 @@
 """Every page against a run that is being trained, and what operators do to it."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -13,15 +15,23 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import opened
 from tests.e2e.harness import TinyRun
+from wire.contracts import DropReason
+from wire.streams import StreamName
+from wire.streams.redis import RedisBroker
+from wire.streams.worker import bury_puts
 
 pytestmark = pytest.mark.e2e
 SLOW_MS = 20_000
+TOKEN = "tiny-runs-operator-token"
+ASKS_TOKEN = ["status of 401"]
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
-    run = TinyRun(tmp_path_factory.mktemp("live") / "tiny", steps=5000, staleness=1, deterministic=False)
-    run.start()
+    folder = tmp_path_factory.mktemp("live")
+    (folder / "token").write_text(TOKEN)
+    run = TinyRun(folder / "tiny", steps=5000, staleness=1, deterministic=False)
+    run.start("--orchestrator.operator-token-file", str(folder / "token"))
     run.wait_for_step(3)
     run.wait_until(lambda: len(run.serving()) == 2, "two replicas to serve")
     yield run
@@ -34,20 +44,32 @@ def url(live: TinyRun) -> str:
     return f"http://127.0.0.1:{started['http_port']}"
 
 
-def act(page: Page, button: str, confirm: str) -> str:
-    """Presses a button, confirms in the dialog, and returns what was said."""
-    page.get_by_role("button", name=button, exact=True).first.click()
+def confirm(page: Page, button: str) -> str:
+    """Confirms what the dialog asks, with the operator's token where it wants one, and returns what was said."""
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=confirm, exact=True).click()
-    expect(dialog.locator(".said")).to_be_visible()
-    said = dialog.locator(".said").text_content() or ""
-    dialog.get_by_role("button", name=re.compile("Close|Cancel")).click()
-    expect(dialog).to_have_count(0)
+    dialog.get_by_role("button", name=button, exact=True).click()
+    expect(dialog.locator(".said")).to_be_visible(timeout=SLOW_MS)
+    token = dialog.get_by_label("Operator token")
+    if token.count():
+        expect(dialog.locator(".said.bad")).to_contain_text("operator's token")
+        token.fill(TOKEN)
+        page.keyboard.press("Enter")
+        expect(token).to_have_count(0, timeout=SLOW_MS)
+    return dialog.locator(".said").text_content() or ""
+
+
+def act(page: Page, button: str, verb: str) -> str:
+    """Presses a button, confirms in the dialog, and closes it."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    said = confirm(page, verb)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     return said
 
 
 def post(url: str, path: str, body: dict[str, object]) -> None:
-    answer = httpx.post(url + path, json=body, headers={"Origin": url}, trust_env=False, timeout=30)
+    headers = {"Origin": url, "Authorization": f"Bearer {TOKEN}"}
+    answer = httpx.post(url + path, json=body, headers=headers, trust_env=False, timeout=30)
     assert answer.status_code == 200, answer.text
 
 
@@ -73,7 +95,7 @@ def test_the_fleet_page_shows_replicas_and_publications(browser: Browser, url: s
         expect(page.locator(".phase-bar rect").first).to_be_attached()
         expect(page.locator(".card-head .legend")).to_contain_text("transfer")
         page.locator(".publications button").last.click()
-        expect(page.locator(".members")).to_contain_text("rollout-0")
+        expect(page.locator(".members")).to_contain_text("committed")
 
 
 def test_the_queues_page_shows_every_stream(browser: Browser, url: str) -> None:
@@ -100,7 +122,7 @@ def test_the_compare_page_lists_the_run(browser: Browser, url: str) -> None:
 
 
 def test_pause_stops_the_issue_of_prompts_and_resume_goes_on(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, url) as page:
+    with opened(browser, url, allowed=ASKS_TOKEN) as page:
         assert "paused" in act(page, "Pause", "Pause")
         expect(page.locator(".headline .pill")).to_have_text("paused")
         live.wait_until(lambda: live.status()["groups"]["open"] == 0, "what was under way to be trained")
@@ -124,41 +146,63 @@ def test_a_question_that_is_cancelled_does_nothing(browser: Browser, live: TinyR
 
 
 def test_a_checkpoint_is_written_when_asked(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, url) as page:
+    with opened(browser, url, allowed=ASKS_TOKEN) as page:
         assert "checkpoint" in act(page, "Checkpoint now", "Write checkpoint")
         live.wait_until(lambda: not live.status()["operator"]["checkpoint_asked"], "the checkpoint")
 
 
 def test_replicas_are_drained_and_scaled_and_a_refusal_is_shown(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, f"{url}/#/fleet", allowed=["409"]) as page:
+    with opened(browser, f"{url}/#/fleet", allowed=["status of 409", *ASKS_TOKEN]) as page:
         row = page.locator(".replicas tbody tr").filter(has_text="rollout-1")
         row.get_by_role("button", name="Drain").click()
-        dialog = page.get_by_role("dialog", name="Drain rollout-1?")
-        dialog.get_by_role("button", name="Drain").click()
-        expect(dialog.locator(".said.good")).to_contain_text("no more prompts")
+        assert "no more prompts" in confirm(page, "Drain")
         page.keyboard.press("Escape")
         expect(row.locator(".pill")).to_have_text("draining")
         row.get_by_role("button", name="Undo drain").click()
-        page.get_by_role("dialog").get_by_role("button", name="Undo drain").click()
-        expect(page.locator(".said.good")).to_contain_text("prompts again")
+        assert "prompts again" in confirm(page, "Undo drain")
         page.keyboard.press("Escape")
         expect(row.locator(".pill")).not_to_have_text("draining")
         # Meanwhile somebody else takes the replica away: what is asked of it then is refused, and why is said.
         row.get_by_role("button", name="Drain").click()
         post(url, "/api/actions/scale", {"service": "rollout", "count": 1})
         live.wait_until(lambda: len(live.status()["replicas"]) == 1, "one replica to go")
-        page.get_by_role("dialog").get_by_role("button", name="Drain").click()
-        expect(page.locator(".said.bad")).to_contain_text("there is no replica 'rollout-1'")
+        assert "there is no replica 'rollout-1'" in confirm(page, "Drain")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Scale rollout").click()
         page.get_by_role("spinbutton", name="Replicas").fill("2")
-        page.get_by_role("dialog").get_by_role("button", name="Scale", exact=True).click()
-        expect(page.locator(".said.good")).to_be_visible(timeout=SLOW_MS)
+        assert re.search("rollout-1|started", confirm(page, "Scale"))
         live.wait_until(lambda: len(live.serving()) == 2, "the second replica")
 
 
+async def bury_a_prompt(broker_url: str) -> None:
+    """Takes a prompt as a replica would, and gives it up."""
+    broker = RedisBroker(broker_url, "tiny")
+    consumer = broker.consumer(StreamName.PROMPTS, "gives-up", lease_s=30)
+    async with asyncio.timeout(30):
+        while not (entries := await consumer.read(count=1, block_s=1)):
+            pass
+    puts = bury_puts(entries[0].data, DropReason.ROLLOUT_FAILED, "the engine said no", "rollout")
+    await consumer.settle(entries[0], puts)
+    await broker.close()
+
+
+def test_a_dead_letter_is_shown_and_requeued_once(browser: Browser, live: TinyRun, url: str) -> None:
+    config = json.loads((live.run_dir / "config" / "orchestrator.json").read_text())
+    with ThreadPoolExecutor() as threads:
+        threads.submit(asyncio.run, bury_a_prompt(config["broker"]["url"])).result(60)
+    with opened(browser, f"{url}/#/queues", allowed=ASKS_TOKEN) as page:
+        letter = page.locator(".dead tbody tr")
+        expect(letter).to_have_count(1, timeout=SLOW_MS)
+        expect(letter).to_contain_text("rollout_failed")
+        expect(letter).to_contain_text("the engine said no")
+        expect(letter.locator(".excerpt")).not_to_be_empty()
+        assert "is issued again" in act(page, "Re-queue", "Re-queue")
+        expect(letter).to_contain_text("re-queued", timeout=SLOW_MS)
+        expect(letter.get_by_role("button")).to_have_count(0)
+
+
 def test_stop_ends_the_run_with_a_checkpoint(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, url, allowed=["net::ERR", "Failed to load resource"]) as page:
+    with opened(browser, url, allowed=["net::ERR", *ASKS_TOKEN]) as page:
         assert "stopping" in act(page, "Stop", "Stop the run")
         assert live.process is not None
         live.process.communicate(timeout=60)

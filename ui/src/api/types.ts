@@ -161,7 +161,7 @@ export interface DeadLetter {
   id: string;
   t: number;
   group_id: string;
-  group_index: number;
+  group_index: number | null;
   attempt: number;
   purpose: string;
   reason: string;

@@ -76,9 +76,9 @@ function Letters({ rows, onDone }: { rows: DeadLetter[]; onDone: () => void }) {
             <tr key={letter.id}>
               <td class="nowrap tabular">{clock(letter.t)}</td>
               <th scope="row" class="nowrap">
-                {letter.group_id}
+                {letter.group_id || "unknown"}
                 <span class="muted small address">
-                  {letter.purpose}, attempt {letter.attempt}
+                  {[letter.purpose, `attempt ${letter.attempt}`].filter(Boolean).join(", ")}
                 </span>
               </th>
               <td class="wrap">
@@ -88,8 +88,8 @@ function Letters({ rows, onDone }: { rows: DeadLetter[]; onDone: () => void }) {
               <td class="wrap excerpt">{letter.prompt}</td>
               <td class="number nowrap">{bytes(letter.bytes)}</td>
               <td>
-                {letter.requeued ? (
-                  <span class="muted">re-queued</span>
+                {letter.requeued || letter.group_index === null ? (
+                  <span class="muted">{letter.requeued ? "re-queued" : "none"}</span>
                 ) : (
                   <button type="button" class="small" onClick={() => requeue(letter, onDone)}>
                     Re-queue

@@ -67,6 +67,7 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
   const rollouts = meanOf(replicas.map((replica) => replica.waiting_share));
   const speed = replicas.reduce((sum, replica) => sum + replica.tokens_per_second, 0);
   const isRunning = view.state === "running";
+  const waits = (what: string) => (!isRunning ? "not running" : what ? `now for ${what}` : "not now");
   return (
     <dl class="tiles">
       <Tile name="Reward" value={num(numbers.reward)} note="mean of the last batch" />
@@ -83,13 +84,13 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
       <Tile
         name="Trainer waits"
         value={percent(isRunning ? trainer.waiting_share : null)}
-        note={isRunning ? trainer.waiting_for || "for nothing" : "not running"}
+        note={waits(trainer.waiting_for)}
         share={isRunning ? trainer.waiting_share : null}
       />
       <Tile
         name="Rollouts wait"
         value={percent(rollouts)}
-        note={isRunning ? view.waiting_for || "for nothing" : "not running"}
+        note={waits(replicas.find((replica) => replica.waiting_for)?.waiting_for ?? "")}
         share={rollouts}
       />
       <Tile

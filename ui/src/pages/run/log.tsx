@@ -13,9 +13,10 @@ const KINDS: { value: Kind; label: string }[] = [
   { value: "publications", label: "Publications" },
 ];
 const SHOWN = 100;
+const ACTIONS = new Set(["operator_action", "requeued"]);
 
 const isOf = (kind: Kind, { event }: LogLine) =>
-  kind === "all" || (kind === "actions" ? event === "operator_action" : event.startsWith("publication"));
+  kind === "all" || (kind === "actions" ? ACTIONS.has(event) : event.startsWith("publication"));
 
 const plain = (value: unknown) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
 
@@ -23,6 +24,9 @@ const plain = (value: unknown) => (typeof value === "object" && value !== null ?
 export function wordsOf({ t: _, service: __, event, ...others }: LogLine): string {
   if (event === "operator_action") {
     return `${plain(others.said)} (by ${plain(others.who)})`;
+  }
+  if (event === "requeued") {
+    return `${plain(others.group_id)} is issued again (by ${plain(others.who)})`;
   }
   if (event === "publication") {
     const members = Array.isArray(others.members) ? others.members : [];

@@ -20,26 +20,30 @@ export function Toolbar(props: { view: View; last: number; isLoading: boolean; o
   const { zoom } = view;
   return (
     <div class="toolbar">
-      <span class="toolbar-label">Steps</span>
-      <Segmented
-        label="Steps shown"
-        value={zoom ? "zoom" : view.newest}
-        choices={WINDOWS}
-        onChoose={(newest) => setParams({ newest, from: "", to: "" })}
-      />
+      <div class="tool">
+        <span class="toolbar-label">Steps</span>
+        <Segmented
+          label="Steps shown"
+          value={zoom ? "zoom" : view.newest}
+          choices={WINDOWS}
+          onChoose={(newest) => setParams({ newest, from: "", to: "" })}
+        />
+      </div>
       <form class="step-range" onSubmit={takeRange} key={`${zoom?.from}-${zoom?.to}`}>
         <input name="from" type="number" min={1} aria-label="From step" placeholder="from" value={zoom?.from} />
         <span aria-hidden="true">{"\u2013"}</span>
         <input name="to" type="number" min={1} aria-label="To step" placeholder={count(last)} value={zoom?.to} />
         <button type="submit">Show</button>
       </form>
-      <span class="toolbar-label">Smoothing</span>
-      <Segmented
-        label="Smoothing"
-        value={view.smoothing}
-        choices={SMOOTHING}
-        onChoose={(smooth) => setParams({ smooth })}
-      />
+      <div class="tool">
+        <span class="toolbar-label">Smoothing</span>
+        <Segmented
+          label="Smoothing"
+          value={view.smoothing}
+          choices={SMOOTHING}
+          onChoose={(smooth) => setParams({ smooth })}
+        />
+      </div>
       <button type="button" onClick={onPick}>
         Metrics
       </button>
