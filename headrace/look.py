@@ -19,6 +19,7 @@ from headrace.waits import parties
 from wire.errors import ConfigError, TransientError
 
 _ANSWER_S = 10.0
+_USUAL = Path("runs")
 
 
 def look(run_dir: Path) -> dict[str, Any]:
@@ -67,10 +68,14 @@ def look_at(url: str) -> dict[str, Any]:
 
 
 def look_where(run_dir: Path | None, url: str) -> dict[str, Any]:
-    """Either of both. Raises ConfigError unless just one place is given."""
-    if (run_dir is None) == (not url):
-        raise ConfigError("say which run: a RUN_DIR, or --url with the HTTP address of its orchestrator")
-    return look(run_dir) if run_dir else look_at(url)
+    """Either of both; without any the one live run in runs/. Raises ConfigError if that is not one."""
+    if url and run_dir is None:
+        return look_at(url)
+    live = [run_dir] if run_dir else [path for path in sorted(_USUAL.glob("*")) if supervisor_pid(path)]
+    if url or len(live) != 1:
+        found = ", ".join(map(str, live)) or f"none in {_USUAL}/"
+        raise ConfigError(f"say which run: a RUN_DIR, or --url with the address of its orchestrator (alive: {found})")
+    return look(live[0])
 
 
 def ask(url: str, path: str) -> Any:

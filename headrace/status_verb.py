@@ -10,7 +10,9 @@ from headrace.look import look_where, show_status
 from headrace.verb import Json, json_line, told
 from headrace.watch import watch as watch_run
 
-Folder = Annotated[Path | None, typer.Argument(metavar="RUN_DIR", help="The run directory.", show_default=False)]
+Folder = Annotated[
+    Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
+]
 Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, in place of a run directory.")]
 
 

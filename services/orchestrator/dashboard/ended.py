@@ -90,9 +90,11 @@ def _groups(path: Path) -> dict[str, Any]:
     )
     counts: dict[str, int] = {}
     if path.is_file():
+        # Without a log to read, SQLite would make one, even to read only: to look changes nothing in a run directory.
+        how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
         with (
             contextlib.suppress(sqlite3.Error),
-            contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db,
+            contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as db,
         ):
             counts = {str(fate): int(count) for fate, count in db.execute(query)}
     trained, num_open = counts.pop("trained", 0), counts.pop("open", 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.look import look, look_at, look_where
+from headrace.supervisor.lock import RunLock
 from wire.errors import ConfigError, TransientError
 
 
@@ -60,12 +61,27 @@ def test_nobody_there_is_told() -> None:
         look_at("http://127.0.0.1:1")
 
 
-def test_one_place_is_to_be_named(tmp_path: Path) -> None:
+def test_one_place_is_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for run_dir, url in ((None, ""), (tmp_path, "http://127.0.0.1:1")):
         with pytest.raises(ConfigError, match="say which run"):
             look_where(run_dir, url)
     with pytest.raises(ConfigError, match="is not a run directory"):
         look_where(tmp_path, "")
+
+
+def test_without_a_place_it_is_the_one_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("dead", "live"):
+        (tmp_path / "runs" / name / "config").mkdir(parents=True)
+        (tmp_path / "runs" / name / "config" / "run.toml").write_text("[run]\n")
+    lock = RunLock(tmp_path / "runs" / "live")
+    assert look_where(None, "")["run_dir"] == "runs/live"
+    second = RunLock(tmp_path / "runs" / "dead")
+    with pytest.raises(ConfigError, match="alive: runs/dead, runs/live"):
+        look_where(None, "")
+    lock.release()
+    second.release()
 
 
 def test_an_ended_run_is_read_without_its_whole_metrics(tmp_path: Path) -> None:
