@@ -20,6 +20,15 @@ _LIST_S = 60.0
 _PAUSE_S = 0.5
 
 
+def seen() -> list[str]:
+    """UUIDs of the GPUs that this container was given; none without the driver's tool."""
+    try:
+        listed = subprocess.run(_LIST, capture_output=True, text=True, timeout=_LIST_S, check=False)
+    except FileNotFoundError:
+        return []
+    return listed.stdout.split() if listed.returncode == 0 else []
+
+
 def take(uuids: Sequence[str], count: int, locks: Path) -> tuple[str, ...]:
     """`count` of the GPUs, or none; open, inheritable files hold the locks on those taken."""
     locks.mkdir(parents=True, exist_ok=True)
@@ -61,10 +70,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--wait", type=float, default=30.0, help="seconds")
     parser.add_argument("command", nargs="+")
     asked = parser.parse_args(arguments)
-    listed = subprocess.run(_LIST, capture_output=True, text=True, timeout=_LIST_S, check=False)
-    uuids = listed.stdout.split()
-    if listed.returncode or len(uuids) < asked.count:
-        sys.stderr.write(f"{asked.count} GPUs are needed, {len(uuids)} are seen {listed.stderr}\n")
+    uuids = seen()
+    if len(uuids) < asked.count:
+        sys.stderr.write(f"{asked.count} GPUs are needed, {len(uuids)} are seen by nvidia-smi\n")
         sys.exit(2)
     taken = wait_and_take(uuids, asked.count, asked.locks, asked.wait)
     if not taken:

@@ -20,7 +20,7 @@ RUN groupadd --gid 10001 headrace \
     && python3 -m venv --without-pip /opt/headrace/venv
 WORKDIR /opt/headrace
 # Pools that spin cost several services on few cores most of their time; nothing is written outside of /runs and /tmp.
-ENV PATH=/opt/headrace/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/headrace/venv/bin:$PATH PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
 RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
@@ -38,7 +38,7 @@ RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
     pip --python venv install --quiet -c /src/constraints.txt -r /wanted/orchestrator.txt \
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
-    && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight* pyarrow/*substrait*
+    && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight*
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0
@@ -48,6 +48,7 @@ LABEL org.opencontainers.image.title="headrace-orchestrator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "wire.probe"]

@@ -20,7 +20,7 @@ RUN groupadd --gid 10001 headrace \
     && python3 -m venv --without-pip /opt/headrace/venv
 WORKDIR /opt/headrace
 # Pools that spin cost several services on few cores most of their time; nothing is written outside of /runs and /tmp.
-ENV PATH=/opt/headrace/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/headrace/venv/bin:$PATH PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
 RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
@@ -49,6 +49,7 @@ LABEL org.opencontainers.image.title="headrace-reward" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "wire.probe"]
