@@ -1,0 +1,218 @@
+"""The verbs that look, on a real run: while it lives, and after it has ended."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.scale import scale
+from tests.e2e.harness import DEADLINE_S, TinyRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+STEPS = 60
+_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "headrace", *arguments]
+
+
+def said(*arguments: str, status: int = 0, folder: Path | None = None) -> str:
+    done = subprocess.run(command(*arguments), cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def result(*arguments: str) -> Any:
+    return json.loads(said(*arguments, "--json").splitlines()[-1])
+
+
+class Watched:
+    """`headrace watch` on a terminal of its own."""
+
+    def __init__(self, run_dir: Path) -> None:
+        master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            command("watch", str(run_dir), "--every", "0.2"),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40"},
+        )
+        os.close(slave)
+        self._read = bytearray()
+        self._thread = threading.Thread(target=self._drain, args=(master,), daemon=True)
+        self._thread.start()
+
+    def _drain(self, master: int) -> None:
+        try:
+            while data := os.read(master, 65536):
+                self._read += data
+        except OSError:  # The other end is closed.
+            return
+        finally:
+            os.close(master)
+
+    def text(self) -> str:
+        return _ESCAPE.sub(b"", bytes(self._read)).decode(errors="replace")
+
+    def wait(self) -> int:
+        status = self.process.wait(DEADLINE_S)
+        self._thread.join(10)
+        return status
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
+    """Alive at its first use; the tests are in the order in which it lives and ends."""
+    tiny = TinyRun(tmp_path_factory.mktemp("looking") / "tiny", steps=STEPS, staleness=1, deterministic=False)
+    tiny.start()
+    yield tiny
+    tiny.close()
+
+
+@pytest.fixture(scope="module")
+def ended(run: TinyRun) -> TinyRun:
+    run.finish()
+    return run
+
+
+def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
+    run.wait_for_step(2)
+    scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
+    log = run.folder / "watch.log"
+    with log.open("w") as file:
+        lines = subprocess.Popen(command("watch", str(run.run_dir), "--every", "0.2"), stdout=file)
+    screen = Watched(run.run_dir)
+    leaver = Watched(run.run_dir)
+    try:
+        shown = result("status", str(run.run_dir))
+        port = shown["services"]["orchestrator"]["http_port"]
+        url = f"http://127.0.0.1:{port}"
+        waits = {one["who"]: one for one in shown["waits"]}
+        assert {"orchestrator", "trainer", "reward-0"} <= set(waits)
+        trainer = waits["trainer"]
+        assert "no rollout replica" in trainer["waits_for"] and trainer["until"] is None
+        assert 0 <= time.time() - trainer["since"] < 120
+        elsewhere = result("status", "--url", url)
+        assert elsewhere["orchestrator"]["max_steps"] == STEPS and "supervisor" not in elsewhere
+        group = elsewhere["orchestrator"]["groups"]["issued"] - 1
+        story = result("explain", str(group), str(run.run_dir))
+        assert story["life"][0]["what"].startswith(("issued", "served"))
+        assert f"http://127.0.0.1:{port}/" in said("dashboard", str(run.run_dir))
+        leaver.process.send_signal(signal.SIGINT)
+        assert leaver.wait() == 0, leaver.text()
+        assert run.process is not None and run.process.poll() is None, "watching is no part of the run"
+        scale("rollout", "2", run.run_dir)
+        assert lines.wait(DEADLINE_S) == 0 and screen.wait() == 0
+    finally:
+        for process in (lines, screen.process, leaver.process):
+            process.kill()
+            process.wait(10)
+    printed = log.read_text().splitlines()
+    assert len(printed) > 3 and any("waits for" in line for line in printed), printed
+    table = screen.text()
+    for part in ("service", "orchestrator", "rollout-1", "credit", f"/{STEPS}"):
+        assert part in table, table[-3000:]
+
+
+def test_the_life_of_a_trained_group_and_rollout_is_told(ended: TinyRun) -> None:
+    story = result("explain", "g200", str(ended.run_dir))
+    assert story["state"] == "trained" and story["step"] >= 1 and len(story["rollouts"]) == 4
+    whats = [moment["what"] for moment in story["life"]]
+    order = ["issued, to be", "generated", "scored", "put in the batch", f"step {story['step']} is done"]
+    found = [next(number for number, what in enumerate(whats) if what.startswith(begin)) for begin in order]
+    assert found == sorted(found), whats
+    assert any(f"version {story['step']}, which has learned from it" in what for what in whats)
+    assert "score length" in said("explain", f"{story['id']}/2", str(ended.run_dir))
+    held_out = result("explain", "e0-1", str(ended.run_dir))
+    assert held_out["state"] == "evaluated" and held_out["prompt"].endswith("=")
+
+
+def test_an_ended_run_is_listed_compared_and_drawn(ended: TinyRun, tmp_path: Path) -> None:
+    (row,) = result("runs", "list", str(ended.folder))
+    assert (row["name"], row["state"], row["steps"]) == ("run", "finished", STEPS)
+    both = result("runs", "compare", str(ended.run_dir), str(ended.run_dir))
+    assert both["config"] == [] and both["runs"][0]["groups_dropped"] == both["runs"][1]["groups_dropped"]
+    assert "the configs are the same" in said("runs", "compare", str(ended.run_dir), str(ended.run_dir))
+    assert result("config", "diff", str(ended.folder / "run.toml"), str(ended.run_dir))["equal"]
+    files = result("plot", str(ended.run_dir), "--out", str(tmp_path / "curves"))["files"]
+    assert [Path(file).suffix for file in files] == [".png", ".svg"] and all(Path(file).is_file() for file in files)
+    assert said("watch", str(ended.run_dir)).endswith("not running\n")
+
+
+def test_the_dashboard_of_an_ended_run_is_served_until_ctrl_c(ended: TinyRun) -> None:
+    before = set(ended.run_dir.rglob("*"))
+    with subprocess.Popen(command("dashboard", str(ended.run_dir)), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert found
+        with urllib.request.urlopen(f"{found[0]}api/series?names=reward_mean&points=10", timeout=20) as answer:
+            assert json.loads(answer.read())["last"] == STEPS
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert set(ended.run_dir.rglob("*")) == before, "looking changes nothing"
+
+
+def test_the_doctor_finds_this_machine_fit_for_the_run(ended: TinyRun) -> None:
+    told = result("doctor", str(ended.folder / "run.toml"), "--run-dir", str(ended.folder))
+    assert told["ok"] and {row["name"] for row in told["checks"]} >= {"torch", "redis", "sandbox", "model", "data"}
+
+
+def test_bad_places_are_told(ended: TinyRun, tmp_path: Path) -> None:
+    nowhere = str(tmp_path)
+    for words in (["status", nowhere], ["watch", nowhere], ["explain", "g1", nowhere], ["plot", nowhere]):
+        assert "is not a run directory" in said(*words, status=2)
+    assert "say which run" in said("status", status=2, folder=tmp_path)
+    assert "no orchestrator answers" in said("status", "--url", "http://127.0.0.1:1", status=1)
+    assert "never issued" in said("explain", "g99999", str(ended.run_dir), status=2)
+    assert "two run directories" in said("runs", "compare", str(ended.run_dir), status=2)
+
+
+BASH = """
+source <(headrace --show-completion bash)
+complete_line() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _headrace_completion headrace
+    printf '%s\\n' "${COMPREPLY[@]}"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["headrace", "expl"], {"explain"}),
+        (["headrace", "runs", ""], {"list", "compare"}),
+        (["headrace", "train", "--dry"], {"--dry-run"}),
+        (["headrace", "train", "--run.max-st"], {"--run.max-steps", "--run.max-staleness"}),
+        (["headrace", "train", "run.toml", "--run.seed", "3", "--trainer.learning-r"], {"--trainer.learning-rate"}),
+    ],
+)
+def test_a_real_bash_completes(words: list[str], expected: set[str], tmp_path: Path) -> None:
+    (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m headrace "$@"\n')
+    (tmp_path / "headrace").chmod(0o755)
+    script = BASH + "complete_line " + " ".join(f"'{word}'" for word in words)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stdout.split()) == expected, done.stdout + done.stderr
+
+
+def test_completion_is_installed_into_a_home(tmp_path: Path) -> None:
+    env = {**os.environ, "HOME": str(tmp_path)}
+    words = command("--install-completion", "bash")
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+    script = tmp_path / ".bash_completions" / "headrace.sh"
+    assert str(script) in done.stdout and "_headrace_completion" in script.read_text()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
