@@ -9,7 +9,7 @@ import dataclasses
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from headrace import run_dir as folders
 from headrace.config.resolve import Resolved
@@ -52,7 +52,8 @@ def prepare_elsewhere(
         raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
     if not config.broker.url:
         raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
-    goes_on = (run_dir / "config" / "orchestrator.json").is_file()
+    _check_url(resolved)
+    goes_on = folders.has_begun(run_dir)
     (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     check_input(resolved, fresh=not goes_on, has_model=to_make is None)
@@ -94,6 +95,17 @@ def _copy_tokenizer(model: Path, run_dir: Path) -> None:
     file = model / "tokenizer.json"
     if file.is_file():
         shutil.copyfile(file, run_dir / file.name)
+
+
+def _check_url(resolved: Resolved) -> None:
+    """Raises ConfigError for a secret at a place where it would be kept."""
+    given = parse_qs(urlsplit(resolved.config.broker.url).query)
+    secrets = sorted({"password", "username"}.intersection(given))
+    if secrets:
+        raise ConfigError(
+            f"{resolved.place('broker', 'url')}: {secrets[0]} stands behind the '?', and would be written into the run "
+            "directory; give it as redis://USER:PASSWORD@HOST"
+        )
 
 
 def _without_password(config: RunFile) -> RunFile:

@@ -119,13 +119,19 @@ def drop_stage(run_dir: Path) -> None:
 
 
 def publish(run_dir: Path, folder: Path) -> None:
-    """Moves each thing of the stage to its place."""
-    for path in sorted(folder.iterdir()):
-        target = run_dir / path.name
-        if target.is_dir():
-            shutil.rmtree(target)
-        path.rename(target)
-    folder.rmdir()
+    """Moves each file of the stage to its place; what else lies there stays: services may be reading it."""
+    for path in sorted(folder.rglob("*")):
+        target = run_dir / path.relative_to(folder)
+        if path.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            path.replace(target)
+    shutil.rmtree(folder)
+
+
+def has_begun(run_dir: Path) -> bool:
+    """Whether a run has left anything here; else it was prepared at most."""
+    return any((run_dir / name).exists() for name in TRACES)
 
 
 def _get(tables: dict[str, Any], name: str) -> Any:

@@ -64,7 +64,7 @@ class Run:
         wishes = self.state.wishes
         if wishes.checkpoint_done(request.checkpoint_done):
             self._events.append("operator_checkpoint", version=self.state.version)
-        if request.stopped:
+        if request.stopped and not request.finished:
             self.state.stopped()
             await self.state.notify()
             log.info("run_stopped", version=self.state.version)
@@ -74,7 +74,8 @@ class Run:
         evaluating = self.evaluation is not None and (
             self.evaluation.running or self.evaluation.due(self.state.version, self.state.max_steps)
         )
-        if request.finished and not evaluating:
+        if request.finished and (request.stopped or not evaluating):
+            wishes.stop(False)
             self.end()
         alive = self.registry.alive(time.monotonic())
         return pb.ReportProgressResponse(

@@ -72,6 +72,8 @@ class RlStage:
                 self._runtime.tell_stopped()
             else:
                 self._finish()
+                # A stop that came while the last evaluations were awaited.
+                self._runtime.tell_stopped()
         except StepInterruptedError:
             log.info("stopped", version=self._version, before="the first new step")
             self._runtime.tell_stopped()

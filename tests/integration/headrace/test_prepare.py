@@ -69,6 +69,32 @@ def test_done_again_it_goes_on_and_a_locked_key_is_refused(
     assert (folder / "config" / "trainer.json").is_file()
 
 
+def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
+    file: Path, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = file.parent / "runs" / "away"
+    assert prepare(file, valkey) == 0
+    (folder / "state.sqlite").touch()
+    before = {path.name: path.read_bytes() for path in (folder / "config").iterdir()}
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.prepare.check_rows", interrupted)
+        assert prepare(file, valkey) == 130
+    assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
+    assert prepare(file, valkey) == 0
+
+
+def test_a_password_that_would_be_kept_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = file.parent / "runs" / "away"
+    url = "redis://127.0.0.1:1/0?password=word"
+    assert run(["prepare", str(file), "--run-dir", str(folder), "--broker", url]) == 2
+    assert "USER:PASSWORD@HOST" in capsys.readouterr().err
+    assert not folder.exists()
+
+
 def test_bad_input_leaves_nothing_behind(file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare(file, valkey, "--data.path", "none.jsonl") == 2
     assert "there is no file" in capsys.readouterr().err
