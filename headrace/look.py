@@ -31,7 +31,7 @@ def look(run_dir: Path) -> dict[str, Any]:
     if not (run_dir / "config" / "run.toml").is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     pid = supervisor_pid(run_dir)
-    services = {path.stem: _pid_file(path) for path in sorted((run_dir / "run").glob("*.json")) if _pid_file(path)}
+    services = {path.stem: _json_file(path) for path in sorted((run_dir / "run").glob("*.json")) if _json_file(path)}
     services.pop("supervisor", None)
     port = int(services.get("orchestrator", {}).get("http_port", 0))
     rows = last_steps(run_dir, 1)
@@ -102,10 +102,16 @@ def show_status(shown: dict[str, Any], console: Console) -> None:
         show_table(console, draw(view_of(shown), shown["eval"]))
         return
     doing = "running" if shown["steps"] and "trainer" in shown["services"] else "starting"
-    state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else "not running"
+    state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else _not_running(shown["run_dir"])
     console.print(f"{shown['run_dir']}: {state}, {shown['steps']} steps done", markup=False)
     for row in shown["eval"]:
         console.print(eval_line(row), markup=False)
+
+
+def _not_running(run_dir: str) -> str:
+    """A run of Compose or Kubernetes has no supervisor: whether it lives, only its orchestrator can tell."""
+    host = _json_file(Path(run_dir) / "config" / "orchestrator.json").get("host", "127.0.0.1")
+    return "not running" if _is_near(str(host)) else "no supervisor here; a run of containers is asked by --url"
 
 
 def view_of(shown: dict[str, Any], notices: tuple[str, ...] = ()) -> View:
@@ -142,7 +148,7 @@ async def _ask(port: int) -> dict[str, Any] | None:
         await faces.close()
 
 
-def _pid_file(path: Path) -> dict[str, Any]:
+def _json_file(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
