@@ -1,6 +1,7 @@
 """A span crosses gRPC: what the callee opens belongs under the caller's."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -38,35 +39,44 @@ def kept() -> Iterator[Kept]:
     STATE.sink = None
 
 
-async def ask(trainer: Trainer) -> None:
+@asynccontextmanager
+async def served(trainer: Trainer) -> AsyncIterator[str]:
+    """Started outside of any span: a server's tasks keep the surroundings of its start."""
     server = await serve(
         {SERVICE_NAME: lambda found: trainer_pb2_grpc.add_TrainerServiceServicer_to_server(trainer, found)},
         "127.0.0.1",
         0,
     )
     try:
-        async with channel(f"127.0.0.1:{server.port}") as link:
-            stub = trainer_pb2_grpc.TrainerServiceStub(link)
-            await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=10, what="an answer")
+        yield f"127.0.0.1:{server.port}"
     finally:
         await server.stop(0)
 
 
+async def ask(address: str) -> None:
+    async with channel(address) as link:
+        stub = trainer_pb2_grpc.TrainerServiceStub(link)
+        await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=10, what="an answer")
+
+
 async def test_the_callee_goes_on_with_the_callers_trace(kept: Kept) -> None:
-    with tracing.span("ask", begins=True):
-        await ask(Trainer())
+    async with served(Trainer()) as address:
+        with tracing.span("ask", begins=True):
+            await ask(address)
     asked, answered = kept.spans["ask"], kept.spans["answer"]
     assert (answered.trace, answered.parent) == (asked.trace, asked.id)
 
 
 async def test_a_call_from_no_span_is_part_of_no_trace(kept: Kept) -> None:
     trainer = Trainer()
-    await ask(trainer)
+    async with served(trainer) as address:
+        await ask(address)
     assert kept.spans == {} and tracing.KEY not in trainer.metadata
 
 
 async def test_what_is_off_sends_nothing_along() -> None:
     trainer = Trainer()
-    with tracing.span("ask", begins=True):
-        await ask(trainer)
+    async with served(trainer) as address:
+        with tracing.span("ask", begins=True):
+            await ask(address)
     assert trainer.metadata and tracing.KEY not in trainer.metadata
