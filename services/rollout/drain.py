@@ -3,7 +3,8 @@
     python -P -m services.rollout.drain --port 8080 --seconds 600
 
 asks the replica on this machine for it and returns when nothing is in flight: what an orchestrator of containers runs
-before it sends SIGTERM, which hands back at once what is left.
+before it sends SIGTERM, which hands back at once what is left. From then on the run counts without it: it gets no new
+weights and no chats, its share goes to the others, and prompts that it holds for newer weights are handed back.
 """
 
 import argparse
@@ -29,14 +30,14 @@ def add_drain(app: FastAPI, generator: GroupGenerator) -> None:
     """Adds the route; only this machine's own programs may ask."""
 
     @app.post("/drain")
-    def drain(request: Request) -> dict[str, int]:
+    async def drain(request: Request) -> dict[str, int]:
         """No more prompts; tells how many groups are still in flight."""
         caller = request.client.host if request.client else ""
         json = request.headers.get("content-type", "").startswith("application/json")
         # The content type: a page in a browser on this machine cannot send it without asking first.
         if not (json and caller and ipaddress.ip_address(caller).is_loopback):
             raise HTTPException(403, "only from this machine, as application/json")
-        generator.retired = True
+        generator.retire()
         return {"in_flight": generator.in_flight}
 
 

@@ -53,7 +53,7 @@ class Gate:
         """Advances the state; raises IllegalTransitionError for a bug."""
         self.state = advance(self.state, target)
         self.reason = reason
-        self._tell()
+        self.tell()
 
     def commit(self, serving: Serving) -> None:
         """New weights serve; the gate opens."""
@@ -80,7 +80,8 @@ class Gate:
         finally:
             self._condition_waiters.discard(wake)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wakes all that watch; also for what others decide by beside the state."""
         self.changed.set()
         for wake in self._condition_waiters:
             wake.set()

@@ -56,12 +56,24 @@ class GroupGenerator:
         self.drained = False
         """Takes no prompts as long as an operator wants it so."""
         self.retired = False
-        """Takes no more prompts, for good; what is in flight is finished."""
+        """Takes no more prompts, for good; what is in flight is finished. See `retire`."""
 
     def take_share(self, share: float) -> None:
         """Our part of what may be issued, in (0, 1]: it changes as others come, go, or prove faster."""
         self._limit = self._limit_of(share)
         metrics.CAPACITY_GROUPS.set(self._limit)
+
+    def retire(self) -> None:
+        """No more prompts, for good; nor will there be newer weights. On the event loop only."""
+        if not self.retired:
+            self.retired = True
+            self._gate.tell()
+
+    @property
+    def state(self) -> ReplicaState:
+        """What others are told: a retired replica drains, but for the publication that it is still a part of."""
+        leaving = self.retired and self._gate.state not in (ReplicaState.UPDATING, ReplicaState.GONE)
+        return ReplicaState.DRAINING if leaving else self._gate.state
 
     def capacity(self, in_flight: int) -> int:
         """How many more groups may be taken now; 0 while the gate is closed, or once retired.
@@ -117,12 +129,19 @@ class GroupGenerator:
         if ready():
             return
         self._count(0, 1)
+        what = f"weights of version {min_version}"
+
+        def left_behind() -> bool:
+            return self.retired and self._gate.state is not ReplicaState.UPDATING
+
         try:
-            await self._gate.wait_until(ready, self._hold_s, f"weights of version {min_version}")
+            await self._gate.wait_until(lambda: ready() or left_behind(), self._hold_s, what)
         except WaitTimeoutError as error:
             raise HandBack(str(error), _AWAY_S) from error
         finally:
             self._count(0, -1)
+        if not ready():
+            raise HandBack(f"this replica leaves, and will not get {what}", _AWAY_S)
         if self.in_flight - self.held > self._limit:
             raise HandBack("this replica has its share already")
 

@@ -137,7 +137,7 @@ class Heartbeat:
         return pb.HeartbeatRequest(
             replica_id=self._identity.replica_id,
             boot_id=self._identity.boot_id,
-            state=WIRE_STATES[self._gate.state],
+            state=WIRE_STATES[self._generator.state],
             version=version_to_pb(self._gate.version),
             in_flight_groups=self._generator.in_flight,
             in_flight_rollouts=stats.rollouts,
@@ -148,7 +148,7 @@ class Heartbeat:
         )
 
     def _waiting_for(self) -> str:
-        match self._gate.state:
+        match self._generator.state:
             case ReplicaState.PENDING_WEIGHTS:
                 return "weights"
             case ReplicaState.UPDATING:

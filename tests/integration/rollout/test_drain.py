@@ -1,29 +1,36 @@
 """A replica is asked to go without haste: nothing more comes in, what it has goes out, and then it is told to end."""
 
 import asyncio
+import functools
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
+from services.orchestrator.registry import Registry
 from services.rollout.drain import add_drain, drain_replica, why_not_ready
-from services.rollout.engines.protocol import Completion, GenerateRequest
+from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, Routes
 from services.rollout.gate import Gate, Serving
 from services.rollout.groups import GroupGenerator
+from services.rollout.heartbeat import Heartbeat, Identity
 from services.rollout.replica import ReplicaState
 from tests import builders
 from wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
 from wire.events import EventLog
 from wire.http import admin_app, serve_http
+from wire.rpc import serve
 from wire.streams import StreamName
 from wire.streams.memory import MemoryBroker
 from wire.streams.worker import Worker
+from wire.v1 import orchestrator_pb2 as pb
+from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceServicer, add_OrchestratorServiceServicer_to_server
 
 VERSION = PolicyVersion(incarnation=1, version=0)
 SECONDS = 1.0
@@ -32,6 +39,11 @@ AT_ONCE = 2
 
 class SlowEngine:
     """A second a group."""
+
+    name, dtype, routes = "slow", "float32", Routes()
+
+    def stats(self) -> EngineStats:
+        return EngineStats(**{one.name: 0 for one in fields(EngineStats)})
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         await asyncio.sleep(SECONDS)
@@ -45,15 +57,15 @@ class SlowEngine:
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hold_s: float) -> None:
         self.broker, self.gate = MemoryBroker(), Gate()
-        engine: Any = SlowEngine()
+        self.engine: Any = SlowEngine()
         self.generator = GroupGenerator(
-            *(engine, self.gate, EventLog(folder, "rollout", "a"), lambda _: ""),
+            *(self.engine, self.gate, EventLog(folder, "rollout", "a"), lambda _: ""),
             replica_id="rollout-0",
             limit=lambda share: AT_ONCE,
             share=1.0,
-            hold_s=1.0,
+            hold_s=hold_s,
         )
         for state in (ReplicaState.PENDING_WEIGHTS, ReplicaState.UPDATING):
             self.gate.move(state)
@@ -75,10 +87,10 @@ class World:
 
 
 @asynccontextmanager
-async def replica(folder: Path) -> AsyncIterator[tuple[World, int]]:
-    world, stop = World(folder), asyncio.Event()
+async def replica(folder: Path, *, min_version: int = 0, hold_s: float = 1.0) -> AsyncIterator[tuple[World, int]]:
+    world, stop = World(folder, hold_s), asyncio.Event()
     for index in range(8):
-        message = Message(header=builders.header(index), body=builders.prompt())
+        message = Message(header=builders.header(index), body=replace(builders.prompt(), min_version=min_version))
         await world.broker.add(StreamName.PROMPTS, encode(message))
     app = admin_app("rollout", world.why)
     add_drain(app, world.generator)
@@ -106,6 +118,83 @@ async def test_a_drained_replica_finishes_what_it_has_and_takes_nothing_more(tmp
         await asyncio.sleep(2 * SECONDS)
         assert world.made == done, "it took another prompt"
         assert "draining" in str(world.why())
+
+
+class Listener(OrchestratorServiceServicer):
+    """The orchestrator's registry behind its gRPC face, with another replica in it."""
+
+    def __init__(self) -> None:
+        self.registry = Registry(lease_s=30.0)
+        self.registry.register(pb.RegisterReplicaRequest(replica_id="other", boot_id="o"), time.monotonic())
+        other = pb.HeartbeatRequest(replica_id="other", boot_id="o", state=pb.REPLICA_STATE_SERVING)
+        self.registry.heartbeat(other, time.monotonic())
+
+    async def RegisterReplica(self, request: Any, context: Any) -> pb.RegisterReplicaResponse:
+        self.registry.register(request, time.monotonic())
+        return pb.RegisterReplicaResponse(lease_s=30.0)
+
+    async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
+        return pb.HeartbeatResponse(registered=self.registry.heartbeat(request, time.monotonic()))
+
+    def counted(self) -> tuple[list[str], float]:
+        """Who lives, and what part of the prompts is the other replica's."""
+        now = time.monotonic()
+        return [one.replica_id for one in self.registry.alive(now)], self.registry.share("other", now)
+
+
+@asynccontextmanager
+async def told(world: World) -> AsyncIterator[Listener]:
+    """The replica reports; but for changes only once a minute."""
+    listener = Listener()
+    add = functools.partial(add_OrchestratorServiceServicer_to_server, listener)
+    server = await serve({"wire.v1.OrchestratorService": add}, "127.0.0.1", 0)
+    who = Identity(run_id="test", replica_id="mine", boot_id="b", address="127.0.0.1:1", pid=1)
+    heart = Heartbeat(f"127.0.0.1:{server.port}", who, world.engine, world.gate, world.generator, interval_s=60.0)
+    beating = asyncio.create_task(heart.run())
+    try:
+        yield listener
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await heart.farewell()
+        await server.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_the_run_counts_without_a_drained_replica_at_once_and_gets_what_it_finishes(tmp_path: Path) -> None:
+    async with replica(tmp_path) as (world, port), told(world) as listener:
+        await until(lambda: listener.counted() == (["mine", "other"], 0.5))
+        before = world.made
+        assert await asyncio.to_thread(drain_replica, port, 0.0) == AT_ONCE
+        await until(lambda: listener.counted() == (["other"], 1.0))
+        assert world.made == before, "it was told only when it had finished"
+        assert listener.registry.members(time.monotonic())[0].replica_id == "other"
+        await until(lambda: world.generator.in_flight == 0)
+        assert world.made == before + AT_ONCE
+
+
+async def test_a_publication_that_has_begun_is_gone_through_first(tmp_path: Path) -> None:
+    async with replica(tmp_path) as (world, port), told(world) as listener:
+        world.gate.move(ReplicaState.UPDATING)
+        await asyncio.to_thread(drain_replica, port, 0.0)
+        assert world.generator.state is ReplicaState.UPDATING
+        await until(lambda: "mine" in listener.counted()[0])
+        world.gate.commit(Serving(PolicyVersion(incarnation=1, version=1), "e" * 64))
+        await until(lambda: listener.counted() == (["other"], 1.0))
+
+
+async def test_prompts_that_wait_for_newer_weights_go_to_others_at_once(tmp_path: Path) -> None:
+    async with replica(tmp_path, min_version=1, hold_s=60.0) as (world, port):
+        began = time.monotonic()
+        assert await asyncio.to_thread(drain_replica, port, 30.0) == 0
+        assert time.monotonic() - began < 10
+        pending = world.broker.streams[StreamName.PROMPTS].pending.values()
+        assert world.made == 0 and {one.owner for one in pending} == {"released"}
 
 
 async def test_the_wait_for_it_has_an_end(tmp_path: Path) -> None:
