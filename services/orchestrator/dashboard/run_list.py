@@ -1,5 +1,6 @@
 """Run directories beside this one, by what their files say. Blocking; nothing is changed."""
 
+import contextlib
 import json
 import os
 import re
@@ -28,13 +29,14 @@ class RunFolder:
 
 
 def run_folders(parent: Path) -> list[RunFolder]:
-    """Newest first, at most `MOST`; links are not followed."""
+    """Newest first, at most `MOST`; links are not followed, and what may not be read is passed over."""
     found = []
     with os.scandir(parent) as entries:
         for entry in entries:
             config = Path(entry.path) / "config" / "run.toml"
-            if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
-                found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
+            with contextlib.suppress(OSError):  # Somebody else's, or gone meanwhile.
+                if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
+                    found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
     return sorted(found, key=lambda one: one.began, reverse=True)[:MOST]
 
 
@@ -67,13 +69,23 @@ def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
 
 def _state(path: Path, now: float) -> str:
     """By the last word of the orchestrator's newest life."""
-    logs = [(one.stat().st_mtime, one) for one in (path / "events").glob("*.jsonl")]
+    logs = _logs(path / "events")
     told = [one for one in logs if one[1].name.startswith("orchestrator-")]
     if told:
         last = str(last_record(max(told)[1]).get("event"))
         if last in _ENDS:
             return _ENDS[last]
     return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
+
+
+def _logs(folder: Path) -> list[tuple[float, Path]]:
+    """When each was written; none of what is gone meanwhile, or may not be read."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.jsonl"):
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime, path))
+    return found
 
 
 def last_record(path: Path) -> dict[str, Any]:

@@ -25,6 +25,18 @@ def test_folders_that_are_runs_are_found_newest_first_and_bounded(
     assert [one.name for one in run_folders(tmp_path)] == ["run-3", "run-2"]
 
 
+def test_a_folder_that_cannot_be_looked_at_is_passed_over(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", steps=2, rollouts=0)
+    (tmp_path / "other").mkdir()
+    # As with a folder of somebody else's: asking for what is in it is an error of the operating system.
+    (tmp_path / "other" / "config").symlink_to("x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        (tmp_path / "other" / "config" / "run.toml").stat()
+    assert [one.name for one in run_folders(tmp_path)] == ["run"]
+    (run / "events" / "orchestrator-2.jsonl").symlink_to("gone")
+    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600)["state"] == "finished"
+
+
 @pytest.mark.parametrize("name", ["..", "../run", ".", "", "run/../run", "/etc", "none", "link"])
 def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / "run", steps=1, rollouts=0)
