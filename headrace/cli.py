@@ -154,9 +154,7 @@ def check(
         verdict = check_run(run_dir)
         for problem in verdict.problems:
             output.say(f"problem: {problem}")
-        output.say(
-            f"{'in order' if verdict.ok else 'NOT in order'}: {verdict.steps} steps; {verdict.groups.in_words()}"
-        )
+        output.say(verdict.in_words())
         if output.json:
             output.result(verdict.as_json())
         raise typer.Exit(FINISHED if verdict.ok else FAILED)

@@ -68,8 +68,6 @@ def _from_message(data: bytes) -> Iterator[Sampled]:
 
 def _from_parquet(path: Path) -> list[Sampled] | None:
     """Columns `replica_id` and `spans` (JSON: [[start, end, "incarnation.version", digest], ...]); None without."""
-    if not path.is_file():
-        return None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -78,6 +76,8 @@ def _from_parquet(path: Path) -> list[Sampled] | None:
         if not there.issuperset(_COLUMNS):
             return None
         rows: list[dict[str, Any]] = pq.read_table(path, columns=_COLUMNS).to_pylist()
+    except FileNotFoundError:
+        return None  # Never written, or the trainer keeps newer ones only.
     except (pa.ArrowException, OSError) as error:
         raise ContractError("bad_rollouts", f"{path}: {error}") from error
     return [

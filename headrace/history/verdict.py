@@ -32,13 +32,23 @@ class Verdict:
     weights_sha256: str | None
     """Of the exported model, or else of the newest checkpoint; None if there is neither."""
     unproven_steps: int
-    """Steps whose rollouts are gone (their payload was covered by a checkpoint): their versions were not looked at."""
+    """Steps whose rollouts are gone (a checkpoint covers their payload, newer ones took the place of their file in
+    `RUN/rollouts/`): nobody can tell any more under which versions they were sampled."""
     problems: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
         """No problem was found."""
         return not self.problems
+
+    def in_words(self) -> str:
+        """One line."""
+        said = f"{'in order' if self.ok else 'NOT in order'}: {self.steps} steps; {self.groups.in_words()}"
+        if self.unproven_steps:
+            said += (
+                f"; the rollouts of {self.unproven_steps} steps are gone: nobody can tell any more how old they were"
+            )
+        return said
 
     def as_json(self) -> str:
         """The last line of `headrace check --json`."""

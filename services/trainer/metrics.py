@@ -52,6 +52,9 @@ SEND_SECONDS = Histogram(
 PUBLICATION_SECONDS = Histogram(
     "headrace_trainer_publication_seconds", "One publication as the trainer sees it.", buckets=_LONG
 )
+ROLLOUTS_UNWRITTEN = Counter(
+    "headrace_trainer_rollouts_unwritten_steps", "Steps whose rollouts could not be written for people (a full disk)."
+)
 TRACKER_ERRORS = Counter("headrace_trainer_tracker_errors", "Calls of a tracker that failed.", ["tracker"])
 TRACKER_DROPPED = Counter(
     "headrace_trainer_tracker_dropped_lines",

@@ -60,7 +60,7 @@ def write_rollouts(
     Greedy baselines and what abstained have none; they are told by `trained_tokens = 0`. What abstained has no reward.
     `token_score` is the sum of those of its tokens, `reason` the scorers' words, `scorers` their versions.
     `logprobs` are the engine's, null where nobody sampled the token. `token_advantages` are there where they differ
-    within a rollout, null where a token was not trained.
+    within a rollout, null where a token was not trained. Raises OSError.
     """
     rows = []
     values = iter(advantages)
@@ -103,12 +103,16 @@ def write_rollouts(
                     "token_advantages": None if told is None or _is_flat(told) else _where(rollout.trained_mask, told),
                 }
             )
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
     aside = folder / f".{path.name}"
-    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
-    aside.rename(path)
+    try:
+        parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
+        aside.rename(path)
+    except OSError:
+        aside.unlink(missing_ok=True)  # What there is of it takes room on a full disk.
+        raise
     return path
 
 

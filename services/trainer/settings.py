@@ -59,6 +59,8 @@ class TrainerTable(Table):
     """Steps between two checkpoints; the journal covers the steps between."""
     keep_checkpoints: int = Field(2, ge=1)
     """Older ones are removed; one valid one always remains."""
+    keep_rollouts_mib: int = Field(10240, ge=0)
+    """Size of `RUN/rollouts`, which people read; the oldest steps are removed beyond it. 0 = keep all."""
     resume: bool = True
     """Go on from the newest valid checkpoint and the journal; off: refuse a run directory that has them."""
     publish: Literal["broadcast", "disk"] = "broadcast"

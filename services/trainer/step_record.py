@@ -8,7 +8,8 @@ from typing import Any
 from services.trainer import metrics
 from services.trainer.assembly import batch_metrics
 from services.trainer.ledger import ReadyGroup
-from services.trainer.rollout_log import MetricsLog, write_rollouts
+from services.trainer.rollout_log import MetricsLog
+from services.trainer.rollout_shelf import RolloutShelf
 from services.trainer.step import StepOutcome
 from wire.telemetry import get_logger
 
@@ -19,8 +20,8 @@ log = get_logger("trainer.rl")
 class StepRecord:
     """Writes into the run directory."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._rollouts = run_dir / "rollouts"
+    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int) -> None:
+        self._rollouts = RolloutShelf(run_dir / "rollouts", keep_mib=keep_rollouts_mib)
         self._lines = MetricsLog(run_dir / "metrics.jsonl")
 
     def line(
@@ -33,7 +34,7 @@ class StepRecord:
     def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
         """Writes `line` and the rollouts, sets the metrics, logs."""
         self._lines.append(step, line)
-        write_rollouts(self._rollouts, step, batch, outcome.advantages, outcome.token_advantages)
+        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
         if not line["replayed"]:
             metrics.STEP_SECONDS.labels("wait").observe(line["wait_batch_seconds"])
             metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])

@@ -1,6 +1,7 @@
 """All trained rollouts of a run: an index that grows with `RUN/rollouts/`, searched and read on threads."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import OrderedDict
@@ -142,7 +143,8 @@ class Shelf:
             self._looked = looked
         # The newest first: that is what people look at.
         now = new[::-1][:_AT_ONCE]
-        facts, damaged = read_facts({step: self._path(step) for step in now}, self.names)
+        facts, unread = read_facts({step: self._path(step) for step in now}, self.names)
+        damaged = {step: reason for step, reason in unread.items() if self._path(step).exists()}
         return _Read(facts, {step: there[step] for step in now}, damaged, gone, more=len(new) > _AT_ONCE)
 
     def _path(self, step: int) -> Path:
@@ -153,7 +155,9 @@ class Shelf:
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 step = step_of(entry.name)
-                if step is not None:
+                if step is None:
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # Removed meanwhile: the trainer keeps so many only.
                     found = entry.stat()
                     stamps[step] = found.st_ino ^ found.st_size, found.st_mtime_ns
         return stamps

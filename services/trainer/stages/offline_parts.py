@@ -28,7 +28,10 @@ from wire.errors import ConfigError
 from wire.telemetry import get_logger
 
 EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
-_NOT_IN_WEIGHTS = ("resume", "memory_fraction", "publish", "fail_at", "keep_checkpoints", "checkpoint_every")
+_NOT_IN_WEIGHTS = (
+    *("resume", "memory_fraction", "publish", "fail_at", "checkpoint_every"),
+    *("keep_checkpoints", "keep_rollouts_mib"),
+)
 E = TypeVar("E")
 log = get_logger("trainer.stage")
 

@@ -37,6 +37,7 @@ _NOT_IN_WEIGHTS = (
     "cpu_offload",
     "checkpoint_every",
     "keep_checkpoints",
+    "keep_rollouts_mib",
 )
 
 

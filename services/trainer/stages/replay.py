@@ -15,7 +15,8 @@ from services.trainer.crew import Place, rank_device
 from services.trainer.leader import Leader
 from services.trainer.ledger import ReadyGroup
 from services.trainer.replay import journaled_groups
-from services.trainer.rollout_log import MetricsLog, write_rollouts
+from services.trainer.rollout_log import MetricsLog
+from services.trainer.rollout_shelf import RolloutShelf
 from services.trainer.stages.follower import join_ranks
 from services.trainer.stages.parts import load_learner, make_publisher
 from services.trainer.stages.replay_settings import ReplaySettings
@@ -34,6 +35,7 @@ class Replay:
     def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
         self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._rollouts = RolloutShelf(settings.run_dir / "rollouts", keep_mib=settings.trainer.keep_rollouts_mib)
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
 
@@ -77,8 +79,7 @@ class Replay:
             **batch_metrics([group.scored for group in batch], version=step - 1),
         }
         self._metrics_log.append(step, line)
-        folder = self._settings.run_dir / "rollouts"
-        write_rollouts(folder, step, batch, outcome.advantages, outcome.token_advantages)
+        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
         log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
 
     def _finish(self) -> None:

@@ -46,7 +46,7 @@ class RlStage:
         metrics.CHECKPOINT_EVERY.set(settings.trainer.checkpoint_every)
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._journal = settings.run_dir / "journal"
-        self._record = StepRecord(settings.run_dir)
+        self._record = StepRecord(settings.run_dir, keep_rollouts_mib=settings.trainer.keep_rollouts_mib)
         self._trackers = make_trackers(settings, settings.trackers)
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,23 @@ async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
     (folder / "step-000001.parquet").unlink()
     await read(shelf)
     assert set(shelf.facts.step.tolist()) == {2}
+
+
+async def test_a_file_that_goes_while_the_folder_is_read_is_no_damage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        write_rollout_file(folder, step, step, 1)
+    (folder / "step-000003.parquet").symlink_to("gone")
+    read_facts = shelf_module.read_facts
+
+    def read_late(*given: Any) -> Any:
+        (folder / "step-000001.parquet").unlink(missing_ok=True)
+        return read_facts(*given)
+
+    monkeypatch.setattr(shelf_module, "read_facts", read_late)
+    shelf = await read(Shelf(folder))
+    assert set(shelf.facts.step.tolist()) == {2} and not shelf.damaged
 
 
 async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(

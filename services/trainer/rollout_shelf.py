@@ -1,0 +1,75 @@
+"""The folder `RUN/rollouts`, within a bound of size. It is for people: whatever is wrong with it never ends a run."""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.trainer import metrics
+from services.trainer.ledger import ReadyGroup
+from services.trainer.rollout_log import write_rollouts
+from wire.telemetry import get_logger
+
+log = get_logger("trainer.rollouts")
+
+_MIB = 1024 * 1024
+_NAME = re.compile(r"step-(\d+)\.parquet")
+_SAY_AGAIN_S = 60.0
+
+
+class RolloutShelf:
+    """Beyond the bound the files of the oldest steps are removed; that of the newest step stays."""
+
+    def __init__(self, folder: Path, *, keep_mib: float) -> None:
+        """Keeps `keep_mib` MiB; 0 = all."""
+        self._folder = folder
+        self._keep_bytes = keep_mib * _MIB
+        self._sizes: dict[int, int] | None = None
+        """Bytes by step; None before the first look."""
+        self._say_at = 0.0
+
+    def add(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        advantages: Sequence[float],
+        token_advantages: Sequence[NDArray[np.float32]] = (),
+    ) -> None:
+        """Writes a step's file as `write_rollouts` does; one that cannot be written is told and counted."""
+        try:
+            path = write_rollouts(self._folder, step, batch, advantages, token_advantages)
+            if self._keep_bytes:
+                self._make_room(step, path.stat().st_size)
+        except OSError as error:
+            metrics.ROLLOUTS_UNWRITTEN.inc()
+            now = time.monotonic()
+            if now >= self._say_at:
+                self._say_at = now + _SAY_AGAIN_S
+                log.error("rollouts_not_written", step=step, error=str(error))
+
+    def _make_room(self, step: int, size: int) -> None:
+        if self._sizes is None:
+            self._sizes = _sizes(self._folder)
+        self._sizes[step] = size
+        total, newest = sum(self._sizes.values()), max(self._sizes)
+        for oldest in sorted(self._sizes):
+            if total <= self._keep_bytes or oldest == newest:
+                return
+            (self._folder / f"step-{oldest:06d}.parquet").unlink(missing_ok=True)
+            total -= self._sizes.pop(oldest)
+
+
+def _sizes(folder: Path) -> dict[int, int]:
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            with contextlib.suppress(FileNotFoundError):
+                if match:
+                    found[int(match[1])] = entry.stat().st_size
+    return found
