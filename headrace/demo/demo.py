@@ -13,10 +13,13 @@ from headrace.run_dir import absent_folders, check_fresh, take_away
 from headrace.supervisor.once import child_environment, python, run_once
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import StageSettings
+from wire.errors import ConfigError
 from wire.settings import ModelTable
 
 HELD_OUT = 256
 _SFT_TIMEOUT_S = 600.0
+_MADE = frozenset({"run.toml", "prompts.jsonl", "held_out.jsonl", "base", "sft", "model"})
+"""What a demo may leave in its folder, also when it is killed."""
 
 RUN_TOML = """\
 # Written by `headrace demo`: a run like any other. `headrace train` runs it too.
@@ -81,11 +84,13 @@ def prepare_demo(
 ) -> Resolved:
     """Makes model and data, runs the supervised stage, and returns the config of the RL run.
 
-    A run directory that did not exist does not exist after an error either.
+    What an earlier one was killed over is made anew. A run directory that did not exist does not exist after an error
+    either. Raises ConfigError if something else lies there.
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
     folder = run_dir.resolve() / "demo"
+    _clear(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "run.toml"
@@ -101,6 +106,17 @@ def prepare_demo(
         take_away(absent)
         raise
     return resolved
+
+
+def _clear(folder: Path) -> None:
+    """Removes what a demo has made, whole or half; nothing that it cannot have made."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ConfigError(f"{folder} is not a folder of a demo: choose another folder with --run-dir")
+    foreign = sorted({path.name for path in folder.iterdir()}.difference(_MADE)) if folder.exists() else []
+    if foreign:
+        raise ConfigError(f"{folder} holds what no demo made ({foreign[0]}): choose another folder with --run-dir")
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _make_things(folder: Path, *, seed: int) -> None:

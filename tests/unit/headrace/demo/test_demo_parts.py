@@ -1,5 +1,6 @@
 """What the demo makes: sums apart from the held-out ones, and a model that transformers loads."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from headrace.config.resolve import resolve
 from headrace.demo.arithmetic import CHARACTERS, exercises
-from headrace.demo.demo import RUN_TOML
+from headrace.demo.demo import RUN_TOML, prepare_demo
 from headrace.demo.models import Shape, character_tokenizer, make_text_model, write_model
 from headrace.model_check import check_model
-from wire.errors import DataError
+from wire.errors import ConfigError, DataError
 
 
 def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
@@ -25,6 +26,23 @@ def test_the_demos_config_is_valid(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN_TOML)
     config = resolve(tmp_path / "run.toml").config
     assert config.rollout.replicas == 2 and config.run.max_staleness == 1
+
+
+def test_what_a_killed_demo_left_is_made_anew(tmp_path: Path) -> None:
+    for name in ("base", "sft", "model"):
+        (tmp_path / "demo" / name).mkdir(parents=True)
+        (tmp_path / "demo" / name / "half.safetensors").write_text("half")
+    few = ["--sft.steps", "2", "--run.max-steps", "5"]
+    prepare_demo(tmp_path, few, os.environ, lambda said: None)
+    made = tmp_path / "demo"
+    assert not list(made.rglob("half*")) and check_model(made / "model", engine="torch").family == "qwen3"
+
+
+def test_what_no_demo_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "demo" / "journal").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"holds what no demo made \(journal\)"):
+        prepare_demo(tmp_path, [], os.environ, lambda said: None)
+    assert (tmp_path / "demo" / "journal").is_dir()
 
 
 def test_the_models_weights_are_all_there_and_it_generates(tmp_path: Path) -> None:
