@@ -107,12 +107,9 @@ def write_rollouts(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
     aside = folder / f".{path.name}"
-    try:
-        parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
-        aside.rename(path)
-    except OSError:
-        aside.unlink(missing_ok=True)  # What there is of it takes room on a full disk.
-        raise
+    # Where that fails, pyarrow takes away what there is of it.
+    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
+    aside.rename(path)
     return path
 
 
