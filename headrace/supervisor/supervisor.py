@@ -89,6 +89,11 @@ class Supervisor:
                 grace_s=self._patience.grace_s,
                 notice=self._notices.append,
             )
+        self._over_before: int | None = None
+        """The trainer's incarnation with which the run was over when the orchestrator was first heard; -1 = it was not.
+
+        A run that is started again is over, as it was left, until its trainer registers.
+        """
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -164,7 +169,7 @@ class Supervisor:
                 scaling.step()
             await self._look()
             observe(self._view())
-            state = str(self._status.get("state", ""))
+            state = self._ending()
             if state == "finished":
                 await self._let_trainer_end()
                 return Outcome("finished", "", self._status)
@@ -182,6 +187,12 @@ class Supervisor:
         except TimeoutError:
             return
 
+    def _ending(self) -> str:
+        """How the run ended; empty while it goes on, or is about to."""
+        state = str(self._status.get("state", ""))
+        is_old = self._status.get("incarnation") == self._over_before
+        return state if state in ("finished", "failed", "stopped") and not is_old else ""
+
     async def _look(self) -> None:
         orchestrator = self._crew.keeper("orchestrator")
         if orchestrator and orchestrator.plan.http_port:
@@ -190,6 +201,9 @@ class Supervisor:
             except TransientError:
                 # It is starting, or being started again: its keeper knows.
                 return
+            if self._over_before is None:
+                is_over = self._status.get("state") in ("finished", "stopped")
+                self._over_before = int(self._status.get("incarnation", 0)) if is_over else -1
 
     def _view(self) -> View:
         return View(self._status, self._crew.states(), tuple(self._notices))
@@ -199,7 +213,7 @@ class Supervisor:
         end = time.monotonic() + self._patience.settle_s
         while time.monotonic() < end:
             await self._look()
-            if self._status.get("state") in ("finished", "failed", "stopped"):
+            if self._ending():
                 return True
             await asyncio.sleep(self._patience.poll_s)
         return False

@@ -61,6 +61,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events)
+    run.tell_end_again()
     status = Status(store, state, registry, issuer, publisher, evaluation)
     desk = Desk(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
@@ -77,7 +78,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     loops = [
         issuer.run(),
         Joiners(state, registry, publisher).run(),
-        keep_house(broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
+        keep_house(run, broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
         board.run(),
         shutdown.event.wait(),
     ]

@@ -96,8 +96,10 @@ class DeadLetters:
         if letter is None:
             raise ConfigError(f"there is no dead letter {entry_id!r} (any more)")
         index = self._check(letter)
-        if self._store.requeue(entry_id, index, self._row(letter, index)):
-            self._events.append("requeued", entry=entry_id, group_id=letter.group_id, who=who)
+        row = self._row(letter, index)
+        if self._store.requeue(entry_id, index, row):
+            told = {"group_id": letter.group_id, "dead_index": index, "row": row}
+            self._events.append("requeued", entry=entry_id, **told, who=who)
             log.info("requeued", entry=entry_id, group=letter.group_id, who=who)
             await self._state.notify()
         return self._said(letter, index)

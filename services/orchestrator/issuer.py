@@ -107,7 +107,7 @@ class Issuer:
                 max_staleness=self._settings.run.max_staleness,
                 groups_per_batch=self._settings.batch.groups,
             )
-            num_open = len(self._store.open_groups())
+            num_open = self._store.num_open
             metrics.GROUPS_OPEN.set(num_open)
             metrics.CREDIT_LIMIT.set(self.limit)
             free = room(self.limit, num_open)
@@ -118,13 +118,13 @@ class Issuer:
                 return
             gaps = self._store.gaps()[:free]
             fresh = range(first, first + free - len(gaps))
-            # What was re-queued first takes indices that nobody has ever used: a buried group keeps its fate.
-            self._store.give_requeued(fresh)
-            indices = [*gaps, *fresh]
-            await self._put([OpenGroup(group_index=index, attempt=0) for index in indices], "new")
+            # What was re-queued takes indices that nobody has ever used: a buried group keeps its fate.
+            for index, (dead_index, row) in self._store.issue_new(gaps, fresh).items():
+                self._events.append("requeued_as", group_index=index, dead_index=dead_index, row=row)
+            await self._put([OpenGroup(group_index=index, attempt=0) for index in (*gaps, *fresh)], "new")
 
     async def _put(self, groups: Sequence[OpenGroup], kind: str) -> None:
-        self._store.issue(groups)
+        """Puts them on the stream; the store knows them already."""
         for group in groups:
             row = self._rows[self.row_of(group.group_index)]
             message = training_prompt(
@@ -165,6 +165,7 @@ class Issuer:
             if lost:
                 log.warning("groups_issued_again", groups=[group.group_index for group in lost])
             again = [OpenGroup(group_index=group.group_index, attempt=group.attempt + 1) for group in lost]
+            self._store.issue(again)
             await self._put(again, "again")
 
     def _id(self, group: OpenGroup) -> str:

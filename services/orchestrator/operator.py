@@ -20,6 +20,11 @@ _BY_HAND = (
     "--scale {service}={count}`, with Kubernetes `kubectl scale deployment/{service} --replicas={count}`"
 )
 
+_HEARD = (
+    "the stop is withdrawn, but the trainer may have heard of it: then it ends its step and leaves, and "
+    "`headrace train --resume` goes on"
+)
+
 
 class Operator:
     """All acts; `who` is free text for the log. Raises ConfigError with the reason for what cannot be done."""
@@ -47,10 +52,17 @@ class Operator:
         return await self._done("pause", who, "paused: no new prompt is issued; what is under way is finished")
 
     async def resume(self, who: str) -> str:
-        """Prompts again."""
+        """Prompts again; a stop that is not done yet is withdrawn."""
         self._check_live()
-        self._state.wishes.pause(False)
-        return await self._done("resume", who, "resumed: prompts are issued as credit allows")
+        wishes = self._state.wishes
+        said = "resumed: prompts are issued as credit allows"
+        if wishes.stopping:
+            # A trainer that knows of it goes; one that is started in its place does not have to.
+            heard = self._state.trainer.told_stop or wishes.is_inherited
+            said = _HEARD if heard else "the stop is withdrawn: the trainer had not heard of it; prompts are issued"
+            wishes.stop(False)
+        wishes.pause(False)
+        return await self._done("resume", who, said)
 
     async def checkpoint(self, who: str) -> str:
         """A checkpoint after the step under way."""
@@ -79,10 +91,10 @@ class Operator:
 
     async def drain(self, replica_id: str, on: bool, who: str) -> str:
         """Keeps prompts from a replica: what it has in hand it finishes, weights it still gets."""
-        known = [replica.replica_id for replica in self._registry.alive(time.monotonic())]
+        known = {replica.replica_id: replica.boot_id for replica in self._registry.alive(time.monotonic())}
         if replica_id not in known and (on or replica_id not in self._state.wishes.drained):
             raise ConfigError(f"there is no replica {replica_id!r}; there are {', '.join(known) or 'none'}")
-        self._state.wishes.drain(replica_id, on)
+        self._state.wishes.drain(replica_id, on, known.get(replica_id, ""))
         if on:
             return await self._done(f"drain {replica_id}", who, f"{replica_id} takes no more prompts")
         return await self._done(f"undrain {replica_id}", who, f"{replica_id} takes prompts again")

@@ -50,7 +50,11 @@ class Run:
 
     async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
         """A new life of the trainer: whatever the last one was publishing is void."""
+        stopping = self.state.wishes.stopping
         incarnation = await self.state.register_trainer(request)
+        if stopping and not self.state.wishes.stopping:
+            said = "the run was started again: the stop that was asked for before is over"
+            self._events.append("operator_action", action="withdraw stop", who="a new start", said=said)
         self.publisher.supersede()
         return incarnation
 
@@ -78,6 +82,7 @@ class Run:
             wishes.stop(False)
             self.end()
         alive = self.registry.alive(time.monotonic())
+        self.state.trainer.told_stop |= wishes.stopping
         return pb.ReportProgressResponse(
             evaluating=evaluating,
             replicas=sum(replica.replica_id not in wishes.drained for replica in alive),
@@ -126,8 +131,22 @@ class Run:
             return
         names = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
         self._events.append("run_ended", version=self.state.version, open_groups=names)
-        self.state.phase = RunPhase.FINISHED
+        self.state.finish()
         log.info("run_ended", version=self.state.version, open_groups=len(names))
+
+    def tell_end_again(self) -> None:
+        """Where the run had finished before this process began: its last word is told by the newest event log."""
+        if self.state.phase is RunPhase.FINISHED:
+            self._events.append("run_ended", version=self.state.version, open_groups=[], again=True)
+
+    def register_replica(self, request: pb.RegisterReplicaRequest) -> None:
+        """Takes a replica in. What operators asked of an earlier life of that name is over."""
+        self.registry.register(request, time.monotonic())
+        self.state.wishes.registered(request.replica_id, request.boot_id)
+
+    def look(self, now: float) -> None:
+        """Housekeeping; `now` is of the monotonic clock."""
+        self.state.wishes.forget([replica.replica_id for replica in self.registry.alive(now)], now)
 
     def why_not_ready(self) -> str | None:
         """None, also when the run is over; else why it cannot go on."""
@@ -140,12 +159,14 @@ class Run:
             self._events.append("run_stopped", version=self.state.version, open_groups=left)
 
 
-async def keep_house(broker: Broker, status: Status, meter: Meter, trim_s: float) -> None:
+async def keep_house(run: Run, broker: Broker, status: Status, meter: Meter, trim_s: float) -> None:
     """Trims what is acked and refreshes gauges, forever."""
     trimmed = time.monotonic()
     while True:
         await asyncio.sleep(1.0)
-        meter.look(time.monotonic())
+        now = time.monotonic()
+        meter.look(now)
+        run.look(now)
         try:
             await _look_at_streams(broker, status)
             if time.monotonic() - trimmed > trim_s:

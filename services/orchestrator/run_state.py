@@ -28,6 +28,7 @@ _FAILURES = frozenset(
     }
 )
 """Reasons that are nobody's choice; `stale` and `uninformative` are one, and end no run here."""
+_STOPPED = "an operator stopped it"
 
 
 class RunPhase(StrEnum):
@@ -47,6 +48,8 @@ class TrainerView:
 
     address: str = ""
     boot_id: str = ""
+    told_stop: bool = False
+    """It knows that it is to stop: it will, whatever is wished now."""
     waiting_for: str = ""
     waiting_since: float = 0.0
     """Monotonic: when it first said that it waits for this."""
@@ -79,8 +82,17 @@ class RunState:
         self.trainer.boot_id = (store.get("trainer_boot_id") or b"").decode()
         self.trainer.routes = common_pb2.Routes.FromString(store.get("trainer_routes") or b"")
         self._trained_step = store.last_step()
+        self._load_phase()
         self.publication = self._stored_publication()
         """The newest version that was asked to be published; joiners get it."""
+
+    def _load_phase(self) -> None:
+        """A run that has ended stays so over the lives of this process, until a trainer registers."""
+        told = (self._store.get("phase") or b"").decode()
+        if told == RunPhase.STOPPED:
+            self.phase, self.reason = RunPhase.STOPPED, _STOPPED
+        elif told == RunPhase.FINISHED and self.version >= self.max_steps:
+            self.phase, self.trainer.finished = RunPhase.FINISHED, True
 
     def _stored_publication(self) -> orchestrator_pb2.PublishRequest | None:
         data = self._store.get("publication")
@@ -98,11 +110,25 @@ class RunState:
         """Numbers a new life of the trainer and takes over its fates. A repeated call of one boot keeps its number."""
         if request.boot_id != self.trainer.boot_id or self.incarnation <= request.journaled_incarnation:
             self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
-        self._store.set_int("incarnation", self.incarnation)
-        self.trainer = TrainerView(address=request.address, boot_id=request.boot_id, routes=request.routes)
-        self._store.set("trainer_routes", request.routes.SerializeToString())
-        self._store.set("trainer_address", request.address.encode())
-        self._store.set("trainer_boot_id", request.boot_id.encode())
+        is_new = request.boot_id != self.trainer.boot_id
+        if self.wishes.is_inherited and is_new:
+            log.warning("stop_withdrawn", reason="orchestrator and trainer were both started anew since")
+            self.wishes.stop(False)
+        self._store.set_all(
+            {
+                "incarnation": self.incarnation,
+                "trainer_routes": request.routes.SerializeToString(),
+                "trainer_address": request.address.encode(),
+                "trainer_boot_id": request.boot_id.encode(),
+                "phase": b"",
+            }
+        )
+        self.trainer = TrainerView(
+            address=request.address,
+            boot_id=request.boot_id,
+            routes=request.routes,
+            told_stop=self.trainer.told_stop and not is_new,
+        )
         self._clock.restart()
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)
         self._set_version(request.version)
@@ -111,7 +137,7 @@ class RunState:
             log.warning("fates_not_journaled", groups=opened, effect="these groups are open again")
         self._store.end((fate.group_index, fate.step, fate.reason) for fate in request.fates)
         self._trained_step = max((fate.step for fate in request.fates), default=0)
-        if self.phase in (RunPhase.STARTING, RunPhase.STOPPED):
+        if self.phase is not RunPhase.FAILED:
             self.phase, self.reason = RunPhase.RUNNING, ""
         await self.notify()
         return self.incarnation
@@ -136,10 +162,16 @@ class RunState:
 
     def stopped(self) -> None:
         """The trainer has left because an operator asked for it."""
-        self.wishes.stop(False)
         if self.phase is RunPhase.RUNNING:
-            self.phase = RunPhase.STOPPED
-            self.reason = "an operator stopped it"
+            self.wishes.stop_with(False, {"phase": RunPhase.STOPPED.encode()})
+            self.phase, self.reason = RunPhase.STOPPED, _STOPPED
+        else:
+            self.wishes.stop(False)
+
+    def finish(self) -> None:
+        """All steps are done. Idempotent."""
+        self.wishes.stop_with(False, {"phase": RunPhase.FINISHED.encode()})
+        self.phase, self.reason = RunPhase.FINISHED, ""
 
     def fence(self, incarnation: int) -> None:
         """Raises FencedError unless `incarnation` is the trainer's current life."""

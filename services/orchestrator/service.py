@@ -38,7 +38,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self, request: pb.RegisterReplicaRequest, context: Any
     ) -> pb.RegisterReplicaResponse:
         self._check_run(request.run_id)
-        self._run.registry.register(request, time.monotonic())
+        self._run.register_replica(request)
         return pb.RegisterReplicaResponse(lease_s=self._run.registry.lease_s)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: D102

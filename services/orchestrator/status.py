@@ -39,13 +39,13 @@ class Status:
         counts = self._store.counts()
         trained, num_open = counts.pop("trained", 0), counts.pop("open", 0)
         return {
-            "state": str(state.phase),
+            "state": self.state,
             "reason": state.reason,
             "step": state.version,
             "max_steps": state.max_steps,
             "version": state.version,
             "incarnation": state.incarnation,
-            "eval": [asdict(result) for result in self._evaluation.results] if self._evaluation else [],
+            "eval": self.evals(),
             "evaluating": self._evaluation.waiting_for if self._evaluation else "",
             **self._evaluating_times(),
             "waiting_for": self._issuer.waiting_for,
@@ -57,20 +57,39 @@ class Status:
                 "dropped": counts,
                 "open": num_open,
             },
-            "trainer": {
-                "state": "finished" if state.trainer.finished else ("alive" if state.trainer.boot_id else "absent"),
-                "waiting_for": state.trainer.waiting_for,
-                "waiting_since": _unix(state.trainer.waiting_since) if state.trainer.waiting_for else None,
-                "waiting_until": _unix(state.trainer.waiting_until) if state.trainer.waiting_until else None,
-                "waiting_share": state.trainer.waiting_share,
-                "metrics": state.trainer.metrics,
-            },
-            "replicas": self._replicas(),
-            "streams": {name: asdict(stats) for name, stats in self.streams.items()},
+            "trainer": self.trainer(),
+            "replicas": self.replicas(),
+            "streams": self.streams_view(),
             "publication": self._publication(),
         }
 
-    def _replicas(self) -> list[dict[str, Any]]:
+    @property
+    def state(self) -> str:
+        """The run in one word."""
+        return str(self._state.phase)
+
+    def streams_view(self) -> dict[str, dict[str, Any]]:
+        """Name -> what the last look found."""
+        return {name: asdict(stats) for name, stats in self.streams.items()}
+
+    def evals(self) -> list[dict[str, Any]]:
+        """All evaluations so far."""
+        return [asdict(result) for result in self._evaluation.results] if self._evaluation else []
+
+    def trainer(self) -> dict[str, Any]:
+        """What the trainer does."""
+        trainer = self._state.trainer
+        return {
+            "state": "finished" if trainer.finished else ("alive" if trainer.boot_id else "absent"),
+            "waiting_for": trainer.waiting_for,
+            "waiting_since": _unix(trainer.waiting_since) if trainer.waiting_for else None,
+            "waiting_until": _unix(trainer.waiting_until) if trainer.waiting_until else None,
+            "waiting_share": trainer.waiting_share,
+            "metrics": trainer.metrics,
+        }
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """Those with a live lease."""
         return [
             {
                 "id": replica.replica_id,

@@ -1,10 +1,13 @@
 """The run's state in SQLite (WAL): what is issued, how it ended, who the trainer is. One writer, one process.
 
-It is rebuilt from the trainer's journal if it is lost, so it needs no backup; `issued` is committed before the XADD.
+Groups and fates are rebuilt from the trainer's journal if it is lost, so it needs no backup; `issued` is committed
+before the XADD. Lost with it are what operators asked for (`wishes.py`) and which prompts were issued again
+(`requeued`); the event log has both.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,16 +56,45 @@ class Store:
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
         self._add_abstained()
+        self._counts: Counter[str] = Counter()
+        self._count_anew()
 
     def issue(self, groups: Iterable[OpenGroup]) -> None:
         """Records groups as issued (again), durably, before they are put on the stream."""
-        rows = [(group.group_index, group.attempt) for group in groups]
         with self._transaction():
-            self._db.executemany(
-                "INSERT INTO groups (group_index, attempt) VALUES (?, ?) "
-                "ON CONFLICT (group_index) DO UPDATE SET attempt = excluded.attempt WHERE step IS NULL",
-                rows,
-            )
+            self._issue(groups)
+        self._count_open()
+
+    def issue_new(self, gaps: Iterable[int], fresh: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Records new groups as issued; prompts that wait to be issued again take the first of the `fresh` indices.
+
+        In one commit: an index that is given but not issued would be given twice. Returns what was given: new group ->
+        (buried group, row).
+        """
+        indices = [*fresh]
+        with self._transaction():
+            given = self._give(indices)
+            self._issue(OpenGroup(group_index=index, attempt=0) for index in (*gaps, *indices))
+        self._count_open()
+        return given
+
+    def _issue(self, groups: Iterable[OpenGroup]) -> None:
+        self._db.executemany(
+            "INSERT INTO groups (group_index, attempt) VALUES (?, ?) "
+            "ON CONFLICT (group_index) DO UPDATE SET attempt = excluded.attempt WHERE step IS NULL",
+            [(group.group_index, group.attempt) for group in groups],
+        )
+
+    def _give(self, indices: Iterable[int]) -> dict[int, tuple[int, int]]:
+        query = "SELECT place, dead_index, row FROM requeued WHERE group_index IS NULL ORDER BY place"
+        waiting = self._db.execute(query).fetchall()
+        # Runs from before `issue_new` may have died in between: such an index has its prompt.
+        taken = {index for (index,) in self._db.execute("SELECT group_index FROM requeued")} if waiting else set()
+        free = (index for index in indices if index not in taken)
+        given = {index: one for one, index in zip(waiting, free, strict=False)}
+        pairs = [(index, place) for index, (place, _, _) in given.items()]
+        self._db.executemany("UPDATE requeued SET group_index = ? WHERE place = ?", pairs)
+        return {index: (dead_index, row) for index, (_, dead_index, row) in given.items()}
 
     def requeue(self, entry: str, dead_index: int, row: int) -> bool:
         """Puts the prompt of a buried group behind those that wait to be issued again; False if it has been before."""
@@ -74,13 +106,6 @@ class Store:
     def requeued(self) -> dict[int, int | None]:
         """Buried group -> the group that its prompt was issued as again; None while it waits."""
         return dict(self._db.execute("SELECT dead_index, group_index FROM requeued"))
-
-    def give_requeued(self, indices: Iterable[int]) -> None:
-        """Gives waiting prompts, in order, the first of these new indices, for good; they are issued next."""
-        with self._transaction():
-            waiting = self._db.execute("SELECT place FROM requeued WHERE group_index IS NULL ORDER BY place").fetchall()
-            pairs = [(index, place) for index, (place,) in zip(indices, waiting, strict=False)]
-            self._db.executemany("UPDATE requeued SET group_index = ? WHERE place = ?", pairs)
 
     def requeued_row(self, group_index: int) -> int | None:
         """The row that a group was given because it is issued again under this index; None for any other group."""
@@ -110,6 +135,8 @@ class Store:
                 )
                 if cursor.rowcount:
                     new.append((group_index, step, reason))
+        self._counts.update("trained" if step > 0 else reason for _, step, reason in new)
+        self._count_open()
         return new
 
     def keep_only(self, ended: Iterable[int]) -> int:
@@ -122,6 +149,8 @@ class Store:
                 "UPDATE groups SET step = NULL, reason = NULL "
                 "WHERE step IS NOT NULL AND group_index NOT IN (SELECT group_index FROM journaled)"
             )
+        if cursor.rowcount:
+            self._count_anew()
         return cursor.rowcount
 
     def open_groups(self) -> list[OpenGroup]:
@@ -142,19 +171,33 @@ class Store:
     def gaps(self) -> list[int]:
         """Indices below `next_index` that the table does not know: it was lost and rebuilt from fates."""
         top = self.next_index()
-        (known,) = self._db.execute("SELECT COUNT(*) FROM groups").fetchone()
-        if known == top:
+        if self._counts.total() == top:
             return []
         there = {index for (index,) in self._db.execute("SELECT group_index FROM groups")}
         return [index for index in range(top) if index not in there]
 
     def counts(self) -> dict[str, int]:
-        """Number of groups by fate: `trained`, `open`, or the drop reason."""
+        """Number of groups by fate: `trained`, `open`, or the drop reason. Out of memory: it is asked all the time."""
+        return dict(self._counts)
+
+    @property
+    def num_open(self) -> int:
+        """Number of groups without a fate."""
+        return self._counts["open"]
+
+    def _count_anew(self) -> None:
         rows = self._db.execute(
             "SELECT CASE WHEN step IS NULL THEN 'open' WHEN step > 0 THEN 'trained' ELSE reason END, COUNT(*) "
             "FROM groups GROUP BY 1"
         )
-        return {str(fate): int(count) for fate, count in rows}
+        self._counts = Counter({str(fate): int(count) for fate, count in rows})
+
+    def _count_open(self) -> None:
+        """Few, and they have an index of their own."""
+        (count,) = self._db.execute("SELECT COUNT(*) FROM groups WHERE step IS NULL").fetchone()
+        self._counts["open"] = int(count)
+        if not count:
+            del self._counts["open"]
 
     def record_eval(self, version: int, prompt: int, correct: int, total: int, abstained: int = 0) -> None:
         """One held-out prompt's result; the first one counts. `total` were scored; it is 0 of a missing prompt."""
@@ -173,9 +216,15 @@ class Store:
 
     def set(self, key: str, value: bytes) -> None:
         """Writes a value of the meta table."""
-        self._db.execute(
-            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
-        )
+        self.set_all({key: value})
+
+    def set_all(self, values: Mapping[str, bytes | int]) -> None:
+        """Writes values of the meta table, all or none."""
+        rows = [(key, value if isinstance(value, bytes) else str(int(value)).encode()) for key, value in values.items()]
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", rows
+            )
 
     def get_int(self, key: str) -> int:
         """A number of the meta table; 0 if it was never written."""
@@ -183,7 +232,7 @@ class Store:
 
     def set_int(self, key: str, value: int) -> None:
         """Writes a number of the meta table."""
-        self.set(key, str(int(value)).encode())
+        self.set_all({key: value})
 
     def close(self) -> None:
         """Closes the file."""

@@ -36,6 +36,26 @@ class Source(Protocol):
         """The run in one object."""
         ...
 
+    def state(self) -> str:
+        """As in the status; so are the others that follow."""
+        ...
+
+    def evals(self) -> list[dict[str, Any]]:
+        """All of them."""
+        ...
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """Those with a live lease."""
+        ...
+
+    def trainer(self) -> dict[str, Any]:
+        """What it does."""
+        ...
+
+    def streams(self) -> dict[str, dict[str, Any]]:
+        """Name -> what is in it."""
+        ...
+
     def publications(self) -> list[dict[str, Any]]:
         """Newest first."""
         ...

@@ -39,8 +39,7 @@ class EndedRun:
 
     def status(self) -> dict[str, Any]:
         """See `Source`."""
-        rows = self._files.curves.rows
-        last = rows.row(len(rows) - 1) if len(rows) else {"step": 0}
+        last = self._last()
         step = int(last["step"])
         state = self._state(step)
         status: dict[str, Any] = {
@@ -51,28 +50,53 @@ class EndedRun:
             "max_steps": int(self._run.get("max_steps", step)),
             "version": step,
             "incarnation": int(last.get("incarnation", 0)),
-            "eval": self._files.evals.all,
+            "eval": self.evals(),
             "evaluating": "",
             "waiting_for": "",
             "credit": {"issued": self._groups["open"], "limit": 0},
             "groups": self._groups,
-            "trainer": {
-                "state": "finished" if state == "finished" else "absent",
-                "waiting_for": "",
-                "waiting_share": float(last.get("wait_batch_share", 0.0)),
-                "metrics": last,
-            },
-            "replicas": [],
-            "streams": {},
+            "trainer": self.trainer(),
+            "replicas": self.replicas(),
+            "streams": self.streams(),
             "publication": None,
             "operator": {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []},
             "now": round(time.time(), 3),
         }
         return status | {"bottleneck": bottleneck(status)}
 
+    def state(self) -> str:
+        """See `Source`."""
+        return self._state(int(self._last()["step"]))
+
+    def evals(self) -> list[dict[str, Any]]:
+        """See `Source`."""
+        return self._files.evals.all
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """See `Source`: none lives."""
+        return []
+
+    def trainer(self) -> dict[str, Any]:
+        """See `Source`."""
+        last = self._last()
+        return {
+            "state": "finished" if self.state() == "finished" else "absent",
+            "waiting_for": "",
+            "waiting_share": float(last.get("wait_batch_share", 0.0)),
+            "metrics": last,
+        }
+
+    def streams(self) -> dict[str, dict[str, Any]]:
+        """See `Source`: nobody looks at them."""
+        return {}
+
     def publications(self) -> list[dict[str, Any]]:
         """See `Source`."""
         return self._files.log.publications
+
+    def _last(self) -> dict[str, Any]:
+        rows = self._files.curves.rows
+        return rows.row(len(rows) - 1) if len(rows) else {"step": 0}
 
     def _state(self, step: int) -> str:
         """By the last word of the orchestrator; one that was killed has said none."""

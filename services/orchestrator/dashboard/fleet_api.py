@@ -19,18 +19,16 @@ def add_fleet(app: FastAPI, board: Board) -> None:
     @app.get("/api/evals")
     async def get_evals() -> list[dict[str, Any]]:
         """All evaluations so far."""
-        evals: list[dict[str, Any]] = board.source.status()["eval"]
-        return evals
+        return board.source.evals()
 
     @app.get("/api/replicas")
     async def get_replicas() -> list[dict[str, Any]]:
         """Replicas with a live lease."""
-        replicas: list[dict[str, Any]] = board.source.status()["replicas"]
-        return replicas
+        return board.source.replicas()
 
     @app.get("/api/fleet")
     async def get_fleet() -> Response:
         """Replicas, trainer, and the last publications, newest first."""
-        status = board.source.status()
-        publications = board.source.publications()
-        return answer({"replicas": status["replicas"], "trainer": status["trainer"], "publications": publications[:50]})
+        source = board.source
+        publications = source.publications()[:50]
+        return answer({"replicas": source.replicas(), "trainer": source.trainer(), "publications": publications})

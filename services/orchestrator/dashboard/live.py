@@ -33,6 +33,26 @@ class LiveRun:
         }
         return view | {"bottleneck": bottleneck(view)}
 
+    def evals(self) -> list[dict[str, Any]]:
+        """See `Source`."""
+        return self._status.evals()
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """See `Source`."""
+        return self._status.replicas()
+
+    def trainer(self) -> dict[str, Any]:
+        """See `Source`."""
+        return self._status.trainer()
+
+    def state(self) -> str:
+        """See `Source`."""
+        return self._status.state
+
+    def streams(self) -> dict[str, dict[str, Any]]:
+        """See `Source`."""
+        return self._status.streams_view()
+
     def publications(self) -> list[dict[str, Any]]:
         """See `Source`: those under way first."""
         now = [progress.timeline() | {"ended": False} for progress in self._publisher.sessions]

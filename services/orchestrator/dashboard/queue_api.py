@@ -17,7 +17,7 @@ def add_queues(app: FastAPI, board: Board, dead: DeadLetters | None) -> None:
     @app.get("/api/queues")
     async def get_queues() -> Response:
         """The streams as the last look, a second ago at most, found them."""
-        streams = board.source.status()["streams"]
+        streams = board.source.streams()
         return answer(
             {
                 "streams": [

@@ -49,13 +49,13 @@ def add_runs(app: FastAPI, board: Board) -> None:
     @app.get("/api/runs")
     async def get_runs() -> Response:
         """Newest first."""
-        status, now = board.source.status(), time.time()
+        state, now = board.source.state(), time.time()
 
         def rows() -> list[dict[str, Any]]:
             found = []
             for folder in run_folders(run_dir.parent):
                 row = run_row(folder, now) | {"current": folder.path == run_dir}
-                found.append(row | {"state": status["state"]} if row["current"] else row)
+                found.append(row | {"state": state} if row["current"] else row)
             return found
 
         return await on_thread(rows)

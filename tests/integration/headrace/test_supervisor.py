@@ -40,7 +40,7 @@ def orchestra(run_dir: Path, *trainer_options: str, **more: tuple[str, ...]) -> 
     ]
 
 
-def say(run_dir: Path, state: str, **more: str) -> None:
+def say(run_dir: Path, state: str, **more: str | int) -> None:
     (run_dir / "status.new").write_text(json.dumps({"state": state, **more}))
     (run_dir / "status.new").rename(run_dir / "status")
 
@@ -176,6 +176,23 @@ def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: 
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     assert ended[0] == "trainer" and set(ended) == {"trainer", "orchestrator", "reward"}
     until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone", 2.0)
+
+
+@pytest.mark.parametrize("left", ["stopped", "finished"])
+def test_a_run_that_was_over_goes_on_when_its_trainer_registers(tmp_path: Path, left: str) -> None:
+    plans = orchestra(tmp_path)
+    say(tmp_path, left, incarnation=3)
+    seen: list[str] = []
+
+    def act(view: View) -> None:
+        seen.append(str(view.status.get("state", "")))
+        if seen.count(left) == 5:
+            say(tmp_path, "running", incarnation=4)
+        if "running" in seen:
+            say(tmp_path, "stopped", incarnation=4)
+
+    assert run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act).state == "stopped"
+    assert "running" in seen
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What was given up is shown with its reason; its prompt is issued again once, as a new group."""
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -153,13 +154,49 @@ async def test_a_group_issued_again_after_a_loss_keeps_its_prompt(house: House) 
     assert [ROWS[house.issuer.row_of(index)].sample_id for index in (0, 2)] == [issued[0], issued[2]]
 
 
-async def test_a_death_between_the_index_and_the_issue_costs_nothing(house: House) -> None:
+async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_been(house: House) -> None:
     issued = dict(await house.issue())
-    entry = await house.bury(1)
-    await house.dead.requeue(entry, "x")
-    house.store.give_requeued(range(3, 4))
+    for index in (2, 0):
+        await house.dead.requeue(await house.bury(index), "x")
+    died: list[Path] = []
+
+    def die(_: str) -> None:
+        """What a process killed before this statement leaves behind."""
+        died.append(house.path / f"died-{len(died)}")
+        died[-1].mkdir()
+        for file in house.path.glob("state.sqlite*"):
+            shutil.copy(file, died[-1])
+
+    house.store._db.set_trace_callback(die)
+    await house.issue()
+    house.store._db.set_trace_callback(None)
+    assert len(died) > 5
+    for folder in died:
+        again = House(folder)
+        await again.issue()
+        assert [group.group_index for group in again.store.open_groups()] == [1, 3, 4]
+        assert [ROWS[again.issuer.row_of(index)].sample_id for index in (1, 3, 4)] == [issued[1], issued[2], issued[0]]
+
+
+async def test_an_index_that_was_given_and_never_issued_keeps_its_prompt(house: House) -> None:
+    issued = dict(await house.issue())
+    for index in (1, 2):
+        await house.dead.requeue(await house.bury(index), "x")
+    await house.train(0)
+    house.store._db.execute("UPDATE requeued SET group_index = 3 WHERE dead_index = 1")  # As runs did before.
     house.build()
-    assert await house.issue() == [(3, issued[1])]
+    assert await house.issue() == [(3, issued[1]), (4, issued[2]), *usual([5], moved=2)]
+
+
+async def test_events_tell_what_a_lost_store_knew_of_prompts_issued_again(house: House) -> None:
+    await house.issue()
+    await house.dead.requeue(await house.bury(1), "x")
+    await house.issue()
+    events = {event["event"]: event for event in read_events(house.path)}
+    row = house.issuer.row_of(1)
+    assert (events["requeued"]["dead_index"], events["requeued"]["row"]) == (1, row)
+    given = events["requeued_as"]
+    assert (given["group_index"], given["dead_index"], given["row"]) == (3, 1, row)
 
 
 async def test_two_letters_of_one_group_are_one_prompt(house: House) -> None:

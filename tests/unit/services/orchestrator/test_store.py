@@ -1,5 +1,6 @@
 """The run's state survives, repeats change nothing, and it can be rebuilt."""
 
+import random
 import sqlite3
 from pathlib import Path
 
@@ -89,3 +90,47 @@ def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
     with pytest.raises(AttributeError):
         store.issue([*issued(0), None])  # type: ignore[list-item]
     assert store.open_groups() == []
+
+
+def test_the_counts_in_memory_are_those_of_the_table_whatever_happens(path: Path) -> None:
+    chance, store = random.Random(7), Store(path)
+    for _ in range(400):
+        some = chance.sample(range(60), chance.randint(0, 6))
+        match chance.randrange(6):
+            case 0:
+                store.issue(issued(*some, attempt=chance.randint(0, 2)))
+            case 1:
+                first = store.next_index()
+                store.issue_new(store.gaps()[:2], range(first, first + chance.randint(0, 3)))
+            case 2 | 3:
+                store.end([(index, chance.randint(0, 2), chance.choice(["stale", "poison"])) for index in some])
+            case 4 if chance.random() < 0.2:
+                store.keep_only(some)
+            case 5 if chance.random() < 0.1:
+                store.close()
+                store = Store(path)
+        with sqlite3.connect(path) as table:
+            rows = table.execute("SELECT step, reason FROM groups").fetchall()
+        fates = ["open" if step is None else "trained" if step else reason for step, reason in rows]
+        assert store.counts() == {fate: fates.count(fate) for fate in fates}
+        assert store.num_open == len(store.open_groups()) == fates.count("open")
+    assert len(fates) > 50
+
+
+def test_what_is_asked_every_second_reads_no_table(path: Path) -> None:
+    store = Store(path)
+    store.issue(issued(*range(20)))
+    asked: list[str] = []
+    store._db.set_trace_callback(asked.append)
+    assert store.counts() == {"open": 20} and store.num_open == 20
+    assert asked == []
+    assert store.gaps() == []
+    assert len(asked) == 1 and "MAX" in asked[0]
+
+
+def test_values_are_written_together_or_not_at_all(path: Path) -> None:
+    store = Store(path)
+    store.set_all({"a": 1, "b": b"x"})
+    with pytest.raises(UnicodeEncodeError):
+        store.set_all({"a": 2, "no key \ud800": 3})
+    assert (store.get_int("a"), store.get("b")) == (1, b"x")

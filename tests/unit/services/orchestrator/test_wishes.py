@@ -30,7 +30,7 @@ def test_wishes_outlive_the_process(tmp_path: Path) -> None:
     first.pause(True)
     first.stop(True)
     first.ask_checkpoint()
-    first.drain("rollout-1", True)
+    first.drain("rollout-1", True, "b1")
     again = Wishes(store(tmp_path))
     assert (again.paused, again.stopping, again.checkpoint) == (True, True, 1)
     assert again.drained == {"rollout-1"} and again.holds
@@ -49,6 +49,108 @@ def test_a_checkpoint_is_asked_for_once_until_it_is_written(tmp_path: Path) -> N
     assert wishes.checkpoint == 0
     wishes.ask_checkpoint()
     assert wishes.checkpoint == 2 and Wishes(store(tmp_path)).checkpoint == 2
+
+
+def test_a_drain_is_over_with_the_replicas_life(tmp_path: Path) -> None:
+    Wishes(store(tmp_path)).drain("rollout-1", True, "b1")
+    wishes = Wishes(store(tmp_path))
+    wishes.registered("rollout-1", "b1")
+    wishes.registered("rollout-0", "b9")
+    assert wishes.drained == {"rollout-1"}
+    wishes.registered("rollout-1", "b2")
+    assert not wishes.drained and not Wishes(store(tmp_path)).drained
+
+
+def test_a_drained_replica_that_is_away_for_an_hour_is_forgotten(tmp_path: Path) -> None:
+    wishes = Wishes(store(tmp_path))
+    for name in ("rollout-0", "rollout-1"):
+        wishes.drain(name, True, "b")
+    wishes.forget([], 0.0)
+    wishes.forget(["rollout-0"], 3599.0)
+    wishes.forget([], 3601.0)
+    assert wishes.drained == Wishes(store(tmp_path)).drained == {"rollout-0"}
+    wishes.forget([], 7202.0)
+    assert not wishes.drained
+
+
+async def test_the_drain_that_an_operator_asks_for_is_of_the_boot_that_lives(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    state.phase = RunPhase.RUNNING
+    await acts.drain("rollout-0", True, "cli")
+    state.wishes.registered("rollout-0", "b")
+    assert state.wishes.drained
+    state.wishes.registered("rollout-0", "b2")
+    assert not state.wishes.drained
+
+
+def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
+    return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id, version=version)
+
+
+@pytest.mark.parametrize("phase", [RunPhase.STOPPED, RunPhase.FINISHED])
+async def test_how_a_run_ended_outlives_the_process_until_a_trainer_registers(tmp_path: Path, phase: RunPhase) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1", version=10))
+    state.wishes.stop(True)
+    state.stopped() if phase is RunPhase.STOPPED else state.finish()
+    acts, again = operator(tmp_path)
+    assert again.phase is phase and again.reason == state.reason and not again.wishes.stopping
+    assert again.trainer.finished is (phase is RunPhase.FINISHED)
+    with pytest.raises(ConfigError, match=f"the run is {phase}"):
+        await acts.pause("cli")
+    await again.register_trainer(trainer("t2", version=10))
+    assert again.phase is RunPhase.RUNNING and again.reason == ""
+    assert operator(tmp_path)[1].phase is RunPhase.STARTING
+
+
+async def test_a_finished_run_that_is_given_more_steps_has_not_finished(tmp_path: Path) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1", version=10))
+    state.finish()
+    assert RunState(store(tmp_path), max_steps=11).phase is RunPhase.STARTING
+
+
+def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    state = RunState(kept, max_steps=10)
+    for end in (state.stopped, state.finish):
+        state.phase = RunPhase.RUNNING
+        state.wishes.stop(True)
+        said: list[str] = []
+        kept._db.set_trace_callback(said.append)
+        end()
+        kept._db.set_trace_callback(None)
+        assert said.count("COMMIT") == 1 and sum("operator_stopping" in one for one in said) == 1
+
+
+async def test_a_new_start_does_not_stop_because_of_an_old_wish(tmp_path: Path) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1"))
+    state.wishes.stop(True)
+    await state.register_trainer(trainer("t2"))
+    assert state.wishes.stopping  # It crashed, and was started again: the wish is for it, too.
+    _, again = operator(tmp_path)
+    await again.register_trainer(trainer("t2"))
+    assert again.wishes.stopping  # Only this process was started again.
+    await again.register_trainer(trainer("t3"))
+    assert not again.wishes.stopping and not Wishes(store(tmp_path)).stopping
+
+
+async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1"))
+    await acts.stop("cli")
+    assert "had not heard of it" in await acts.resume("cli")
+    assert not state.wishes.holds and not Wishes(store(tmp_path)).stopping
+    await acts.stop("cli")
+    state.trainer.told_stop = True
+    assert "may have heard of it" in await acts.resume("cli")
+    assert not state.wishes.holds
+    await acts.stop("cli")
+    again, state = operator(tmp_path)
+    state.phase = RunPhase.RUNNING
+    assert "may have heard of it" in await again.resume("cli")
+    assert not state.wishes.holds
 
 
 async def test_acts_are_told_and_logged(tmp_path: Path) -> None:

@@ -63,6 +63,21 @@ async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx
     assert await get(http, "/api/replicas") == []
 
 
+async def test_what_pages_ask_for_again_and_again_makes_no_whole_status(
+    http: httpx.AsyncClient, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, fleet = await get(http, "/api/status"), await get(http, "/api/fleet")
+    assert {name: fleet[name] for name in ("replicas", "trainer")} == {
+        name: status[name] for name in ("replicas", "trainer")
+    }
+    assert await get(http, "/api/evals") == status["eval"]
+    made: list[str] = []
+    monkeypatch.setattr(board.source, "status", lambda: made.append("status") or status)
+    for path in ("queues", "fleet", "replicas", "evals", "runs"):
+        await get(http, f"/api/{path}")
+    assert made == []
+
+
 async def test_series_are_thinned_to_what_is_asked_for(http: httpx.AsyncClient, board: Board) -> None:
     shown = await get(http, "/api/series", names="reward_mean,loss,none", points=50)
     assert shown["last"] == STEPS and set(shown["series"]) == {"reward_mean", "loss"}

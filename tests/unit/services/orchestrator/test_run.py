@@ -1,0 +1,86 @@
+"""What a run answers its trainer and replicas when lives of them come and go."""
+
+from pathlib import Path
+
+import pytest
+
+from services.orchestrator.publication import Publisher
+from services.orchestrator.registry import Registry
+from services.orchestrator.run import Run
+from services.orchestrator.run_state import RunPhase
+from services.orchestrator.settings import PublicationTable
+from tests.unit.services.orchestrator.test_issuer import Office
+from wire.events import read_events
+from wire.v1 import orchestrator_pb2 as pb
+
+
+def run_of(it: Office) -> Run:
+    registry = Registry(1e9)
+    publisher = Publisher(it.state, registry, it.peers, it.events, PublicationTable())
+    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events)
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def trainer(boot_id: str) -> pb.RegisterTrainerRequest:
+    return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id)
+
+
+async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: Office) -> None:
+    run = run_of(office)
+    await run.register_trainer(trainer("t1"))
+    await run.report(pb.ReportProgressRequest(incarnation=1))
+    run.state.wishes.stop(True)
+    assert not run.state.trainer.told_stop
+    assert (await run.report(pb.ReportProgressRequest(incarnation=1))).stop
+    await run.register_trainer(trainer("t1"))
+    assert run.state.trainer.told_stop  # It has only said again who it is.
+    await run.register_trainer(trainer("t2"))
+    assert not run.state.trainer.told_stop
+
+
+async def test_a_stop_that_was_done_is_done_for_the_next_life_of_the_orchestrator(office: Office) -> None:
+    run = run_of(office)
+    await run.register_trainer(trainer("t1"))
+    run.state.wishes.stop(True)
+    await run.report(pb.ReportProgressRequest(incarnation=1, stopped=True))
+    office.build()
+    assert run_of(office).state.phase is RunPhase.STOPPED
+
+
+async def test_a_stop_that_a_new_start_ends_is_told(office: Office) -> None:
+    run = run_of(office)
+    await run.register_trainer(trainer("t1"))
+    run.state.wishes.stop(True)
+    office.build()
+    run = run_of(office)
+    await run.register_trainer(trainer("t2"))
+    assert not (await run.report(pb.ReportProgressRequest(incarnation=2))).stop
+    told = [event for event in read_events(office.path) if event["event"] == "operator_action"]
+    assert [(one["action"], one["who"]) for one in told] == [("withdraw stop", "a new start")]
+
+
+async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(office: Office) -> None:
+    run = run_of(office)
+    await run.register_trainer(pb.RegisterTrainerRequest(address="t:1", boot_id="t1", version=5))
+    await run.report(pb.ReportProgressRequest(incarnation=1, version=5, finished=True))
+    office.build()
+    again = run_of(office)
+    assert again.state.phase is RunPhase.FINISHED
+    again.tell_end_again()
+    told = [event for event in read_events(office.path) if event["event"] == "run_ended"]
+    assert [one.get("again", False) for one in told] == [False, True]
+
+
+def test_a_drain_is_not_for_another_replica_of_that_name(office: Office) -> None:
+    run = run_of(office)
+    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
+    run.state.wishes.drain("r", True, "1")
+    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
+    run.look(0.0)
+    assert run.state.wishes.drained
+    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="2"))
+    assert not run.state.wishes.drained
