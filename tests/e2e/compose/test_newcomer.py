@@ -48,7 +48,7 @@ def machine() -> Iterator[str]:
 
 
 def test_the_first_command_of_the_readme_reaches_a_trained_model(machine: str) -> None:
-    (command,) = re.findall(r"^    (make demo)\b", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^ *(make demo)\b", (ROOT / "README.md").read_text(), re.MULTILINE)
     install = "apt-get update -qq && apt-get install -qq --yes --no-install-recommends make > /dev/null"
     docker("exec", machine, "sh", "-c", install, seconds=_INSTALL_S)
     said = docker("exec", "--workdir", "/headrace", machine, *command.split(), seconds=_DEMO_S)
