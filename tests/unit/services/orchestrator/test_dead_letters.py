@@ -173,6 +173,8 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
     assert len(died) > 5
     for folder in died:
         again = House(folder)
+        given = {index for index in again.store.requeued().values() if index is not None}
+        assert given <= {group.group_index for group in again.store.open_groups()}
         await again.issue()
         assert [group.group_index for group in again.store.open_groups()] == [1, 3, 4]
         assert [ROWS[again.issuer.row_of(index)].sample_id for index in (1, 3, 4)] == [issued[1], issued[2], issued[0]]

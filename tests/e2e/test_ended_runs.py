@@ -1,0 +1,42 @@
+"""How a run ended is known to whoever starts it again, and keeps nobody from going on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import run
+from services.orchestrator.store import Store
+from tests.e2e.harness import TinyRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+STEPS = 25
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[TinyRun]:
+    made = TinyRun(tmp_path / "a", steps=STEPS, staleness=1, deterministic=False)
+    yield made
+    made.close()
+
+
+def told(tiny: TinyRun) -> bytes | None:
+    store = Store(tiny.run_dir / "state.sqlite")
+    try:
+        return store.get("phase")
+    finally:
+        store.close()
+
+
+def test_a_stopped_and_a_finished_run_go_on_when_they_are_started_again(tiny: TinyRun) -> None:
+    tiny.start()
+    tiny.wait_for_step(1)
+    assert run(["stop", str(tiny.run_dir)]) == 0
+    assert tiny.process is not None
+    tiny.process.communicate(timeout=120)
+    assert tiny.steps() < STEPS and told(tiny) == b"stopped"
+    tiny.start("--resume")
+    assert tiny.finish()["steps"] == STEPS and told(tiny) == b"finished"
+    tiny.start("--resume")
+    assert tiny.finish()["steps"] == STEPS and told(tiny) == b"finished"
+    tiny.check()
