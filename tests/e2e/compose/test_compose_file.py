@@ -128,6 +128,22 @@ def test_gpus_are_assigned_by_ids_and_replicas_take_turns() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name", sorted(name for name, one in SERVICES.items() if "HEADRACE_RUN_DIR" in one.get("environment", ()))
+)
+def test_homes_and_caches_are_on_mounts_that_can_be_written_to(name: str) -> None:
+    one = SERVICES[name]
+    (file, target) = (ROOT / one["build"]["dockerfile"], one["build"]["target"])
+    stage = re.split(r"^FROM ", file.read_text(), flags=re.MULTILINE)
+    (home,) = [
+        found for part in stage if f" AS {target}\n" in part for found in re.findall(r"^ENV HOME=(\S+)", part, re.M)
+    ]
+    mounts = [volume.split(":")[1] for volume in one["volumes"] if not volume.endswith(":ro")]
+    mounts += [tmpfs.partition(":")[0] for tmpfs in one["tmpfs"]]
+    for folder in (home, one["environment"]["HF_HOME"]):
+        assert any(Path(folder).is_relative_to(mount) for mount in mounts), f"{folder}: none of {mounts}"
+
+
 def test_two_trainers_cannot_be_started_together() -> None:
     assert SERVICES["trainer"]["container_name"] == SERVICES["trainer-cpu"]["container_name"]
 
