@@ -21,11 +21,12 @@ REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that ran 
 POLICY_VERSION = Gauge("headrace_orchestrator_policy_version", "Steps done by the trainer.")
 INCARNATION = Gauge("headrace_orchestrator_incarnation", "Life of the trainer.")
 LAST_STEP = Gauge(
-    "headrace_orchestrator_last_step_timestamp_seconds", "When a step was last told; before the first, the run's start."
+    "headrace_orchestrator_last_step_timestamp_seconds",
+    "When a step was last told; before the first, the run's start; after a pause, when it ended.",
 )
 STEP_INTERVAL = Histogram(
     "headrace_orchestrator_step_interval_seconds",
-    "From the end of one step to the end of the next.",
+    "From the end of one step, or of a pause, to the end of the next step.",
     buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
 )
 PUBLICATION_SECONDS = Histogram(

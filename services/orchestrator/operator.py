@@ -60,8 +60,7 @@ class Operator:
             # A trainer that knows of it goes; one that is started in its place does not have to.
             heard = self._state.trainer.told_stop or wishes.is_inherited
             said = _HEARD if heard else "the stop is withdrawn: the trainer had not heard of it; prompts are issued"
-            wishes.stop(False)
-        wishes.pause(False)
+        self._state.go_on()
         return await self._done("resume", who, said)
 
     async def checkpoint(self, who: str) -> str:

@@ -168,6 +168,14 @@ class RunState:
         else:
             self.wishes.stop(False)
 
+    def go_on(self) -> None:
+        """Prompts are issued again: a pause is over, a stop withdrawn. Idempotent."""
+        if self.wishes.holds:
+            # Before the pause is told to be over, or the time that it took would count as a time without a step.
+            self._clock.restart()
+        self.wishes.stop(False)
+        self.wishes.pause(False)
+
     def finish(self) -> None:
         """All steps are done. Idempotent."""
         self.wishes.stop_with(False, {"phase": RunPhase.FINISHED.encode()})

@@ -13,7 +13,7 @@ class StepClock:
         self.restart()
 
     def restart(self) -> None:
-        """A life of the trainer begins: what was before is no step's time."""
+        """A life of the trainer begins, or a pause has ended: what was before is no step's time."""
         self._last = time.monotonic()
         metrics.LAST_STEP.set_to_current_time()
 

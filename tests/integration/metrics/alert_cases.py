@@ -17,8 +17,13 @@ class Case:
 
 
 _RUNNING_NAME = 'headrace_orchestrator_run_phase{phase="running"}'
-_RUNNING = {'headrace_orchestrator_run_phase{phase="running"}': "1x40", "headrace_orchestrator_paused": "0x40"}
-_OVER = {'headrace_orchestrator_run_phase{phase="running"}': "0x40", "headrace_orchestrator_paused": "0x40"}
+_RUNNING = {
+    _RUNNING_NAME: "1x40",
+    "headrace_orchestrator_paused": "0x40",
+    "headrace_orchestrator_policy_version": "99x40",
+    "headrace_orchestrator_max_steps": "100x40",
+}
+_OVER = _RUNNING | {_RUNNING_NAME: "0x40"}
 _PAUSED = _RUNNING | {"headrace_orchestrator_paused": "1x40"}
 _LAST = "headrace_orchestrator_last_step_timestamp_seconds"
 _STUCK = {
@@ -72,6 +77,10 @@ CASES: dict[str, Case] = {
         calm={
             "steps go on": _RUNNING | _STUCK | {_LAST: "0+60x40"},
             "paused": _PAUSED | _STUCK,
+            "paused, and resumed a minute ago": _RUNNING
+            | _STUCK
+            | {"headrace_orchestrator_paused": "1x17 0x20", _LAST: "0x17 1080x20"},
+            "the last evaluation": _RUNNING | _STUCK | {"headrace_orchestrator_policy_version": "100x40"},
             "over": _OVER | _STUCK,
             "the first step may take half an hour": _RUNNING | {_LAST: "0x40"},
         },

@@ -1,9 +1,11 @@
 """What operators ask for outlives the process, and is asked once however often it is asked."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from services.orchestrator import metrics
 from services.orchestrator.operator import Operator
 from services.orchestrator.registry import Registry
 from services.orchestrator.run_state import RunPhase, RunState
@@ -186,3 +188,22 @@ async def test_what_cannot_be_done_is_refused_with_the_way_out(tmp_path: Path) -
     with pytest.raises(ConfigError, match="the run is finished"):
         await acts.pause("cli")
     assert not state.wishes.paused
+
+
+async def test_the_time_of_a_pause_is_no_time_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    told, state = operator(tmp_path)
+    await told.pause("cli")
+    now[0] += 7200.0
+    await told.resume("cli")
+    assert metrics.LAST_STEP._value.get() == now[0]
+    before = metrics.STEP_INTERVAL._sum.get()
+    now[0] += 5.0
+    await state.report(pb.ReportProgressRequest(version=1))
+    assert metrics.STEP_INTERVAL._sum.get() == pytest.approx(before + 5.0)
+    await told.resume("cli")
+    now[0] += 5.0
+    await told.resume("cli")
+    assert metrics.LAST_STEP._value.get() == now[0] - 5.0, "a resume of what is not paused hides no standstill"
