@@ -56,6 +56,15 @@ def test_every_variable_in_a_command_is_set_and_every_one_of_ours_is_known(name)
         assert {variable for variable in given if variable.startswith("HEADRACE_")} <= NAMES, where
 
 
+def test_a_pod_that_does_not_run_is_no_target():
+    (monitor,) = there("base+monitoring", "PodMonitor").values()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (drop,) = [one for one in endpoint["relabelings"] if one.get("action") == "drop"]
+    assert drop["sourceLabels"] == ["__meta_kubernetes_pod_phase"]
+    phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+    assert [phase for phase in phases if not re.fullmatch(drop["regex"], phase)] == ["Running", "Unknown"]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_services_and_monitors_and_scalers_find_what_they_name(name):
     labels = [template["metadata"]["labels"] for _, template in pods(render(name))]
