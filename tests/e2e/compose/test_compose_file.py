@@ -144,6 +144,14 @@ def test_homes_and_caches_are_on_mounts_that_can_be_written_to(name: str) -> Non
         assert any(Path(folder).is_relative_to(mount) for mount in mounts), f"{folder}: none of {mounts}"
 
 
+def test_the_documented_end_takes_down_every_profile() -> None:
+    lines = (ROOT / "docs" / "compose.md").read_text().splitlines()
+    assert "docker compose --profile '*' down --volumes" in lines
+    need_engine()
+    named = Project("headrace-config", "", {}).compose("--profile", "*", "config", "--services").split()
+    assert set(named) == SERVICES.keys()
+
+
 def test_two_trainers_cannot_be_started_together() -> None:
     assert SERVICES["trainer"]["container_name"] == SERVICES["trainer-cpu"]["container_name"]
 
@@ -158,6 +166,19 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     assert who == {"setup", "grafana"}
     writers = {name for name, volumes in mounted.items() if any(re.match(r"\w+-secret:[^:]+$", v) for v in volumes)}
     assert writers == {"setup"}
+
+
+def test_the_override_gives_a_service_several_gpus_each_by_an_id_of_its_own() -> None:
+    need_engine()
+    files = ("--file", "docker-compose.yml", "--file", "deploy/compose/gpus.yml")
+    services = json.loads(Project("headrace-config", "gpu", {}).compose(*files, "config", "--format", "json"))[
+        "services"
+    ]
+    for name, wanted in {"prepare": ["0", "1"], "trainer": ["0", "1"], "rollout": ["2", "3"]}.items():
+        (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
+        assert device == {"driver": "nvidia", "device_ids": wanted, "capabilities": ["gpu"]}
+    values = [variables()[f"{name}_GPUS"] for name in ("TRAINER", "ROLLOUT")]
+    assert not any("," in value for value in values), "a list in one variable is one id, which CDI does not find"
 
 
 @pytest.mark.parametrize("profiles", COMBINATIONS, ids="+".join)

@@ -198,5 +198,5 @@ def test_down_leaves_nothing(project: Project) -> None:
     project.compose("stop", "trainer-cpu", seconds=180)
     ended = [one for one in project.containers(all_of_them=True) if service_of(one) == "trainer-cpu"]
     assert [one["State"]["ExitCode"] for one in ended] == [0], project.logs()
-    project.compose("down", "--volumes", "--timeout", "20", seconds=180)
+    project.compose("--profile", "*", "down", "--volumes", "--timeout", "20", seconds=180)
     assert project.left() == {}

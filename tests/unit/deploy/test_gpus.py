@@ -43,7 +43,7 @@ def test_each_replica_has_gpus_of_its_own_and_a_dead_ones_are_free(tmp_path: Pat
         assert sorted(f"{shown(first)},{shown(second)}".split(",")) == ["0", "1", "2"]
         third = start(tmp_path, env)
         _, said = third.communicate(timeout=20)
-        assert third.returncode == 2 and "fewer than 1 are free" in said and "ROLLOUT_GPUS" in said
+        assert third.returncode == 2 and "fewer than 1 are free" in said and "gpus.yml" in said
 
         waiting = start(tmp_path, env, count=2, wait=20)
         time.sleep(0.2)
