@@ -1,4 +1,4 @@
-"""Every ```bash block of the documentation runs as it stands, page by page, from an empty folder.
+"""Every ```bash block of the documentation runs as it stands, in one reader's folder, who begins with the quickstart.
 
 A training run of the docs is cut to a few steps: the commands are the same.
 """
@@ -17,32 +17,42 @@ from tests.docs.pages import ROOT, Block, blocks
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 STEPS = "4"
 _PAGE_S = 300
+_FIRST = ("docs/quickstart.md", "docs/cli.md", "docs/operate.md")
+"""In this order: the other pages need nothing of each other."""
 
 
 def pages() -> list[object]:
-    found = itertools.groupby(blocks("bash"), key=lambda block: block.name)
-    return [pytest.param(list(of_page), id=name) for name, of_page in found]
+    found = {name: list(of_page) for name, of_page in itertools.groupby(blocks("bash"), key=lambda block: block.name)}
+    order = [*_FIRST, *(name for name in found if name not in _FIRST)]
+    return [pytest.param(found[name], id=name) for name in order]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("reader")
+    for name in ("examples", "deploy"):
+        (made / name).symlink_to(ROOT / name)
+    return made
 
 
 @pytest.mark.parametrize("page", pages())
-def test_the_blocks_of_a_page_run(page: list[Block], tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run(page: list[Block], folder: Path) -> None:
     text = "\n".join(block.text for block in page)
     if "kubectl" in text and shutil.which("kubectl") is None:
         assert os.environ.get("HEADRACE_REQUIRE_DOCKER") != "1", "kubectl is missing"
         pytest.skip("needs kubectl 1.24 or newer on PATH")
-    for name in ("examples", "deploy"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    script = tmp_path / ".page.sh"
+    script = folder / ".page.sh"
     script.write_text("set -euxo pipefail\n" + text)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HEADRACE_RUN__MAX_STEPS": STEPS,
+        "HEADRACE_TRAINER__CHECKPOINT_EVERY": "2",
         "HEADRACE_ORCHESTRATOR__FAILURES_IN_ROW": "1000",
     }
     done = subprocess.run(
         ["bash", str(script)],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
