@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from headrace.child import run_child
 from headrace.export_verb import export_model
@@ -85,9 +86,19 @@ def _tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Of the run's config. Only one row is decoded, so its batch does not matter."""
     path = run_dir / "config" / "run.toml"
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        return _sound_tables(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{run_dir} is not a run directory: {path}: {key}: {first['msg']}") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {path}: {error}") from None
+
+
+def _sound_tables(tables: dict[str, Any]) -> tuple[RunTable, ModelTable, RolloutTable]:
+    for name in ("run", "model", "rollout"):
+        if not isinstance(tables.get(name, {}), dict):
+            raise ValueError(f"{name} is not a table")
     model = {key: value for key, value in tables.get("model", {}).items() if key in ModelTable.model_fields}
     rollout = {"context_length": tables.get("rollout", {}).get("context_length", 0)}
     return RunTable.model_validate(tables["run"]), ModelTable.model_validate(model), RolloutTable(**rollout)

@@ -10,6 +10,9 @@ from typing import Any
 from headrace.history.record import committer
 from wire.events import read_events
 
+_KEYS = {"metrics.jsonl": "step", "evals.jsonl": "version"}
+"""File -> what numbers its rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -41,8 +44,8 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
     evals = evals_of(run_dir)
     gaps = [row["logprob_gap_max"] for row in steps.values() if row.get("logprob_gap_max") is not None]
     return Summary(
-        eval_before=evals[0]["accuracy"] if evals else None,
-        eval_after=evals[-1]["accuracy"] if evals else None,
+        eval_before=evals[0].get("accuracy") if evals else None,
+        eval_after=evals[-1].get("accuracy") if evals else None,
         steps=len(steps),
         rollouts=int(sum(row.get("rollouts", 0) for row in steps.values())),
         seconds=round(seconds, 3),
@@ -74,16 +77,15 @@ def groups_dropped(run_dir: Path) -> dict[str, int]:
 
 def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:
     """Metrics of each step; a step that was replayed after a crash counts once."""
-    return {int(row["step"]): row for row in read_jsonl(run_dir / "metrics.jsonl") if "step" in row}
+    return {row["step"]: row for row in read_jsonl(run_dir / "metrics.jsonl") if _is_sound(row, "step")}
 
 
 def last_steps(run_dir: Path, count: int) -> list[dict[str, Any]]:
     """The metrics of the newest `count` steps, oldest first, without reading a long file whole."""
     by_step: dict[int, dict[str, Any]] = {}
     for row in _read_backwards(run_dir / "metrics.jsonl"):
-        step = row.get("step")
-        if isinstance(step, int):
-            by_step.setdefault(step, row)
+        if _is_sound(row, "step"):
+            by_step.setdefault(row["step"], row)
         if len(by_step) == count:
             break
     return [by_step[step] for step in sorted(by_step)]
@@ -91,20 +93,23 @@ def last_steps(run_dir: Path, count: int) -> list[dict[str, Any]]:
 
 def evals_of(run_dir: Path) -> list[dict[str, Any]]:
     """Evaluations by version; one made again counts once."""
-    by_version = {int(row["version"]): row for row in read_jsonl(run_dir / "evals.jsonl") if "version" in row}
+    by_version = {row["version"]: row for row in read_jsonl(run_dir / "evals.jsonl") if _is_sound(row, "version")}
     return [by_version[version] for version in sorted(by_version)]
+
+
+def _is_sound(row: dict[str, Any], key: str) -> bool:
+    """Whether its number is a whole one, and its accuracy one that can be drawn; a file may have been damaged."""
+    accuracy = row.get("accuracy")
+    return type(row.get(key)) is int and (accuracy is None or type(accuracy) in (int, float))
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Objects of a file that may be absent, and whose last line may be torn."""
     if not path.is_file():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(row, dict):
+    for line in path.read_bytes().splitlines():
+        row = _object(line)
+        if row is not None:
             yield row
 
 
@@ -139,7 +144,7 @@ class StepTail:
     """New steps and evaluations of a growing run directory, each once."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._files = {name: run_dir / name for name in ("metrics.jsonl", "evals.jsonl")}
+        self._files = {name: run_dir / name for name in _KEYS}
         self._offsets = {name: path.stat().st_size if path.exists() else 0 for name, path in self._files.items()}
 
     def read(self) -> list[dict[str, Any]]:
@@ -147,6 +152,7 @@ class StepTail:
         return [row for name in self._files for row in self._new(name)]
 
     def _new(self, name: str) -> Iterator[dict[str, Any]]:
+        key = _KEYS[name]
         try:
             with self._files[name].open("rb") as file:
                 file.seek(self._offsets[name])
@@ -156,7 +162,6 @@ class StepTail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offsets[name] += len(whole)
         for line in whole.splitlines():
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                continue
+            row = _object(line)
+            if row is not None and _is_sound(row, key):
+                yield row

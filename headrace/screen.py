@@ -103,7 +103,7 @@ def eval_line(row: dict[str, Any]) -> str:
     missing = f", {row['missing']} missing" if row.get("missing") else ""
     abstained = f", {row['abstained']} rollouts abstained" if row.get("abstained") else ""
     prompts = f"{row.get('prompts', 0)} prompts{missing}{abstained}"
-    if row["accuracy"] is None:
+    if row.get("accuracy") is None:
         return f"no held-out prompt came back at version {row['version']} ({prompts})"
     return f"held-out accuracy {row['accuracy']:.1%} at version {row['version']} ({prompts})"
 
@@ -117,7 +117,8 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
     head.add_row(
         f"step {status.get('step', 0)}/{status.get('max_steps', '?')}",
         f"reward {_number(metrics.get('reward_mean'), '.3f')}",
-        "held-out " + (" -> ".join(_number(row["accuracy"], ".1%") for row in (evals[0], evals[-1])) if evals else "-"),
+        "held-out "
+        + (" -> ".join(_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])) if evals else "-"),
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
     shares = [float(_dict(one).get("waiting_share") or 0.0) for one in _list(status.get("replicas"))]
