@@ -11,20 +11,22 @@ from headrace.execute import Output
 from headrace.launch import inherited_environment
 from headrace.page import choose_port, live_address, serve_page
 from headrace.supervisor.once import python
-from headrace.verb import told
+from headrace.verb import Json, json_line, told
 
 
 def dashboard(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of an ended run's; 0 = a free one.")] = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    json: Json = False,
 ) -> None:
     """Shows the dashboard: a live run's address, or serves that of an ended one until Ctrl-C."""
-    output = Output.choose(json=False)
+    output = Output.choose(json=json)
     with told(output):
         address = live_address(run_dir)
         if address:
             output.say(f"the run is alive, its orchestrator serves the dashboard: {address}/")
+            _tell(output, address)
             _open(address, open_)
             return
         port = choose_port(port)
@@ -33,11 +35,17 @@ def dashboard(
 
         def ready() -> None:
             output.say(f"the dashboard is at {address}/ (Ctrl-C ends it)")
+            _tell(output, address)
             _open(address, open_)
 
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             serve_page(argv, port, Path(folder) / "dashboard.log", inherited_environment(), ready)
+
+
+def _tell(output: Output, address: str) -> None:
+    if output.json:
+        output.result(json_line({"url": f"{address}/"}))
 
 
 def _open(address: str, wanted: bool) -> None:

@@ -22,9 +22,9 @@ from wire.errors import ConfigError
 
 
 @contextmanager
-def annotating(run_dir: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def annotating(run_dir: Path, *arguments: str, verb: str = "annotate") -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "headrace", "annotate", str(run_dir), *arguments],
+        [sys.executable, "-P", "-m", "headrace", verb, str(run_dir), *arguments],
         env=child_environment(inherited_environment(), threads=1),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,3 +86,15 @@ def test_a_live_run_has_its_own_page(tmp_path: Path) -> None:
     (tmp_path / "run" / "orchestrator.json").write_text('{"pid": 1, "http_port": 9}')
     assert live_page(tmp_path) == "http://127.0.0.1:9/annotate"
     lock.release()
+
+
+@pytest.mark.parametrize("verb", ["annotate", "dashboard"])
+def test_a_script_is_told_the_url_on_one_line(tmp_path: Path, served: Served, verb: str) -> None:
+    write_run(tmp_path)
+    with annotating(tmp_path, "--json", verb=verb) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert httpx.get(url, trust_env=False).status_code == httpx.codes.OK
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=60)
+        assert process.returncode == 0 and not rest and url in said
