@@ -45,7 +45,10 @@ def read_settings(kind: type[S], path: Path | None = None) -> S:
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends the process now. All that must last is on disk; a thread stuck in a collective would hold the exit up."""
+    """Ends the process now. All that must last is on disk; a thread stuck in a collective would hold the exit up.
+
+    So would what experiment trackers register with `atexit`; it is skipped too (wandb: 81 s against a dead server).
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
