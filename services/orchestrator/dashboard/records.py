@@ -117,8 +117,12 @@ def _is_event(record: Record) -> bool:
 
 
 def _first_time(path: Path) -> list[float]:
-    with path.open("rb") as file:
-        return [float(record["t"]) for record in _parsed([file.readline(1 << 20)]) if _is_event(record)]
+    try:
+        with path.open("rb") as file:
+            line = file.readline(1 << 20)
+    except OSError:
+        return []
+    return [float(record["t"]) for record in _parsed([line]) if _is_event(record)]
 
 
 def _wanted(data: bytes) -> Iterable[bytes]:

@@ -30,11 +30,11 @@ class Tail:
         self._seam = b""
 
     def read(self) -> Added:
-        """The next lines, up to `CHUNK` bytes: empty when there are no more for now."""
+        """The next lines, up to `CHUNK` bytes: empty when there are no more for now, or the file cannot be read."""
         try:
             with self._path.open("rb") as file:
                 return self._read(file.fileno())
-        except FileNotFoundError:
+        except OSError:
             return Added(anew=self._forget() > 0)
 
     def _read(self, file: int) -> Added:

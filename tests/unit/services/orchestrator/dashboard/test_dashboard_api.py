@@ -177,6 +177,19 @@ async def test_runs_beside_this_one_are_listed_and_compared(http: httpx.AsyncCli
     assert differ == {"run.max_steps": [300, 50], "trainer.learning_rate": [0.0001, 0.0002]}
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evals.jsonl"])
+async def test_a_run_is_compared_without_a_file_that_cannot_be_read(
+    http: httpx.AsyncClient, tmp_path: Path, name: str
+) -> None:
+    write_run(tmp_path / "other", steps=50, rollouts=0, seed=1, state="stopped")
+    (tmp_path / "other" / name).unlink(missing_ok=True)
+    (tmp_path / "other" / name).mkdir()
+    compared = await get(http, "/api/compare", runs="mine,other", names="reward_mean", points=20)
+    whole, other = compared["runs"]
+    assert whole["series"]["reward_mean"]["x"] and other["name"] == "other"
+    assert not (other["evals"] if name == "evals.jsonl" else other["series"].get("reward_mean", {}).get("x"))
+
+
 async def test_what_was_missed_is_told_and_a_wide_gap_is_a_resync(board: Board) -> None:
     events = await board.missed(STEPS - 2)
     assert [one.step for one in events if one.kind == "step"] == [STEPS - 1, STEPS]

@@ -61,3 +61,9 @@ async def test_the_newest_evaluation_of_a_version_counts(tmp_path: Path) -> None
     )
     assert len(await evals.look()) == 3
     assert [(one["version"], one["accuracy"]) for one in evals.all] == [(0, 0.1), (25, 0.6)]
+
+
+async def test_an_event_log_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    write(tmp_path, "orchestrator-b", event(7.0, "run_ended"))
+    (tmp_path / "events" / "orchestrator-a.jsonl").mkdir()
+    assert [one["event"] for one in await RunLog(tmp_path).look()] == ["run_ended"]
