@@ -74,6 +74,19 @@ RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.tx
     && rm /tmp/wanted.txt /tmp/pinned.txt && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
     && venv/bin/python /src/docker/engine.py | diff engine.txt - \
     || { echo "torch or NCCL is no longer the engine image's own" >&2; exit 1; }
+# More extras of headrace, such as `tensorboard,wandb`.
+ARG EXTRAS=
+RUN --mount=type=bind,from=wanted,source=/wanted,target=/wanted \
+    --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
+    --mount=type=bind,source=deploy/docker/engine.py,target=/src/docker/engine.py \
+    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
+    grep -vE '^(torch|triton|nvidia-)' /src/constraints.txt | cat engine.txt - > /tmp/pinned.txt \
+    && for extra in $(echo "$EXTRAS" | tr ',' ' '); do \
+         /opt/engine/bin/python -m pip --python venv install --quiet -c /tmp/pinned.txt -r "/wanted/$extra.txt" || exit 1; \
+       done \
+    && rm /tmp/pinned.txt \
+    && venv/bin/python /src/docker/engine.py | diff engine.txt - \
+    || { echo "EXTRAS replaced the engine image's torch or NCCL, or could not be installed" >&2; exit 1; }
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     /opt/engine/bin/python -m pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0
@@ -97,6 +110,14 @@ RUN --mount=type=bind,from=wanted,source=/wanted/trainer.txt,target=/wanted/trai
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
     pip --python venv install --quiet -c /src/constraints.txt -r /wanted/trainer.txt -r /wanted/cli.txt \
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+# More extras of headrace, such as `tensorboard,wandb`.
+ARG EXTRAS=
+RUN --mount=type=bind,from=wanted,source=/wanted,target=/wanted \
+    --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
+    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
+    for extra in $(echo "$EXTRAS" | tr ',' ' '); do \
+      pip --python venv install --quiet -c /src/constraints.txt -r "/wanted/$extra.txt" || exit 1; \
+    done
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0

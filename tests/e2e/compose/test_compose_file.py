@@ -152,6 +152,18 @@ def test_the_documented_end_takes_down_every_profile() -> None:
     assert set(named) == SERVICES.keys()
 
 
+def test_images_of_the_trainer_take_extras_and_only_the_trainer_keys_of_trackers() -> None:
+    asked = {name for name, one in SERVICES.items() if "EXTRAS" in one.get("build", {}).get("args", ())}
+    assert asked == {"trainer", "trainer-cpu", "prepare", "prepare-cpu"} and variables()["TRAINER_EXTRAS"] == ""
+    for part in re.split(r"^FROM ", (ROOT / "deploy/docker/trainer.Dockerfile").read_text(), flags=re.MULTILINE):
+        name = part.splitlines()[0].rpartition(" AS ")[2]
+        assert ("\nARG EXTRAS=\n" in part and '"/wanted/$extra.txt"' in part) == (name in ("cpu", "gpu")), name
+    file = {"path": "deploy/compose/trackers.env", "required": False}
+    files = {name: one["env_file"] for name, one in SERVICES.items() if "env_file" in one}
+    assert files == {"trainer": [file], "trainer-cpu": [file]}
+    assert "/deploy/compose/trackers.env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
 def test_two_trainers_cannot_be_started_together() -> None:
     assert SERVICES["trainer"]["container_name"] == SERVICES["trainer-cpu"]["container_name"]
 
@@ -190,7 +202,7 @@ def test_compose_resolves_every_combination_and_the_schema_takes_it(profiles: tu
     folder = os.environ.get("HEADRACE_SCHEMAS")
     if not folder:
         pytest.skip("HEADRACE_SCHEMAS names no folder with compose-spec.json: validated by Compose alone")
-    from jsonschema.validators import validator_for
+    from jsonschema import Draft7Validator
 
     schema = json.loads((Path(folder) / "compose-spec.json").read_text())
-    assert [error.message for error in validator_for(schema)(schema).iter_errors(resolved)] == []
+    assert [error.message for error in Draft7Validator(schema).iter_errors(resolved)] == []

@@ -11,7 +11,7 @@ from wire.environment import NAMES
 
 OPTIONAL = {"dashboard-tls"}
 """Made by cert-manager."""
-YOURS = {"engine", "hub"}
+YOURS = {"engine", "hub", "trackers"}
 """Secrets that the docs tell to make."""
 GPU = "nvidia.com/gpu"
 
@@ -44,6 +44,15 @@ def test_volumes_and_variables_come_from_what_is_there(name):
                 assert source["configMapKeyRef"]["key"] in maps[source["configMapKeyRef"]["name"]]["data"], where
             if "secretKeyRef" in source:
                 assert source["secretKeyRef"]["name"] in YOURS and source["secretKeyRef"]["optional"], where
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_keys_of_trackers_are_given_to_the_trainer_alone_if_there_are_any(name):
+    given = {
+        where: container["envFrom"] for where, _, container, _ in containers(render(name)) if "envFrom" in container
+    }
+    assert given and {where.rpartition("/")[2] for where in given} == {"trainer"}
+    assert all(sources == [{"secretRef": {"name": "trackers", "optional": True}}] for sources in given.values())
 
 
 @pytest.mark.parametrize("name", ALL)
