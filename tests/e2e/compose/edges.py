@@ -10,7 +10,7 @@ from tests.e2e.compose.project import Project, service_of
 
 Edge = tuple[str, str, int | str]
 """(source service, target service, its port, or "ephemeral")."""
-_LISTENS = "0A"
+_ESTABLISHED, _LISTENS = "01", "0A"
 FIXED = frozenset({3000, 6379, 7000, 8080, 9090})
 """Ports that are written in configs; all others are taken as they come."""
 ROLES = {"prepare": "trainer"}
@@ -41,36 +41,28 @@ def _address(word: str) -> tuple[str, int]:
 
 
 def edges_of(tables: dict[str, list[Socket]], services: dict[str, str]) -> set[Edge]:
-    """`tables` by container address, `services` by container address.
+    """`tables` and `services` by container address.
 
-    A connection leads to the side with a fixed port, or else to the one that listens on its port; where neither does
-    any more, an earlier look has seen it.
+    A connection counts when both of its ends are there: one whose peer is gone may name an address that another
+    container has got. It leads to the side with a fixed port, or else to the one that listens on its port.
     """
-    listening = {(host, one.local[1]) for host, found in tables.items() for one in found if one.state == _LISTENS}
+    found = {(one.local, one.remote) for table in tables.values() for one in table if one.state == _ESTABLISHED}
+    listening = {(host, one) for host, table in tables.items() for one in table if one.state == _LISTENS}
+    everywhere = {(host, one.local[1]) for host, one in listening}
+    alone = {one.local for host, one in listening if one.local[0] == host}
     edges: set[Edge] = set()
-    for found in tables.values():
-        for one in found:
-            ends = (one.local, one.remote)
-            if one.state == _LISTENS or any(host not in services for host, _ in ends):
-                continue
-            edges |= {_edge(services, source, target) for source, target in _directions(ends, listening)}
-    return {edge for edge in edges if edge[0] != edge[1]}
-
-
-def _directions(
-    ends: tuple[tuple[str, int], tuple[str, int]], listening: set[tuple[str, int]]
-) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    both = (ends, ends[::-1])
-    for known in (lambda target: target[1] in FIXED, lambda target: target in listening):
-        sure = [(source, target) for source, target in both if known(target)]
-        if len(sure) == 1:
-            yield sure[0]
-            return
-
-
-def _edge(services: dict[str, str], source: tuple[str, int], target: tuple[str, int]) -> Edge:
-    port = target[1]
-    return services[source[0]], services[target[0]], port if port in FIXED else "ephemeral"
+    for source, target in found:
+        ours = source[0] in services and target[0] in services and (target, source) in found
+        if not ours or services[source[0]] == services[target[0]]:
+            continue
+        if target[1] in FIXED:
+            edges.add((services[source[0]], services[target[0]], target[1]))
+        elif source[1] not in FIXED and target in everywhere:
+            edges.add((services[source[0]], services[target[0]], "ephemeral"))
+            if target in alone and any(host == source[0] for host, _ in alone):
+                # Members of a gloo group all listen, each on its own address; who dials is a matter of their order.
+                edges.add((services[target[0]], services[source[0]], "ephemeral"))
+    return edges
 
 
 def role_of(service: str) -> str:

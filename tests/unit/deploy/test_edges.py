@@ -13,20 +13,32 @@ def line(local: tuple[str, int], remote: tuple[str, int], state: str = "01") -> 
     return Socket(local, remote, state)
 
 
-def test_a_fixed_port_is_the_target_from_whichever_side_it_is_seen() -> None:
-    for tables in ({A: [line((A, 40000), (B, 7000))], B: []}, {A: [], B: [line((B, 7000), (A, 40000))]}):
-        assert edges_of(tables, SERVICES) == {("trainer", "rollout", 7000)}
+def both(source: tuple[str, int], target: tuple[str, int]) -> dict[str, list[Socket]]:
+    """The tables of a connection, as its two ends have it."""
+    return {source[0]: [line(source, target)], target[0]: [line(target, source)]}
+
+
+def test_a_fixed_port_is_the_target() -> None:
+    assert edges_of(both((A, 40000), (B, 7000)), SERVICES) == {("trainer", "rollout", 7000)}
 
 
 def test_of_two_ephemeral_ports_the_one_that_listens_is_the_target() -> None:
-    listens = line(("0.0.0.0", 41000), ("0.0.0.0", 0), "0A")
-    tables = {A: [listens, line((A, 41000), (B, 42000))], B: []}
+    tables = both((B, 42000), (A, 41000))
+    assert edges_of(tables, SERVICES) == set()
+    tables[A].append(line(("0.0.0.0", 41000), ("0.0.0.0", 0), "0A"))
     assert edges_of(tables, SERVICES) == {("rollout", "trainer", "ephemeral")}
 
 
-def test_strangers_and_ones_own_connections_are_no_edges() -> None:
-    tables = {A: [line((A, 8080), ("172.20.0.1", 50000)), line((A, 8080), (A, 50001))]}
-    assert edges_of(tables, SERVICES) == set()
+def test_where_both_listen_on_their_own_address_either_may_dial() -> None:
+    tables = both((B, 42000), (A, 41000))
+    tables[A].append(line((A, 41000), ("0.0.0.0", 0), "0A"))
+    tables[B].append(line((B, 43000), ("0.0.0.0", 0), "0A"))
+    assert edges_of(tables, SERVICES) == {("rollout", "trainer", "ephemeral"), ("trainer", "rollout", "ephemeral")}
+
+
+def test_strangers_ones_own_connections_and_those_of_the_dead_are_no_edges() -> None:
+    tables = {A: [line((A, 8080), ("172.20.0.1", 50000)), line((A, 8080), (A, 50001)), line((A, 40000), (B, 7000))]}
+    assert edges_of(tables | {B: []}, SERVICES) == set()
 
 
 def test_the_kernels_tables_are_read() -> None:
