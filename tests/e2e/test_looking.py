@@ -88,6 +88,17 @@ def ended(run: TinyRun) -> TinyRun:
     return run
 
 
+def until_the_trainer_waits(run_dir: Path) -> Any:
+    """The status as soon as it says that no replica takes prompts: the trainer first trains what has come."""
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        shown = result("status", str(run_dir))
+        if any(one["who"] == "trainer" and "no rollout replica" in one["waits_for"] for one in shown["waits"]):
+            return shown
+        time.sleep(0.2)
+    raise AssertionError("the trainer never waited for a replica")
+
+
 def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
     run.wait_for_step(2)
     scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
@@ -97,7 +108,7 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
     screen = Watched(run.run_dir)
     leaver = Watched(run.run_dir)
     try:
-        shown = result("status", str(run.run_dir))
+        shown = until_the_trainer_waits(run.run_dir)
         port = shown["services"]["orchestrator"]["http_port"]
         url = f"http://127.0.0.1:{port}"
         waits = {one["who"]: one for one in shown["waits"]}
