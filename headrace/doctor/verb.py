@@ -43,7 +43,7 @@ def doctor(
         failed = sum(one.level is Level.FAIL for one in findings)
         warned = sum(one.level is Level.WARN for one in findings)
         said = f"{failed} of {len(findings)} checks failed" if failed else "everything that is needed is there"
-        output.say(said + (f", {warned} warnings" if warned else ""))
+        output.say(said + (f", {warned} warning{'s' * (warned > 1)}" if warned else ""))
         if output.json:
             output.result(json_line(verdict(findings)))
         raise typer.Exit(FAILED if failed else FINISHED)
