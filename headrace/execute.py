@@ -47,6 +47,8 @@ class Output:
 
 def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Starts everything, shows it, and returns the exit status. `began` is the monotonic start of the command."""
+    port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
+    output.say(f"dashboard: http://127.0.0.1:{port}/ as long as the run lives")
     screen: Screen = (
         LiveTable(prepared.run_dir, output.console)
         if output.console.is_terminal

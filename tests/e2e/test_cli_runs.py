@@ -135,11 +135,13 @@ def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) ->
     )
     try:
         wait_for_steps(process, run_dir, 3)
+        port = json.loads((run_dir / "run" / "orchestrator.json").read_text())["http_port"]
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130, out + err + logs(tmp_path)
+    assert f"dashboard: http://127.0.0.1:{port}/" in err
     assert left_running(tmp_path) == []
     stopped = json.loads(out.splitlines()[-1])
     assert 3 <= stopped["steps"] < 40
