@@ -1,7 +1,7 @@
 # make demo   sets up .venv from the pinned lock and runs the demo
 # make test   sets up .venv and runs the whole test suite
 # make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
-# make check  lint, types, import rules, unit tests: two minutes, before every commit
+# make check  lint, types, import rules, unit tests: five minutes, before every commit
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
