@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ from pyarrow import parquet
 from services.trainer.assembly import token_total
 from services.trainer.ledger import ReadyGroup
 from wire.contracts import decode_header
-from wire.contracts.messages import TokenMask
+from wire.contracts.messages import Rollout, TokenMask
+from wire.contracts.scores import Score
 from wire.telemetry import trace_id
 
 _SCHEMA = pa.schema(
@@ -62,47 +64,7 @@ def write_rollouts(
     `logprobs` are the engine's, null where nobody sampled the token. `token_advantages` are there where they differ
     within a rollout, null where a token was not trained. Raises OSError.
     """
-    rows = []
-    values = iter(advantages)
-    by_token = iter(token_advantages)
-    for group in batch:
-        scored = group.scored
-        trace = trace_id(decode_header(group.data).traceparent)
-        pairs = zip(scored.group.rollouts, scored.scores, strict=True)
-        for number, (rollout, score) in enumerate(pairs):
-            is_trained = number < scored.group.prompt.trained and score.value is not None
-            told = next(by_token, None) if is_trained else None
-            versions = [span.version.version for span in rollout.spans]
-            rows.append(
-                {
-                    "step": step,
-                    "group_index": group.group_index,
-                    "group_id": group.group_id,
-                    "rollout_index": number,
-                    "sample_id": scored.group.prompt.sample_id,
-                    "prompt": scored.group.prompt.text,
-                    "completion": rollout.text,
-                    "reward": score.value,
-                    "components": json.dumps(score.components, sort_keys=True),
-                    "token_score": None if score.token_scores is None else token_total(score),
-                    "reason": score.reason,
-                    "scorers": json.dumps(scored.versions, sort_keys=True),
-                    "advantage": next(values) if is_trained else None,
-                    "min_version": min(versions),
-                    "max_version": max(versions),
-                    "finish_reason": str(rollout.finish_reason),
-                    "tokens": len(rollout.token_ids),
-                    "trained_tokens": rollout.trained_tokens if is_trained else 0,
-                    "replica_id": scored.group.replica_id,
-                    "spans": json.dumps(
-                        [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
-                    ),
-                    "trace_id": trace,
-                    "token_ids": rollout.token_ids,
-                    "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
-                    "token_advantages": None if told is None or _is_flat(told) else _where(rollout.trained_mask, told),
-                }
-            )
+    rows = list(_rows(step, batch, iter(advantages), iter(token_advantages)))
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
@@ -111,6 +73,55 @@ def write_rollouts(
     parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
     aside.rename(path)
     return path
+
+
+def _rows(
+    step: int, batch: Sequence[ReadyGroup], advantages: Iterator[float], token_advantages: Iterator[NDArray[np.float32]]
+) -> Iterator[dict[str, Any]]:
+    for group in batch:
+        scored = group.scored
+        of_group = {
+            "step": step,
+            "group_index": group.group_index,
+            "group_id": group.group_id,
+            "sample_id": scored.group.prompt.sample_id,
+            "prompt": scored.group.prompt.text,
+            "scorers": json.dumps(scored.versions, sort_keys=True),
+            "replica_id": scored.group.replica_id,
+            "trace_id": trace_id(decode_header(group.data).traceparent),
+        }
+        pairs = zip(scored.group.rollouts, scored.scores, strict=True)
+        for number, (rollout, score) in enumerate(pairs):
+            is_trained = number < scored.group.prompt.trained and score.value is not None
+            told = next(token_advantages, None) if is_trained else None
+            yield {
+                **of_group,
+                **_row(rollout, score, told),
+                "rollout_index": number,
+                "advantage": next(advantages) if is_trained else None,
+                "trained_tokens": rollout.trained_tokens if is_trained else 0,
+            }
+
+
+def _row(rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None) -> dict[str, Any]:
+    versions = [span.version.version for span in rollout.spans]
+    spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
+    told = None if token_advantages is None or _is_flat(token_advantages) else token_advantages
+    return {
+        "completion": rollout.text,
+        "reward": score.value,
+        "components": json.dumps(score.components, sort_keys=True),
+        "token_score": None if score.token_scores is None else token_total(score),
+        "reason": score.reason,
+        "min_version": min(versions),
+        "max_version": max(versions),
+        "finish_reason": str(rollout.finish_reason),
+        "tokens": len(rollout.token_ids),
+        "spans": json.dumps(spans),
+        "token_ids": rollout.token_ids,
+        "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
+        "token_advantages": None if told is None else _where(rollout.trained_mask, told),
+    }
 
 
 def _is_flat(values: NDArray[np.float32]) -> bool:
