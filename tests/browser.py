@@ -49,7 +49,8 @@ def opened(browser: Browser, url: str, *, allowed: Sequence[str] = (), **options
     page.goto(url)
     yield page
     context.close()
-    assert [one for one in errors if not any(words in one for words in allowed)] == []
+    heard = [one for one in errors if not any(words in one for words in allowed)]
+    assert heard == [], heard
 
 
 def luminance(color: str) -> float:

@@ -146,6 +146,26 @@ def test_keys_go_to_pages_open_the_help_and_leave_a_group(browser: Browser, show
         expect(page).to_have_url(re.compile("/annotate"))
 
 
+SLOW_BODIES = """
+const json = Response.prototype.json;
+Response.prototype.json = async function () {
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  return json.call(this);
+};"""
+
+
+def test_a_page_left_while_its_answers_come_in_says_no_error(browser: Browser, shown: Shown) -> None:
+    with opened(browser, shown.url) as page:
+        page.add_init_script(SLOW_BODIES)
+        page.reload()
+        expect(page.locator(".headline")).to_be_visible()
+        for key, name in zip("2341", ("rollouts", "fleet", "queues", "run"), strict=True):
+            with page.expect_response(re.compile("/api/(series|rollouts|fleet|queues|dead)")):
+                page.keyboard.press(key)
+            expect(page).to_have_url(re.compile(f"#/{name}"))
+        expect(page.locator(".chart canvas").first).to_be_visible()
+
+
 def test_keys_typed_into_a_field_are_text(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts") as page:
         page.get_by_label("Text contains").press_sequentially("1?")

@@ -45,13 +45,14 @@ async function ask<T>(path: string, options: RequestInit, signal?: AbortSignal):
     signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
     ...options,
   });
-  const found: unknown = await answer.json().catch(() => null);
   if (!answer.ok) {
+    const found: unknown = await answer.json().catch(() => null);
     const { error, detail } = (found ?? {}) as { error?: string; detail?: unknown };
     const words = error ?? (typeof detail === "string" ? detail : `The orchestrator answered ${answer.status}.`);
     throw new Refused(answer.status, words);
   }
-  return found as T;
+  // Rejects where the body is cut short, as by who no longer wants it.
+  return (await answer.json()) as T;
 }
 
 export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
