@@ -6,6 +6,9 @@ from typing import Any
 from tests.integration.kubernetes.rendered import Manifest, pods, render
 
 COMPONENT = "app.kubernetes.io/component"
+INDEX = "batch.kubernetes.io/job-completion-index"
+TRAINER, TRAINER_NODE = "trainer", "trainer-node"
+"""The trainer's first pod, and the other ones of a JobSet."""
 EPHEMERAL = (32768, 60999)
 PROMETHEUS = "prometheus"
 DNS = "kube-dns"
@@ -16,17 +19,19 @@ Edge = tuple[str, str, int | str]
 def policy_edges(overlay: str = "cpu") -> set[Edge]:
     """The connections that the overlay's policies allow: its own services' among each other, and Prometheus' to them.
 
-    Names are looked up elsewhere and are no edge.
+    Names are looked up elsewhere and are no edge; nor are a service's own pods among each other.
     """
     ingress, egress = one_sided(overlay)
     # Prometheus' own policies are its namespace's affair.
-    return {edge for edge in ingress if edge[0] == PROMETHEUS or edge in egress}
+    return {edge for edge in ingress if edge[0] != edge[1] and (edge[0] == PROMETHEUS or edge in egress)}
 
 
 def one_sided(overlay: str) -> tuple[set[Edge], set[Edge]]:
     """What targets let in, and what sources let out. AssertionError: a rule that is not known here."""
     manifests = render(overlay)
     services = {template["metadata"]["labels"][COMPONENT] for _, template in pods(manifests)}
+    if any(one["kind"] == "JobSet" for one in manifests):
+        services.add(TRAINER_NODE)
     ingress: set[Edge] = set()
     egress: set[Edge] = set()
     for policy in (one for one in manifests if one["kind"] == "NetworkPolicy"):
@@ -50,13 +55,16 @@ def denied_by_default(overlay: str) -> bool:
 def _selected(selector: dict[str, Any], services: set[str]) -> set[str]:
     if not selector:
         return set(services)
-    found = set(services)
-    for key, value in selector.get("matchLabels", {}).items():
-        assert key == COMPONENT, key
-        found &= {value}
+    wanted = dict(selector.get("matchLabels", {}))
+    found = {wanted.pop(COMPONENT)} if COMPONENT in wanted else set(services)
     for expression in selector.get("matchExpressions", ()):
         assert (expression["key"], expression["operator"]) == (COMPONENT, "In")
         found &= set(expression["values"])
+    if wanted:
+        assert (wanted, found) == ({INDEX: "0"}, {TRAINER}), f"{selector} is not known here"
+    elif TRAINER in found:
+        found.add(TRAINER_NODE)
+    found &= services
     assert found, f"{selector} selects no service"
     return found
 

@@ -106,10 +106,12 @@ def test_the_run_file_is_a_config_and_fits_the_pods(name, tmp_path):
     file.write_text(named(manifests, "ConfigMap", "run-file")["data"]["run.toml"])
     config = resolve(file).config
     told = named(manifests, "ConfigMap", "headrace")["data"]
+    jobs = [one for one in manifests if one["kind"] == "JobSet"]
+    nodes = jobs[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] if jobs else 1
     gpus = {where.rpartition("/")[2]: c["resources"]["limits"].get(GPU) for where, _, c, _ in containers(manifests)}
     assert config.model.path == Path(f"/runs/models/{told['MODEL']}")
     assert config.run.device == "cuda" and config.rollout.engine == "sglang"
-    assert config.trainer.ranks == gpus["trainer"] and config.rollout.sglang.tp == gpus["rollout"]
+    assert config.trainer.ranks == nodes * gpus["trainer"] and config.rollout.sglang.tp == gpus["rollout"]
 
 
 def test_the_scaler_of_reward_looks_at_the_streams_of_the_run(tmp_path):

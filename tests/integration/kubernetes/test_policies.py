@@ -2,7 +2,14 @@
 
 import pytest
 
-from tests.integration.kubernetes.policies import PROMETHEUS, denied_by_default, one_sided, policy_edges
+from tests.integration.kubernetes.policies import (
+    PROMETHEUS,
+    TRAINER,
+    TRAINER_NODE,
+    denied_by_default,
+    one_sided,
+    policy_edges,
+)
 from tests.integration.kubernetes.rendered import ALL, named, render
 
 EDGES = {
@@ -15,8 +22,32 @@ EDGES = {
 }
 
 
+NODES = {
+    (TRAINER_NODE, TRAINER, 29500),
+    (TRAINER_NODE, TRAINER, "ephemeral"),
+    (TRAINER, TRAINER_NODE, "ephemeral"),
+    (PROMETHEUS, TRAINER_NODE, 8080),
+}
+"""What comes with a trainer of several pods: all others than the first talk to each other and are scraped, no more."""
+
+
 def test_the_edges_are_those_of_the_design():
     assert policy_edges("cpu") == EDGES
+
+
+def test_several_pods_of_a_trainer_add_only_those_among_them():
+    assert policy_edges("base+jobset") == EDGES | NODES
+    _, egress = one_sided("base+jobset")
+    assert {edge[1:] for edge in egress if edge[0] == TRAINER_NODE} == {
+        (TRAINER, 29500),
+        (TRAINER, "ephemeral"),
+        (TRAINER_NODE, "ephemeral"),
+    }
+
+
+def test_only_the_first_pod_of_a_trainer_may_fetch():
+    spec = named(render("cluster"), "NetworkPolicy", "trainer-hub")["spec"]
+    assert spec["podSelector"]["matchLabels"]["batch.kubernetes.io/job-completion-index"] == "0"
 
 
 def test_what_one_side_allows_the_other_allows():

@@ -46,13 +46,6 @@ def test_the_base_needs_no_custom_resource():
     assert all(is_own(manifest) for name in ("cpu", "single-node-gpu") for manifest in render(name))
 
 
-def test_the_jobset_runs_the_pod_of_the_job():
-    job = named(render("base+kueue"), "Job", "trainer")["spec"]
-    (replicated,) = named(render("base+jobset"), "JobSet", "trainer")["spec"]["replicatedJobs"]
-    assert replicated["template"]["spec"] == job
-    assert not [one for one in render("base+jobset") if one["kind"] == "Job"]
-
-
 def test_the_rules_are_those_of_prometheus(tmp_path):
     maker = KUBERNETES / "components" / "monitoring" / "make_rules.py"
     copy = tmp_path / "deploy" / "kubernetes" / "components" / "monitoring" / maker.name

@@ -1,0 +1,50 @@
+"""Waiting for a listener: with a deadline, and with a word on who it is."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from wire.await_address import await_address
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def test_it_returns_when_somebody_listens() -> None:
+    port = free_port()
+    made: list[socket.socket] = []
+    timer = threading.Timer(0.7, lambda: made.append(socket.create_server(("127.0.0.1", port))))
+    timer.start()
+    began = time.monotonic()
+    assert await_address("127.0.0.1", port, 30, "somebody")
+    assert time.monotonic() - began > 0.6
+    timer.join()
+    made[0].close()
+
+
+def test_it_gives_up_in_time_and_says_for_whom(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    assert not await_address("127.0.0.1", port, 0.2, "the trainer of pod 0")
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"waiting for the trainer of pod 0 at 127.0.0.1:{port} (")
+    assert last.startswith(f"gave up after 0.2 s: the trainer of pod 0 does not listen at 127.0.0.1:{port}")
+
+
+def test_a_name_that_nobody_knows_yet_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not await_address("nobody.invalid", 1, 0.1, "somebody")
+    assert "waiting for somebody at nobody.invalid:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["host", "host:", ":1", "host:one"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    command = [sys.executable, "-P", "-m", "wire.await_address", "--seconds", "1", "--who", "x", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "is no HOST:PORT" in done.stderr
