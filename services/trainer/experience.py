@@ -19,6 +19,7 @@ from services.trainer.algorithms.estimates import monte_carlo_returns
 from services.trainer.algorithms.kl import kl_per_token
 from services.trainer.algorithms.shaping import overlong_penalty
 from services.trainer.assembly import MicroBatch, StepBatch, step_scores
+from services.trainer.phases import Timed, untimed
 from services.trainer.scoring import score_tokens, starts_of, sweep
 
 
@@ -48,22 +49,40 @@ class Experience:
 
 
 def gather_experience(
-    actors: Actors, batch: StepBatch, recipe: Recipe, *, kl_coef: float, pretraining: bool
+    actors: Actors, batch: StepBatch, recipe: Recipe, *, kl_coef: float, pretraining: bool, phases: Timed = untimed
 ) -> Experience:
     """Runs the forward passes that the algorithm asks for, and estimates advantages. Every rank calls it.
 
     `pretraining`: the critic learns Monte-Carlo returns.
     """
-    table = recipe.table
-    lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
-    old = _sweep(actors, batch, recipe, _of_policy(actors.policy, recipe)) if recipe.sweeps_old else None
-    reference = None
+    old = reference = values = None
+    if recipe.sweeps_old:
+        with phases("old_logprobs"):
+            old = _sweep(actors, batch, recipe, _of_policy(actors.policy, recipe))
     if actors.reference is not None:
-        reference = _sweep(actors, batch, recipe, _of_policy(actors.reference, recipe))
-    values = None
+        with phases("reference"):
+            reference = _sweep(actors, batch, recipe, _of_policy(actors.reference, recipe))
     if actors.critic is not None:
         critic = actors.critic
-        values = _sweep(actors, batch, recipe, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
+        with phases("values"):
+            values = _sweep(actors, batch, recipe, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
+    with phases("advantages"):
+        return _estimated(batch, recipe, old, reference, values, kl_coef=kl_coef, pretraining=pretraining)
+
+
+def _estimated(
+    batch: StepBatch,
+    recipe: Recipe,
+    old: Tensor | None,
+    reference: Tensor | None,
+    values: Tensor | None,
+    *,
+    kl_coef: float,
+    pretraining: bool,
+) -> Experience:
+    """What follows of the passes: rewards, advantages, masks."""
+    table = recipe.table
+    lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
     signals = Signals(
         rewards=_shaped(batch, recipe),
         group_sizes=tuple(len(rewards) for rewards in batch.rewards),

@@ -9,6 +9,7 @@ from services.trainer.checkpoint import Checkpoint, load_checkpoint
 from services.trainer.commands import Command, Commands
 from services.trainer.learner import Learner, Saved
 from services.trainer.ledger import ReadyGroup
+from services.trainer.phases import Timed, untimed
 from services.trainer.publication.held import Held
 from services.trainer.publication.publisher import Publisher
 from services.trainer.ranks import Ranks
@@ -34,10 +35,12 @@ class Leader:
         """See `Learner`."""
         return self._learner.coefficients
 
-    def train(self, step: int, batch: Sequence[ReadyGroup], interrupted: Callable[[], bool]) -> StepOutcome:
-        """See `Learner.train`."""
+    def train(
+        self, step: int, batch: Sequence[ReadyGroup], interrupted: Callable[[], bool], *, phases: Timed = untimed
+    ) -> StepOutcome:
+        """See `Learner.train`; `phases` are those of rank 0."""
         self._tell("train", [group.data for group in batch], step=step)
-        return self._learner.train(step, [group.scored for group in batch], interrupted)
+        return self._learner.train(step, [group.scored for group in batch], interrupted, phases=phases)
 
     def hold(self, publisher: Publisher, version: int) -> Held:
         """Takes the snapshot of a version."""

@@ -20,6 +20,7 @@ from services.trainer.discriminator.discriminator import Discriminator
 from services.trainer.discriminator.shelf import FOLDER
 from services.trainer.export import export_model
 from services.trainer.model import Policy
+from services.trainer.phases import Timed, untimed
 from services.trainer.random_states import restore_random_states
 from services.trainer.schedule import learning_rate, step_seed
 from services.trainer.settings import TrainerSettings
@@ -71,7 +72,12 @@ class Learner:
         """They follow their targets; part of a checkpoint."""
 
     def train(
-        self, step: int, groups: Sequence[ScoredGroup], interrupted: Callable[[], bool] = lambda: False
+        self,
+        step: int,
+        groups: Sequence[ScoredGroup],
+        interrupted: Callable[[], bool] = lambda: False,
+        *,
+        phases: Timed = untimed,
     ) -> StepOutcome:
         """The optimizer steps of one batch. Raises StepInterruptedError, and then nothing has changed.
 
@@ -80,15 +86,21 @@ class Learner:
         seed = step_seed(self._settings.run.seed, step)
         torch.manual_seed(seed)
         batch = assemble(groups, version=step - 1)
-        examples = None if self._discriminator is None else self._discriminator.examples(step, groups)
-        outcome = train_step(self._actors, batch, self._recipe, self._rates(step, seed), interrupted=interrupted)
+        examples = None
+        if self._discriminator is not None:
+            with phases("discriminator"):
+                examples = self._discriminator.examples(step, groups)
+        rates = self._rates(step, seed)
+        outcome = train_step(self._actors, batch, self._recipe, rates, interrupted=interrupted, phases=phases)
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))
         if self._discriminator is not None and examples is not None:
-            outcome.metrics.update(self._discriminator.train(step, examples))
+            with phases("discriminator"):
+                outcome.metrics.update(self._discriminator.train(step, examples))
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
-            self._frozen.load(dict(self.policy.whole_weights()))
+            with phases("reference"):
+                self._frozen.load(dict(self.policy.whole_weights()))
             self._reference_moved = True
             log.info("reference_reset", step=step)
         return outcome

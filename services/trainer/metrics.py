@@ -7,6 +7,7 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from services.trainer.phases import KEY
 from wire.contracts import DropReason
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -20,6 +21,11 @@ STEP_SECONDS = Histogram(
     "Parts of a step: wait (for its batch), train, hand_over (journal, snapshot, the publication before it).",
     ["phase"],
     buckets=_LONG,
+)
+PHASE_SECONDS = Counter(
+    "headrace_trainer_phase_seconds",
+    "Time of rank 0 by phase (see the dashboard's page); together all of it from the end of one step to the next.",
+    ["phase"],
 )
 WAITING_SHARE = Gauge("headrace_trainer_waiting_ratio", "Share of the last step's time that went by without a batch.")
 TRAINED_TOKENS = Counter("headrace_trainer_trained_tokens", "Completion tokens that were in a step.")
@@ -107,6 +113,13 @@ def show_step(numbers: Mapping[str, Any]) -> None:
     for key, gauge in OF_STEP.items():
         if key in numbers:
             gauge.set(numbers[key])
+
+
+def count_phases(line: Mapping[str, Any]) -> None:
+    """Adds the phases of a step, as metrics.jsonl has them."""
+    for key, seconds in line.items():
+        if key.startswith(KEY):
+            PHASE_SECONDS.labels(key.removeprefix(KEY)).inc(seconds)
 
 
 def show_checkpoint(version: int, path: Path) -> None:

@@ -19,6 +19,7 @@ from services.trainer.algorithms.positive_nll import positive_nll, positive_toke
 from services.trainer.assembly import MicroBatch, StepBatch, TrainRollout, micro_batch
 from services.trainer.backends.backend import Backend
 from services.trainer.experience import Experience
+from services.trainer.phases import Timed, untimed
 from services.trainer.scoring import score_tokens
 from services.trainer.sums import Sums
 
@@ -182,6 +183,7 @@ def update_policy(
     draw: torch.Generator,
     *,
     first: bool,
+    phases: Timed = untimed,
 ) -> float:
     """Trains the rollouts `rows`; returns the gradient's norm, 0 if none of their tokens is trained.
 
@@ -207,7 +209,8 @@ def update_policy(
         loss = _ptx_loss(policy, [examples[place] for place in share.rows], examples, recipe, counts=share.counts)
         sums.add("ptx_loss", loss)
         policy.backward(loss, last=number + 1 == len(of_examples))
-    return policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
+    with phases("optimizer"):
+        return policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
 
 
 def _shares(actors: Actors, rollouts: Sequence[TrainRollout], recipe: Recipe) -> list[Share]:

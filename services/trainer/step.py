@@ -1,4 +1,4 @@
-"""One training step: a function of models, optimizers and batch. No I/O, no clock. Every rank calls it.
+"""One training step: a function of models, optimizers and batch. No I/O, no clock of its own. Every rank calls it.
 
 A batch gives one optimizer step of the policy (and of the critic, where there is one), or `epochs` times `minibatches`.
 """
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from services.trainer.actors import Actors, Rates, Recipe
 from services.trainer.algorithms.critic_loss import explained_variance, quantile_mean
 from services.trainer.assembly import StepBatch
-from services.trainer.experience import gather_experience
+from services.trainer.experience import Experience, gather_experience
+from services.trainer.phases import Timed, untimed
 from services.trainer.policy_update import update_policy
 from services.trainer.sums import Sums
 from services.trainer.value_update import update_critic
@@ -43,8 +44,9 @@ def train_step(
     rates: Rates,
     *,
     interrupted: Callable[[], bool] = lambda: False,
+    phases: Timed = untimed,
 ) -> StepOutcome:
-    """Trains one batch.
+    """Trains one batch; tells `phases` what it is at.
 
     Raises StepInterruptedError when `interrupted()` turns true (on any rank) before the first optimizer step.
     """
@@ -59,24 +61,44 @@ def train_step(
             raise StepInterruptedError("the step was interrupted before its weights changed")
 
     check()
-    experience = gather_experience(actors, batch, recipe, kl_coef=rates.kl_coef, pretraining=rates.pretraining)
+    experience = gather_experience(
+        actors, batch, recipe, kl_coef=rates.kl_coef, pretraining=rates.pretraining, phases=phases
+    )
     sums, draw = Sums(), torch.Generator().manual_seed(rates.seed)
     norms: list[float] = []
     if not rates.policy_frozen:
         for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches, draw):
             first = not moved
-            norm = update_policy(actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first)
-            norms.append(norm)
+            with phases("policy_update"):
+                norms.append(
+                    update_policy(
+                        actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first, phases=phases
+                    )
+                )
             moved = True
     critic_norms: list[float] = []
     if actors.critic is not None:
         for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches, draw):
-            critic_norms.append(
-                update_critic(actors.critic, batch, experience, recipe, rates.critic, rows, sums, check)
-            )
+            with phases("critic_update"):
+                critic_norms.append(
+                    update_critic(
+                        actors.critic, batch, experience, recipe, rates.critic, rows, sums, check, phases=phases
+                    )
+                )
             moved = True
+    parts = torch.split(experience.advantages, experience.lengths.tolist())
+    return StepOutcome(
+        metrics=_metrics(experience, rates, sums.over(ranks), norms, critic_norms),
+        advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
+        token_advantages=tuple(part.float().numpy() for part in parts),
+    )
+
+
+def _metrics(
+    experience: Experience, rates: Rates, sums: Sums, norms: Sequence[float], critic_norms: Sequence[float]
+) -> dict[str, float]:
     # What every step tells, also one that trained no token of the policy.
-    metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.over(ranks).metrics()
+    metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.metrics()
     metrics |= {
         "grad_norm": _largest(norms),
         "learning_rate": rates.policy,
@@ -92,12 +114,7 @@ def train_step(
             "critic_learning_rate": rates.critic,
             "explained_variance": float(explained),
         }
-    parts = torch.split(experience.advantages, experience.lengths.tolist())
-    return StepOutcome(
-        metrics=metrics,
-        advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
-        token_advantages=tuple(part.float().numpy() for part in parts),
-    )
+    return metrics
 
 
 def _updates(batch: StepBatch, epochs: int, minibatches: int, draw: torch.Generator) -> Iterator[list[int]]:

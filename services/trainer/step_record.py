@@ -40,6 +40,7 @@ class StepRecord:
             metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])
             metrics.WAITING_SHARE.set(line["wait_batch_share"])
         metrics.STEP_SECONDS.labels("train").observe(line.get("train_seconds", line["seconds"]))
+        metrics.count_phases(line)
         metrics.TRAINED_TOKENS.inc(line["completion_tokens"])
         metrics.TRAINED_GROUPS.inc(line["groups"])
         for group in batch:

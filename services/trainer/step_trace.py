@@ -2,11 +2,19 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from services.trainer.ledger import ReadyGroup
+from services.trainer.phases import TRAIN, untimed
 from wire import tracing
 from wire.contracts import decode_header
+
+_WAIT = {"wait": "wait for batch"}
+
+
+def phase_span(name: str) -> AbstractContextManager[object]:
+    """A phase's span, under the present one, by the process's clock; that of TRAIN is opened by `training`."""
+    return untimed(name) if name == TRAIN else tracing.span(_WAIT.get(name, name.replace("_", " ")))
 
 
 @contextmanager

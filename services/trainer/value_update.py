@@ -11,6 +11,7 @@ from services.trainer.algorithms.critic_loss import quantile_loss, quantile_mean
 from services.trainer.assembly import StepBatch, micro_batch
 from services.trainer.backends.backend import Backend
 from services.trainer.experience import Experience
+from services.trainer.phases import Timed, untimed
 from services.trainer.sums import Sums
 
 _KAPPA = 1.0
@@ -26,6 +27,8 @@ def update_critic(
     rows: Sequence[int],
     sums: Sums,
     check: Callable[[], None],
+    *,
+    phases: Timed = untimed,
 ) -> float:
     """Trains the critic on the returns of the rollouts `rows`; returns the gradient's norm.
 
@@ -61,7 +64,8 @@ def update_critic(
         loss = loss if share.counts else loss + 0.0 * values.sum()
         sums.add("value_loss", loss)
         critic.backward(loss, last=number + 1 == len(shares))
-    return critic.apply(learning_rate=learning_rate, grad_clip=recipe.critic.grad_clip)
+    with phases("optimizer"):
+        return critic.apply(learning_rate=learning_rate, grad_clip=recipe.critic.grad_clip)
 
 
 def _per_token(values: Tensor, old: Tensor, returns: Tensor, recipe: Recipe) -> Tensor:

@@ -10,26 +10,30 @@ from typing import Any
 
 from services.trainer import metrics
 from services.trainer.book import Book
-from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from services.trainer.checkpoint import Checkpoint, CheckpointStore
 from services.trainer.crew import Place, rank_device
+from services.trainer.device_clock import clock_of
 from services.trainer.failpoints import Failpoints
 from services.trainer.leader import Leader
 from services.trainer.ledger import Ledger, ReadyGroup
+from services.trainer.phases import TRAIN, Phases
 from services.trainer.publication.publisher import Publisher
 from services.trainer.replay import read_history, replay
 from services.trainer.reporter import Reporter
 from services.trainer.runtime import BrokerMaker, Runtime
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.follower import join_ranks
+from services.trainer.stages.keeper import Keeper
 from services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from services.trainer.step import StepInterruptedError, StepOutcome
 from services.trainer.step_record import StepRecord
-from services.trainer.step_trace import training
+from services.trainer.step_times import replay_times, step_times
+from services.trainer.step_trace import phase_span, training
 from services.trainer.stop import StopSignal
 from services.trainer.trackers import make_trackers
 from wire import tracing
 from wire.errors import ConfigError, WaitTimeoutError
-from wire.journal import prune_payloads, read_journal
+from wire.journal import read_journal
 from wire.telemetry import get_logger
 
 _LOOK_S = 0.2
@@ -51,7 +55,7 @@ class RlStage:
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
         self._version = 0
-        self._step_ended = time.monotonic()
+        self._phases = Phases(around=phase_span)
 
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
@@ -63,7 +67,8 @@ class RlStage:
             device = rank_device(self._settings.run.device, 0)
             self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
             self._book = self._restore()
-            self._step_ended = time.monotonic()
+            # What it took to begin is no part of the first step.
+            self._phases.lap()
             while self._version < self._settings.run.max_steps and not self._stop.asked():
                 self._one_step(self._version + 1)
             if self._stop.asked():
@@ -121,8 +126,8 @@ class RlStage:
         if self._version and self._version not in history.done:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
+        self._keeper = Keeper(self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail)
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
-            self._book = book
             self._checkpoint()
         return book
 
@@ -134,53 +139,52 @@ class RlStage:
 
     def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
         self._runtime.doing = f"replaying step {step}"
-        begin = time.monotonic()
+        phases = self._phases_of_training()
         with tracing.span("step", begins=True, step=step, replayed=True) as span, training(step, batch, span):
-            outcome = self._train(step, batch)
-        self._tell(step, batch, outcome, {"seconds": time.monotonic() - begin, "replayed": True, "incarnation": 0})
+            outcome = self._train(step, batch, phases)
+        self._tell(step, batch, outcome, replay_times(phases) | {"replayed": True, "incarnation": 0})
 
     def _one_step(self, step: int) -> None:
         with tracing.span("step", begins=True, step=step) as span:
             self._do_step(step, span)
 
     def _do_step(self, step: int, span: tracing.Span) -> None:
-        began = time.monotonic()
-        with tracing.span("wait for batch"):
+        with self._phases("wait"):
             batch = self._wait_for_batch(step)
         if batch is None:
             return
-        waited = time.monotonic() - began
+        with self._phases("journal"):
+            discarded = self._journal_batch(step, batch)
+        phases = self._phases_of_training()
+        try:
+            with self._phases(TRAIN), training(step, batch, span):
+                outcome = self._train(step, batch, phases)
+                train = phases.lap()
+        except StepInterruptedError:
+            return  # The batch is in the journal: the next life trains it.
+        self._fail.reach("after_step", step)
+        published = self._publish(step)
+        numbers = step_times(self._phases.lap(), train)
+        numbers |= {"groups_discarded": discarded, "replayed": False, "incarnation": self._book.incarnation}
+        with self._phases("record"):
+            self._tell(step, batch, outcome, numbers)
+        if published and step % self._settings.trainer.checkpoint_every == 0:
+            self._checkpoint()
+        elif published:
+            self._checkpoint_if_asked()
+
+    def _phases_of_training(self) -> Phases:
+        """From now on, by the clock of the device that trains."""
+        return Phases(clock_of(self._leader.policy.device), around=phase_span)
+
+    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> int:
+        """First journaled, then acked; returns how many groups were discarded on the way to the batch."""
         self._fail.reach("before_journal", step)
         discarded = self._book.journal_batch(step, batch)
         self._fail.reach("after_journal", step)
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
-        try:
-            with training(step, batch, span):
-                outcome = self._train(step, batch)
-        except StepInterruptedError:
-            return  # The batch is in the journal: the next life trains it.
-        self._fail.reach("after_step", step)
-        trained = time.monotonic()
-        with tracing.span("snapshot"):
-            published = self._publish(step)
-        now = time.monotonic()
-        share = waited / max(now - self._step_ended, 1e-9)
-        self._step_ended = now
-        numbers = {
-            "seconds": now - began - waited,
-            "train_seconds": trained - began - waited,
-            "wait_batch_seconds": waited,
-            "wait_batch_share": min(share, 1.0),
-            "groups_discarded": discarded,
-            "replayed": False,
-            "incarnation": self._book.incarnation,
-        }
-        self._tell(step, batch, outcome, numbers)
-        if published and step % self._settings.trainer.checkpoint_every == 0:
-            self._checkpoint()
-        elif published:
-            self._checkpoint_if_asked()
+        return discarded
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
@@ -213,8 +217,8 @@ class RlStage:
             self._book.arrived.wait(_LOOK_S)
         return None
 
-    def _train(self, step: int, batch: Sequence[ReadyGroup]) -> StepOutcome:
-        outcome = self._leader.train(step, batch, self._stop.asked)
+    def _train(self, step: int, batch: Sequence[ReadyGroup], phases: Phases) -> StepOutcome:
+        outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
         self._version = step
         metrics.STEPS.inc()
         if outcome.metrics["skipped"]:
@@ -225,16 +229,20 @@ class RlStage:
     def _publish(self, step: int) -> bool:
         """Takes the snapshot when the publication before has ended, and begins its own; False if asked to stop."""
         self._doing("the publication before to end", self._runtime.publication_limit_s)
-        if not self._runtime.publication_ended(given_up=self._stop.asked):
-            return False
+        with self._phases("publication_wait"):
+            if not self._runtime.publication_ended(given_up=self._stop.asked):
+                return False
         self._doing("")
-        # Before the policy's weights: whoever samples under them is scored by the discriminator of the same step.
-        self._leader.publish_discriminator()
-        held = self._leader.hold(self._publisher, step)
-        self._book.step_done(step, held.digest)
-        metrics.POLICY_VERSION.set(step)
-        self._fail.reach("before_publish", step)
-        self._runtime.publish()
+        if self._settings.discriminator.every:
+            # Before the policy's weights: whoever samples under them is scored by the discriminator of the same step.
+            with self._phases("discriminator"):
+                self._leader.publish_discriminator()
+        with self._phases("snapshot"):
+            held = self._leader.hold(self._publisher, step)
+            self._book.step_done(step, held.digest)
+            metrics.POLICY_VERSION.set(step)
+            self._fail.reach("before_publish", step)
+            self._runtime.publish()
         return True
 
     def _tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: dict[str, Any]) -> None:
@@ -247,44 +255,13 @@ class RlStage:
         self._record.tell(step, batch, outcome, line)
 
     def _checkpoint(self) -> None:
-        """Publishes a checkpoint and lets go of the payloads that the oldest one covers."""
-        saved = self._leader.save()
-        progress = self._book.progress()
-        above = self._book.progress(from_index=progress.frontier).fates
-        state = CheckpointState(
-            step=self._version,
-            incarnation=self._book.incarnation,
-            frontier=progress.frontier,
-            fates=tuple(fate for fate in above if fate.step <= self._version),
-            coefficients=saved.coefficients,
-            config_digest=config_digest(self._settings),
-        )
-        with metrics.CHECKPOINT_SECONDS.time():
-            path = self._checkpoints.save(
-                state,
-                weights=saved.weights,
-                optimizer=saved.optimizer,
-                others=saved.others,
-                midway=lambda: self._before_checkpoint_shows(state.step),
-            )
-        metrics.show_checkpoint(state.step, path)
-        prune_payloads(self._journal, self._checkpoints.covered_step())
+        with self._phases("checkpoint"):
+            self._keeper.save(self._version)
 
     def _checkpoint_if_asked(self) -> None:
-        """The one that an operator wants; it may be there already."""
-        reporter = self._reporter()
-        asked = reporter.checkpoint_asked
-        if asked <= reporter.checkpoint_done:
-            return
-        if self._version not in {step for step, _ in self._checkpoints.published()}:
-            self._checkpoint()
-        reporter.checkpoint_done = asked
-        reporter.wake()
-
-    def _before_checkpoint_shows(self, step: int) -> None:
-        """A zombie must not put its checkpoint in the place of its successor's."""
-        self._fail.reach("mid_checkpoint", step)
-        self._book.fence()
+        if self._keeper.is_asked:
+            with self._phases("checkpoint"):
+                self._keeper.save_as_asked(self._version)
 
     def _finish(self) -> None:
         """All steps are done: export, say so, and stay for the evaluations that still read this version."""

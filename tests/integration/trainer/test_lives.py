@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from services.trainer.checkpoint import load_checkpoint
+from services.trainer.phases import KEY
 from services.trainer.reporter import FENCED_EXIT
 from services.trainer.settings import FAIL_POINTS
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing
@@ -36,6 +37,10 @@ def trained(settings):
     return [(record.step, record.group_indices) for record in facts(settings) if isinstance(record, BatchRecord)]
 
 
+def phases_of(line):
+    return {key.removeprefix(KEY): value for key, value in line.items() if key.startswith(KEY)}
+
+
 def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undisturbed):
     indices = [index for index in range(STEPS * 3 + len(DROPPED)) if index not in DROPPED]
     expected = [(step + 1, tuple(indices[3 * step : 3 * step + 3])) for step in range(STEPS)]
@@ -51,6 +56,16 @@ def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undis
         *("wait_batch_seconds", "wait_batch_share", "incarnation", "replayed"),
     }
     assert all(wanted <= line.keys() for line in lines)
+    always = {"wait", "journal", "advantages", "policy_update", "optimizer", "publication_wait", "snapshot", "other"}
+    assert phases_of(lines[0]).keys() == always
+    # What follows a step is in the times of the next one; every second step has a checkpoint.
+    after = [phases_of(line).keys() - always for line in lines[1:]]
+    assert after == [{"record", "checkpoint"} if line["step"] % 2 == 0 else {"record"} for line in lines[:-1]]
+    for line in lines:
+        seconds = phases_of(line)
+        assert min(seconds.values()) >= 0 and seconds["policy_update"] > 0
+        between = sum(seconds.get(name, 0.0) for name in ("wait", "checkpoint", "record"))
+        assert sum(seconds.values()) == pytest.approx(line["seconds"] + between, abs=1e-3)
     table = parquet.read_table(undisturbed.run_dir / "rollouts" / "step-000002.parquet").to_pylist()
     assert len(table) == 12 and {row["group_index"] for row in table} == set(expected[1][1])
     names = [event["event"] for event in read_events(undisturbed.run_dir)]
