@@ -46,6 +46,16 @@ def test_your_run_takes_the_place_of_the_examples(my_run):
     assert used == [named(manifests, "ConfigMap", "run-file")["metadata"]["name"]]
 
 
+def test_another_number_of_nodes_is_the_same_everywhere(my_run):
+    (patch,) = [text for text in YAML if "/parallelism" in text]
+    (my_run / "kustomization.yaml").write_text(YAML[0].replace("overlays/cpu", "overlays/cluster") + patch)
+    (replicated,) = named(kustomize(my_run), "JobSet", "trainer")["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    (prepare,) = [one for one in job["template"]["spec"]["initContainers"] if one["name"] == "prepare"]
+    told = {one["name"]: one.get("value") for one in prepare["env"]}
+    assert (job["parallelism"], job["completions"], told["NODES"]) == (4, 4, "4")
+
+
 def test_every_component_and_overlay_is_told_of():
     told = set(re.findall(r"`([a-z-]+)`", TEXT))
     assert COMPONENTS.keys() - {"everything"} <= told

@@ -68,7 +68,18 @@ def test_every_pod_knows_its_number_and_where_the_first_one_is(name):
 def test_the_number_of_pods_is_said_once(name):
     job = job_of(name)
     nodes = job["parallelism"]
+    assert nodes == (2 if name == "cluster" else 1)
     assert job["completions"] == nodes and environment(container(job, "prepare"))["NODES"] == str(nodes)
+
+
+def test_the_model_is_fetched_before_the_run_is_prepared_and_once():
+    spec = job_of("cluster")["template"]["spec"]
+    assert [one["name"] for one in spec["initContainers"]] == ["fetch", "prepare"]
+    fetch = container(job_of("cluster"), "fetch")
+    # Kubernetes tells a pod its index; the others end at once.
+    given = {"PATH": os.environ["PATH"], "JOB_COMPLETION_INDEX": "1", "MODEL": "none"}
+    done = subprocess.run([*fetch["command"], *fetch["args"]], env=given, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", WITH)
