@@ -11,7 +11,7 @@ from tests.e2e.compose.project import Project, service_of
 Edge = tuple[str, str, int | str]
 """(source service, target service, its port, or "ephemeral")."""
 _ESTABLISHED, _LISTENS = "01", "0A"
-FIXED = frozenset({3000, 6379, 7000, 8080, 9090})
+FIXED = frozenset({3000, 6379, 7000, 8080, 9090, 29500})
 """Ports that are written in configs; all others are taken as they come."""
 ROLES = {"prepare": "trainer"}
 """What is a step of another service: in Kubernetes it runs in the same pod."""

@@ -193,6 +193,23 @@ def test_the_override_gives_a_service_several_gpus_each_by_an_id_of_its_own() ->
     assert not any("," in value for value in values), "a list in one variable is one id, which CDI does not find"
 
 
+def test_the_second_node_of_a_trainer_is_held_like_the_first() -> None:
+    need_engine()
+    files = ("--file", "docker-compose.yml", "--file", "deploy/compose/nodes.yml")
+    resolved = Project("headrace-config", "cpu", {}).compose(*files, "config", "--format", "json")
+    services = json.loads(resolved)["services"]
+    assert set(services) == started({"cpu"}) | {"trainer-node"}
+    first, second = services["trainer-cpu"], services["trainer-node"]
+    told = [
+        {name: one["environment"].pop(f"HEADRACE_{name}") for name in ("NODE", "RENDEZVOUS")} for one in (first, second)
+    ]
+    assert told == [{"NODE": node, "RENDEZVOUS": "trainer-cpu:29500"} for node in ("0", "1")]
+    assert first.pop("container_name") != second.pop("container_name")
+    assert first == second
+    words = services["prepare-cpu"]["command"]
+    assert words == ["--demo", "--trainer.nodes", "2", "--trainer.ranks", "2"]
+
+
 @pytest.mark.parametrize("profiles", COMBINATIONS, ids="+".join)
 def test_compose_resolves_every_combination_and_the_schema_takes_it(profiles: tuple[str, ...]) -> None:
     need_engine()
