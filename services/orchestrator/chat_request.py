@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from services.orchestrator.json_text import read_strict
 from wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -81,7 +82,7 @@ class ChatBody(BaseModel):
 def read_chat(data: bytes, models: tuple[str, ...]) -> ChatBody:
     """The checked request. Raises ChatRefusedError."""
     try:
-        body = ChatBody.model_validate(json.loads(data))
+        body = ChatBody.model_validate(read_strict(data))
     except ValidationError as error:
         first = error.errors()[0]
         raise ChatRefusedError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "invalid_value") from None

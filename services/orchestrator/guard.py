@@ -89,7 +89,7 @@ class Guard:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if origin is None and site is None:
             return None if program else "an act must tell its Origin"
-        if (origin is not None and urlsplit(origin).netloc != host) or site not in (None, "same-origin"):
+        if (origin is not None and _netloc(origin) != host) or site not in (None, "same-origin"):
             return "an act must come from this service's own page"
         return None
 
@@ -117,6 +117,13 @@ class Guard:
             return False
         # A rebound name is a name; who asks for an address means it.
         return address.is_loopback or self._bound in ("0.0.0.0", "::")
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""  # Such as `http://[`.
 
 
 def read_token(path: Path) -> str:

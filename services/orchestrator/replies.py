@@ -9,6 +9,8 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
+from services.orchestrator.json_text import read_strict
+
 B = TypeVar("B", bound=BaseModel)
 
 _MOST_BYTES = 4096
@@ -51,7 +53,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
         if len(body) > _MOST_BYTES:
             raise RefusedError(413, f"an act has at most {_MOST_BYTES} bytes")
     try:
-        return kind.model_validate(json.loads(bytes(body)))
+        return kind.model_validate(read_strict(bytes(body)))
     except ValidationError as error:
         first = error.errors()[0]
         raise RefusedError(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -23,6 +23,12 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
+def table_of(tables: dict[str, Any], name: str) -> dict[str, Any]:
+    """One table; empty where there is none of the name."""
+    found = tables.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def run_view(run_dir: Path, run_id: str, began: float | None) -> dict[str, Any]:
     """`run` of the status."""
     return {"id": run_id, "run_dir": str(run_dir), "name": run_dir.resolve().name, "began": began}
@@ -34,7 +40,7 @@ class EndedRun:
     def __init__(self, files: Files) -> None:
         """Raises ConfigError if the folder is no run directory."""
         self._files = files
-        self._run: dict[str, Any] = read_config(files.run_dir).get("run", {})
+        self._run: dict[str, Any] = table_of(read_config(files.run_dir), "run")
         self._groups = _groups(files.run_dir / "state.sqlite")
 
     def status(self) -> dict[str, Any]:
@@ -47,7 +53,7 @@ class EndedRun:
             "state": state,
             "reason": "",
             "step": step,
-            "max_steps": int(self._run.get("max_steps", step)),
+            "max_steps": self._max_steps(step),
             "version": step,
             "incarnation": int(last.get("incarnation", 0)),
             "eval": self.evals(),
@@ -98,12 +104,16 @@ class EndedRun:
         rows = self._files.curves.rows
         return rows.row(len(rows) - 1) if len(rows) else {"step": 0}
 
+    def _max_steps(self, otherwise: int) -> int:
+        found = self._run.get("max_steps")
+        return found if type(found) is int else otherwise
+
     def _state(self, step: int) -> str:
         """By the last word of the orchestrator; one that was killed has said none."""
         for record in self._files.log.newest(50):
             if record["service"] == "orchestrator" and record["event"] in _STATES:
                 return _STATES[str(record["event"])]
-        return "finished" if step and step >= int(self._run.get("max_steps", step + 1)) else "stopped"
+        return "finished" if step and step >= self._max_steps(step + 1) else "stopped"
 
 
 def _groups(path: Path) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """One group with all its rollouts, as the dashboard shows them side by side. Pure."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from services.orchestrator.dashboard.shelf import number_or_none
+from services.orchestrator.json_text import read_lenient
 
 COLUMNS = (
     *("group_id", "group_index", "rollout_index", "sample_id", "prompt", "completion", "reward", "components"),
@@ -67,7 +67,7 @@ def _tokens(row: dict[str, Any], decode: Decode) -> list[dict[str, Any]]:
 
 def _json(text: str | None, otherwise: Any) -> Any:
     try:
-        value = json.loads(text or "null")
+        value = read_lenient(text or "null")
     except ValueError:
         return otherwise
     return value if type(value) is type(otherwise) else otherwise

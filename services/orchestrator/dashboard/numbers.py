@@ -1,6 +1,5 @@
 """Lines of `metrics.jsonl` as columns. Pure."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -11,9 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import json as pa_json
 
+from services.orchestrator.json_text import read_lenient
+
 Column = NDArray[np.float64]
 
 STEP = "step"
+_MOST_STEP = 2**53
+_LARGEST = 1e300
+"""Of what is drawn: the span of two such numbers is a double too."""
 _FAST_FROM = 256 * 1024
 """Bytes from which pyarrow's reader, which lets other threads run, is worth its start."""
 
@@ -38,9 +42,11 @@ def parse_rows(data: bytes) -> Rows:
     """Rows of whole lines; of several lines of a step the last counts. A damaged line is passed over."""
     if len(data) >= _FAST_FROM:
         try:
-            return _of_table(_read_table(data))
+            rows = _of_table(_read_table(data))
         except pa.ArrowInvalid:
-            pass  # One bad line spoils all of them for that reader.
+            rows = None
+        if rows is not None:
+            return rows  # Else one bad line has spoiled all of them for that reader.
     return _of_records(_records(data))
 
 
@@ -49,9 +55,10 @@ def _read_table(data: bytes) -> pa.Table:
     return pa_json.read_json(BytesIO(data), read_options=options)
 
 
-def _of_table(table: pa.Table) -> Rows:
+def _of_table(table: pa.Table) -> Rows | None:
+    """None where some line has a step that is none."""
     if STEP not in table.column_names or not pa.types.is_integer(table.schema.field(STEP).type):
-        return Rows()
+        return None
     table = table.filter(table.column(STEP).is_valid())
     columns = {
         name: _doubles(table.column(name))
@@ -68,17 +75,17 @@ def _doubles(column: pa.ChunkedArray) -> Column:
 
 
 def _finite(column: Column) -> Column:
-    column[np.isinf(column)] = np.nan
+    column[np.abs(column) > _LARGEST] = np.nan
     return column
 
 
 def _records(data: bytes) -> Iterable[dict[str, Any]]:
     for line in data.splitlines():
         try:
-            record = json.loads(line)
+            record = read_lenient(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and type(record.get(STEP)) is int:
+        if isinstance(record, dict) and type(record.get(STEP)) is int and abs(record[STEP]) <= _MOST_STEP:
             yield record
 
 
@@ -88,9 +95,9 @@ def _of_records(records: Iterable[dict[str, Any]]) -> Rows:
     for position, record in enumerate(kept):
         for name, value in record.items():
             if name != STEP and isinstance(value, int | float):
-                columns.setdefault(name, np.full(len(kept), np.nan))[position] = value
-    finite = {name: _finite(column) for name, column in columns.items()}
-    return in_order(Rows(np.array([record[STEP] for record in kept], np.int64), finite))
+                column = columns.setdefault(name, np.full(len(kept), np.nan))
+                column[position] = value if abs(value) <= _LARGEST else np.nan
+    return in_order(Rows(np.array([record[STEP] for record in kept], np.int64), columns))
 
 
 def in_order(rows: Rows) -> Rows:

@@ -1,13 +1,13 @@
 """Small files of JSON lines held whole: the evaluations, and the events that people want to see."""
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from services.orchestrator.dashboard.tail import Tail
+from services.orchestrator.json_text import read_lenient
 from wire.lifecycle import wait_for
 
 Record = dict[str, Any]
@@ -27,6 +27,8 @@ _NEWEST = 64 * 1024 * 1024
 _KEPT = 2000
 _KEPT_PUBLICATIONS = 200
 PUBLICATION = "publication"
+_MOST_VERSION = 2**53
+"""What a browser can count to."""
 _TELLERS = ("orchestrator", "trainer")
 
 
@@ -47,7 +49,7 @@ class Evals:
         added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
         if added.anew:
             self._by_version = {}
-        fresh = [record for record in _parsed(added.data.splitlines()) if type(record.get("version")) is int]
+        fresh = [_evaluation(record) for record in _parsed(added.data.splitlines()) if _is_version(record)]
         self._by_version.update((int(record["version"]), record) for record in fresh)
         return fresh
 
@@ -80,6 +82,7 @@ class RunLog:
         return [
             {key: value for key, value in record.items() if key not in hidden} | {"ended": True}
             for record in reversed(self._publications)
+            if _is_publication(record)
         ]
 
     async def look(self) -> list[Record]:
@@ -112,6 +115,28 @@ def _named(record: Record, path: Path) -> Record:
     return {"t": record["t"], "event": record["event"], "service": path.stem.rpartition("-")[0], **record}
 
 
+def _is_version(record: Record) -> bool:
+    version = record.get("version")
+    return type(version) is int and 0 <= version <= _MOST_VERSION
+
+
+def _evaluation(record: Record) -> Record:
+    """With numbers where numbers are wanted: what reads it sorts and draws by them."""
+    told = record | {"accuracy": number_of(record, "accuracy")}
+    return told if number_of(record, "t") is not None else {key: one for key, one in told.items() if key != "t"}
+
+
+def number_of(record: Record, name: str) -> float | None:
+    """A number of a record; None where it has none."""
+    value = record.get(name)
+    return value if isinstance(value, int | float) else None
+
+
+def _is_publication(record: Record) -> bool:
+    lists = (record.get("phases"), record.get("members"))
+    return all(isinstance(one, list) for one in lists) and isinstance(record.get("seconds"), int | float)
+
+
 def _is_event(record: Record) -> bool:
     return isinstance(record.get("t"), int | float) and isinstance(record.get("event"), str)
 
@@ -135,7 +160,7 @@ def _wanted(data: bytes) -> Iterable[bytes]:
 def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
     for line in lines:
         try:
-            record = json.loads(line)
+            record = read_lenient(line)
         except ValueError:
             continue
         if isinstance(record, dict):

@@ -1,14 +1,16 @@
 """Run directories beside this one, by what their files say. Blocking; nothing is changed."""
 
 import contextlib
-import json
 import os
 import re
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.dashboard.ended import read_config
+from services.orchestrator.dashboard.ended import read_config, table_of
+from services.orchestrator.dashboard.records import number_of
+from services.orchestrator.json_text import read_lenient
 from wire.errors import ConfigError
 
 MOST = 200
@@ -51,7 +53,7 @@ def find_run(parent: Path, name: str) -> RunFolder:
 def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
     """One row of `/api/runs`, but for `current`."""
     try:
-        run_id = str(read_config(folder.path).get("run", {}).get("id", ""))
+        run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
     metrics = last_record(folder.path / "metrics.jsonl")
@@ -60,9 +62,9 @@ def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
         "name": folder.name,
         "id": run_id,
         "state": _state(folder.path, now),
-        "steps": metrics.get("step", 0),
-        "reward_mean": metrics.get("reward_mean"),
-        "accuracy": evaluated.get("accuracy"),
+        "steps": number_of(metrics, "step") or 0,
+        "reward_mean": number_of(metrics, "reward_mean"),
+        "accuracy": number_of(evaluated, "accuracy"),
         "began": round(folder.began, 3),
     }
 
@@ -98,7 +100,7 @@ def last_record(path: Path) -> dict[str, Any]:
         return {}
     for line in reversed(lines):
         try:
-            record = json.loads(line)
+            record = read_lenient(line)
         except ValueError:
             continue
         if isinstance(record, dict):
@@ -113,8 +115,17 @@ def flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, dict):
             found |= flat(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = value if isinstance(value, str | int | float | bool | list) else str(value)
+            found[prefix + key] = _plain(value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: TOML knows dates, and numbers without an end."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)) else str(value)
 
 
 def config_rows(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:

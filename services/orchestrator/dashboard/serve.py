@@ -6,7 +6,7 @@ from pathlib import Path
 from services.orchestrator.annotation.api import add_annotation
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.dashboard.board import Board
-from services.orchestrator.dashboard.ended import EndedRun, read_config
+from services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
 from services.orchestrator.dashboard.face import add_dashboard
 from services.orchestrator.dashboard.files import Files
 from services.orchestrator.guard import Guard
@@ -24,8 +24,8 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     """
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    model = read_config(run_dir).get("model", {}).get("path", ".")
-    files = Files.of(run_dir, Path(model))
+    model = table_of(read_config(run_dir), "model").get("path", ".")
+    files = Files.of(run_dir, Path(str(model)))
     board = Board(files, EndedRun(files))
     desk = Desk(run_dir)
     if takes_votes:

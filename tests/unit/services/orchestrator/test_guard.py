@@ -70,6 +70,15 @@ async def test_acts_come_from_the_own_page_programs_need_tell_no_origin() -> Non
         ).status_code == 403
 
 
+@pytest.mark.parametrize(
+    "origin", ["http://[", "http://[::1", "null", "", "http://\u00ff", "//", "http://127.0.0.1:99999999"]
+)
+async def test_an_odd_origin_is_another_one(origin: str) -> None:
+    async with client() as http:
+        headers = {"Origin": origin.encode("latin-1"), "Content-Type": "application/json"}
+        assert (await http.post("/api/act", content=b"{}", headers=headers)).status_code == 403
+
+
 @pytest.mark.parametrize("told", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
 async def test_with_a_token_acts_need_it(told: str | None) -> None:
     async with client(TOKEN) as http:

@@ -35,13 +35,17 @@ async def test_groups_and_steps_are_left_out_and_lives_are_merged(tmp_path: Path
     assert [one["t"] for one in log.since(5.0)] == [7.0, 8.0]
 
 
+def publication(t: float, **fields: Any) -> dict[str, Any]:
+    return event(t, "publication", **{"members": [], "phases": [], "seconds": 0.5} | fields)
+
+
 async def test_publications_do_not_push_out_what_operators_did(tmp_path: Path) -> None:
     write(tmp_path, "orchestrator-a", event(1.0, "operator_action"))
-    write(tmp_path, "orchestrator-a", *(event(2.0 + n, "publication", version=n, members=[]) for n in range(3000)))
+    write(tmp_path, "orchestrator-a", *(publication(2.0 + n, version=n) for n in range(3000)))
     log = RunLog(tmp_path)
     await log.look()
     assert log.newest(5000)[-1]["event"] == "operator_action"
-    assert log.publications[0] == {"version": 2999, "members": [], "ended": True}
+    assert log.publications[0] == {"version": 2999, "members": [], "phases": [], "seconds": 0.5, "ended": True}
 
 
 @pytest.mark.parametrize("damage", ['{"t": 1, "event"\n', "[]\n", '{"event": "x"}\n', '{"t": "x", "event": "y"}\n'])
