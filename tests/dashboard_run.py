@@ -92,8 +92,19 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "prompt_tokens": 400, "completion_tokens": 1700, "completion_length_mean": 26 + 8 * rise + draw.gauss(0, 1),
         "truncated_share": 0.02 * draw.random(), "staleness_mean": draw.random(), "staleness_max": 1,
     }  # fmt: skip
+    row |= phase_seconds(step, seconds, waited)
     row.update({f"extra_{number:02d}": draw.random() for number in range(_RANDOM_NUMBERS)})
     return row
+
+
+def phase_seconds(step: int, seconds: float, waited: float) -> dict[str, float]:
+    """Every phase that a run without critic and discriminator has; a checkpoint after every 20th step."""
+    shares = {"policy_update": 0.5, "reference": 0.2, "old_logprobs": 0.14, "optimizer": 0.06, "snapshot": 0.05}
+    shares |= {"journal": 0.02, "advantages": 0.005, "publication_wait": 0.005, "other": 0.02}
+    found = {"wait": waited, "record": 0.01} | {name: share * seconds for name, share in shares.items()}
+    if step % 20 == 1 and step > 1:
+        found["checkpoint"] = 0.4
+    return {f"phase_seconds_{name}": value for name, value in found.items()}
 
 
 def write_metrics(path: Path, steps: Sequence[int], *, seed: int = 0, add: bool = False) -> None:

@@ -2,12 +2,19 @@ import { expect, test } from "vitest";
 
 import { largestAdvantage, shadeOf } from "../src/pages/rollouts/shade";
 import { secondsPerStep } from "../src/pages/run/rate";
-import { append } from "../src/state/series";
+import { append, hasNewNames } from "../src/state/series";
 
 test("new steps go behind, a missing number is a gap, and the window slides", () => {
   const series = { loss: { x: [1, 2], y: [0.1, 0.2] } };
   expect(append(series, [{ step: 3, loss: 0.3 }, { step: 4 }], 0).loss).toEqual({ x: [1, 2, 3, 4], y: [0.1, 0.2, 0.3, null] });
   expect(append(series, [{ step: 3, loss: 0.3 }], 2).loss).toEqual({ x: [2, 3], y: [0.2, 0.3] });
+});
+
+test("a number that no step had before is new, a missing one is not", () => {
+  const known = new Set(["loss"]);
+  expect(hasNewNames([{ step: 3, loss: 0.3 }], ["loss", "kl"], known)).toBe(false);
+  expect(hasNewNames([{ step: 3 }, { step: 4, kl: 0.1 }], ["loss", "kl"], known)).toBe(true);
+  expect(hasNewNames([{ step: 4, kl: 0.1 }], ["loss"], known)).toBe(false);
 });
 
 test("the rate is that of the steps kept", () => {

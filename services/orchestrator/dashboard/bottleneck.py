@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+_PHASE = "phase_seconds_"
+_NAMED = 0.1
+"""A phase with less of the trainer's time is not worth a word."""
 SIDES = ("trainer", "rollout", "reward", "none")
 _MUCH = 0.25
 """A side that waits for more than this share of its time is held up."""
@@ -32,7 +35,8 @@ def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
         count = len(replicas)
         return _said("rollout", f"Rollout is behind: {dials}. Scale rollout beyond {count} replica{'s' * (count > 1)}.")
     if rollout > _MUCH:
-        return _said("trainer", f"The trainer is behind: {dials}. Scale the trainer, or free rollout replicas.")
+        spent = _spent(status["trainer"].get("metrics", {}))
+        return _said("trainer", f"The trainer is behind: {dials}.{spent} Scale the trainer, or free rollout replicas.")
     return _said("none", f"Both sides keep up: {dials}.")
 
 
@@ -40,6 +44,21 @@ def _unscored(streams: Mapping[str, Mapping[str, Any]]) -> int:
     """Groups that are generated and wait for reward, or are with it."""
     stream = streams.get("rollouts", {})
     return int(stream.get("pending", 0)) + int(stream.get("undelivered", 0))
+
+
+def _spent(metrics: Mapping[str, Any]) -> str:
+    """The trainer's largest phases in its last step, the wait left out; empty if it has told none."""
+    seconds = {key.removeprefix(_PHASE): float(value) for key, value in metrics.items() if key.startswith(_PHASE)}
+    seconds.pop("wait", None)
+    whole = sum(seconds.values())
+    seconds.pop("other", None)
+    largest = sorted(seconds, key=lambda name: -seconds[name])[:2]
+    told = [
+        f"{name.replace('_', ' ')} {_percent(seconds[name] / whole)}"
+        for name in largest
+        if whole > 0 and seconds[name] >= _NAMED * whole
+    ]
+    return f" Its time goes to {', '.join(told)}." if told else ""
 
 
 def _percent(share: float) -> str:

@@ -40,7 +40,12 @@ def test_all_charts_are_drawn_and_told_in_words(browser: Browser, shown: Shown) 
         expect(page.locator(".chart canvas")).to_have_count(len(CHARTS))
         assert [one.text_content() for one in page.locator(".chart h3").all()] == CHARTS
         assert re.fullmatch(r"Reward: reward now [\d.]+, between [\d.]+ and [\d.]+", chart(page, "Reward"))
-        assert "train now" in chart(page, "Step time") and "rest now" in chart(page, "Step time")
+        step_time = re.findall(r"(?:: |; )([a-z ]+) now ", chart(page, "Step time"))
+        # From the bottom up; what is small is part of the last.
+        assert step_time == [
+            *("policy update", "wait for batch", "old logprobs", "reference", "optimizer", "snapshot", "checkpoint"),
+            "other",
+        ]
         inked = page.evaluate(
             """() => [...document.querySelectorAll(".chart canvas")].map((canvas) => {
               const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

@@ -1,6 +1,7 @@
 // The charts of the Run page. Further metrics are picked by name and get a chart each.
 
 import { num, percent } from "../format";
+import { OTHER, PARTS, PHASES, WHOLE } from "./phases";
 
 export interface Curve {
   name: string;
@@ -12,16 +13,9 @@ export interface ChartSpec {
   title: string;
   hint: string;
   curves: Curve[];
-  kind?: "lines" | "stack" | "evals";
+  kind?: "lines" | "phases" | "evals";
   format?: (value: number | null) => string;
 }
-
-export const REST = "rest_seconds";
-/** Parts of a step's seconds; what they leave of `seconds` is drawn as the rest. */
-export const PHASES: Curve[] = [
-  { name: "train_seconds", label: "train" },
-  { name: "wait_batch_seconds", label: "wait for batch" },
-];
 
 const share = (value: number | null) => percent(value, 1);
 const seconds = (value: number | null) => (value === null ? num(value) : `${num(value)} s`);
@@ -53,9 +47,9 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "time",
     title: "Step time",
-    hint: "Seconds of a step by phase",
-    curves: [...PHASES, { name: REST, label: "rest" }],
-    kind: "stack",
+    hint: "Seconds from the end of one step to the end of the next, by phase",
+    curves: [...PHASES, OTHER, ...PARTS, { name: WHOLE, label: "whole" }],
+    kind: "phases",
     format: seconds,
   },
   {
@@ -90,6 +84,6 @@ export const extraChart = (name: string): ChartSpec => ({ id: `m-${name}`, title
 export function namesOf(charts: ChartSpec[]): string[] {
   const names = charts
     .filter((chart) => chart.kind !== "evals")
-    .flatMap((chart) => chart.curves.map((curve) => (curve.name === REST ? "seconds" : curve.name)));
+    .flatMap((chart) => chart.curves.map((curve) => curve.name));
   return [...new Set(names)];
 }

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { get, reasonOf } from "../api/client";
+import { get, type Query, reasonOf } from "../api/client";
 import type { Evaluation, Points, Row, Series } from "../api/types";
 import { generation, onEval, onSteps, status } from "./live";
 
@@ -25,6 +25,7 @@ export interface Loaded {
 const NOTHING: Loaded = { series: {}, evals: [], names: [], last: 0, isLoading: true, problem: "" };
 const POINTS = 800;
 const AGAIN_MS = 1_000;
+const MOST_NAMES = 64;
 
 const numberOf = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
@@ -40,6 +41,20 @@ export function append(series: Record<string, Points>, rows: Row[], first: numbe
   );
 }
 
+/** Whether a step tells a number that no step before had: its curve must be loaded. */
+export function hasNewNames(rows: Row[], wanted: string[], known: Set<string>): boolean {
+  return wanted.some((name) => !known.has(name) && rows.some((row) => numberOf(row[name]) !== null));
+}
+
+/** Curves of any number of metrics: the service gives so many at once. */
+async function loadSeries(names: string[], query: Query, signal: AbortSignal): Promise<Series> {
+  const parts = Array.from({ length: Math.ceil(names.length / MOST_NAMES) }, (_, at) =>
+    get<Series>("/api/series", { ...query, names: names.slice(at * MOST_NAMES, (at + 1) * MOST_NAMES).join(",") }, signal),
+  );
+  const [first, ...others] = await Promise.all(parts);
+  return others.reduce((all, one) => ({ ...one, series: { ...all.series, ...one.series } }), first as Series);
+}
+
 function firstStep(window: Window, last: number): number {
   return window.newest ? Math.max(1, last - window.newest + 1) : (window.from ?? 0);
 }
@@ -47,7 +62,7 @@ function firstStep(window: Window, last: number): number {
 export function useSeries(names: string[], window: Window): Loaded {
   const [loaded, setLoaded] = useState(NOTHING);
   const [again, setAgain] = useState(0);
-  const known = useRef({ last: 0, appended: 0, isLoading: true });
+  const known = useRef({ last: 0, appended: 0, isLoading: true, names: new Set<string>() });
   const { from, to, newest } = window;
   const key = names.join(",");
 
@@ -56,9 +71,9 @@ export function useSeries(names: string[], window: Window): Loaded {
     const first = firstStep(window, status.peek()?.step ?? 0);
     known.current.isLoading = true;
     setLoaded((old) => ({ ...old, isLoading: true }));
-    get<Series>("/api/series", { names: key, points: POINTS, from: first, to }, controller.signal).then(
+    loadSeries(key.split(","), { points: POINTS, from: first, to }, controller.signal).then(
       (found) => {
-        known.current = { last: found.last, appended: 0, isLoading: false };
+        known.current = { last: found.last, appended: 0, isLoading: false, names: new Set(Object.keys(found.series)) };
         setLoaded({ ...found, isLoading: false, problem: "" });
       },
       (error: unknown) => {
@@ -77,7 +92,9 @@ export function useSeries(names: string[], window: Window): Loaded {
     const loadSoon = (isNeeded: () => boolean) => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        if (isNeeded()) {
+        if (known.current.isLoading) {
+          loadSoon(isNeeded); // Whoever gives a slow answer up to ask again never gets one.
+        } else if (isNeeded()) {
           setAgain((old) => old + 1);
         }
       }, AGAIN_MS);
@@ -92,7 +109,7 @@ export function useSeries(names: string[], window: Window): Loaded {
       const state = known.current;
       const isNext = Number(rows[0]?.step) === state.last + 1;
       state.appended += rows.length;
-      if (state.isLoading || !isNext || state.appended > POINTS) {
+      if (state.isLoading || !isNext || state.appended > POINTS || hasNewNames(rows, key.split(","), state.names)) {
         loadSoon(() => true);
         return;
       }
@@ -109,7 +126,7 @@ export function useSeries(names: string[], window: Window): Loaded {
       stopLooking();
       stop();
     };
-  }, [from, to, newest]);
+  }, [key, from, to, newest]);
 
   useEffect(
     () =>

@@ -41,7 +41,7 @@ export const scale = (service: "rollout" | "reward", value: number) =>
     verb: "Scale",
     path: "/api/actions/scale",
     body: { service },
-    number: { name: "count", label: "Replicas", value, least: 0, most: 1024 },
+    number: { name: "count", label: "Replicas", value, least: 0, most: 1000 },
   });
 
 /** What an operator can do to the run as a whole; nothing where it has ended. */

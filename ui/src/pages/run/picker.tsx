@@ -12,7 +12,7 @@ interface Props {
 /** All metrics by name; each one picked gets a chart of its own. */
 export function Picker({ names, picked, onPick, onClose }: Props) {
   const [wanted, setWanted] = useState("");
-  const shown = names.filter((name) => name.includes(wanted.trim().toLowerCase()));
+  const shown = names.filter((name) => name.toLowerCase().includes(wanted.trim().toLowerCase()));
   const toggle = (name: string, isOn: boolean) =>
     onPick(isOn ? [...picked, name] : picked.filter((one) => one !== name));
   return (

@@ -30,9 +30,9 @@ export function Toolbar(props: { view: View; last: number; isLoading: boolean; o
         />
       </div>
       <form class="step-range" onSubmit={takeRange} key={`${zoom?.from}-${zoom?.to}`}>
-        <input name="from" type="number" min={1} aria-label="From step" placeholder="from" value={zoom?.from} />
+        <input name="from" type="number" min={1} aria-label="From step" placeholder="from" defaultValue={zoom?.from} />
         <span aria-hidden="true">{"\u2013"}</span>
-        <input name="to" type="number" min={1} aria-label="To step" placeholder={count(last)} value={zoom?.to} />
+        <input name="to" type="number" min={1} aria-label="To step" placeholder={count(last)} defaultValue={zoom?.to} />
         <button type="submit">Show</button>
       </form>
       <div class="tool">

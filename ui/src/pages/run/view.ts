@@ -11,7 +11,8 @@ export interface View {
   extras: string[];
 }
 
-const whole = (text: string | undefined) => (text && /^\d+$/.test(text) ? Number(text) : undefined);
+/** A step; undefined for anything else, and for what is no step of any run. */
+const whole = (text: string | undefined) => (text && /^\d{1,15}$/.test(text) ? Number(text) : undefined);
 
 export function viewOf(params: Params): View {
   const [from, to] = [whole(params.from), whole(params.to)];
