@@ -182,13 +182,13 @@ _SPEED = Row(
     title="Speed",
     panels=(
         Panel(
-            title="A step by its parts",
+            title="A step by phase",
             unit="s",
             stacked=True,
-            description="Mean seconds: wait for the batch, train, hand over (journal, snapshot, publication).",
+            description="Mean seconds of what the trainer is at, from the end of one step to the end of the next.",
             queries=(
                 Query(
-                    expr=f"sum by (run, phase) (rate(headrace_trainer_step_seconds_sum{{{RUN}}}[$__rate_interval]))"
+                    expr=f"sum by (run, phase) (rate(headrace_trainer_phase_seconds_total{{{RUN}}}[$__rate_interval]))"
                     f" / on (run) group_left {_PER_STEP}",
                     legend="{{phase}}",
                 ),
