@@ -9,7 +9,7 @@ from pyarrow import parquet
 from tests.e2e.harness import TinyRun
 from tests.otlp import Collector, Seen, collector
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 3
 LIFE = ("issue", "generate", "score", "train")
 NOBODY = "http://127.0.0.1:9"
@@ -64,7 +64,9 @@ def check_step(found: Collector, step: int, groups: list[str]) -> None:
     assert {trace for trace, _ in whole.links} == set(groups)
     spans = found.of_trace(whole.trace)
     ids = {span.id: span for span in spans}
-    assert {span.name for span in spans if span.parent == whole.id} >= {"wait for batch", "train", "snapshot"}
+    below = {span.name: span for span in spans if span.parent == whole.id}
+    assert below.keys() >= {"wait for batch", "journal", "train", "snapshot"}
+    assert {span.name for span in spans if span.parent == below["train"].id} >= {"advantages", "policy update"}
     publish = next(span for span in spans if span.name == "publish")
     assert ids[publish.parent].name == "snapshot"
     publication = next(span for span in spans if span.name == "publication")

@@ -94,6 +94,8 @@ def test_every_process_tells_its_run_and_its_name(server: Prometheus) -> None:
         'headrace_trainer_weights_sent_bytes_total{route="gloo"}',
         'headrace_trainer_step_seconds_count{phase="train"}',
         'headrace_trainer_step_seconds_count{phase="wait"}',
+        'headrace_trainer_phase_seconds_total{phase="policy_update"}',
+        'headrace_trainer_phase_seconds_total{phase="snapshot"}',
         'headrace_orchestrator_publication_phase_seconds_count{phase="commit", outcome="done"}',
         'headrace_orchestrator_groups_ended_total{fate="trained"}',
         "headrace_orchestrator_step_interval_seconds_count",

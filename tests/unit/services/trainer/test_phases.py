@@ -1,6 +1,8 @@
 """Where a step's time goes: nothing counts twice, nothing is lost."""
 
+import re
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,8 @@ import torch
 from services.trainer.device_clock import CudaClock, clock_of
 from services.trainer.phases import OTHER, TRAIN, HostClock, Phases, joined, untimed
 from services.trainer.step_times import replay_times, step_times
+
+ROOT = Path(__file__).parents[4]
 
 
 class Steady:
@@ -114,3 +118,18 @@ def test_a_step_made_again_has_no_phases_but_those_of_its_training(clock):
         clock.now = 2.0
     found = replay_times(phases)
     assert found == {"seconds": 2.0, "phase_seconds_policy_update": 2.0, "phase_seconds_other": 0.0}
+
+
+def test_every_phase_is_drawn_on_the_dashboard_and_told_in_its_page():
+    sources = [path.read_text() for path in (ROOT / "services/trainer").rglob("*.py")]
+    found = {name for text in sources for name in re.findall(r'phases\("(\w+)"\)', text)} | {OTHER}
+    assert {"policy_update", "wait", "values", "checkpoint"} <= found
+    drawn = re.findall(r'phase\("(\w+)"', (ROOT / "ui/src/charts/phases.ts").read_text())
+    assert sorted(drawn) == sorted(found)
+    page = (ROOT / "docs/dashboard.md").read_text()
+    assert found <= {name for line in page.splitlines() for name in told_in(line)}
+
+
+def told_in(line):
+    """Names in the first cell of a row."""
+    return re.findall(r"`(\w+)`", line.split("|")[1]) if line.startswith("| `") else []
