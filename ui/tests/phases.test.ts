@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { CHARTS, namesOf } from "../src/charts/catalog";
+import { CHARTS, namesOf, titleOf } from "../src/charts/catalog";
 import { PHASES, stepTime } from "../src/charts/phases";
 
 const at = (...y: (number | null)[]) => ({ x: y.map((_, step) => step + 1), y });
@@ -41,6 +41,12 @@ test("a run from before phases shows train, wait and what they leave", () => {
   const bands = stepTime({ train_seconds: at(2, 2), wait_batch_seconds: at(1, 0), seconds: at(4, null) });
   expect(bands.map(({ label }) => label)).toEqual(["train", "wait for batch", "rest"]);
   expect(bands[2]?.points.y).toEqual([1, null]);
+});
+
+test("a metric is called as its chart, and as itself where that has several", () => {
+  expect(titleOf("reward_mean")).toBe("Reward");
+  expect(titleOf(key("old_logprobs"))).toBe("Step time: old logprobs");
+  expect(titleOf("grad_norm")).toBe("grad_norm");
 });
 
 test("the charts ask for no more than the service answers at once", () => {

@@ -80,6 +80,16 @@ export const CHARTS: ChartSpec[] = [
 
 export const extraChart = (name: string): ChartSpec => ({ id: `m-${name}`, title: name, hint: "", curves: one(name) });
 
+/** What a metric is called where it has a chart of its own. */
+export function titleOf(name: string): string {
+  const chart = CHARTS.find(({ curves }) => curves.some((curve) => curve.name === name));
+  const curve = chart?.curves.find((one) => one.name === name);
+  if (!chart || !curve) {
+    return name;
+  }
+  return chart.curves.length > 1 ? `${chart.title}: ${curve.label}` : chart.title;
+}
+
 /** The metrics that a list of charts needs. */
 export function namesOf(charts: ChartSpec[]): string[] {
   const names = charts

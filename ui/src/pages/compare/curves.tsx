@@ -2,7 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 
 import type { ComparedRun, Points } from "../../api/types";
 import { ChartCard, type CardCurve } from "../../charts/card";
-import { CHARTS } from "../../charts/catalog";
+import { titleOf } from "../../charts/catalog";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
 import { seriesColour } from "../../charts/paint";
@@ -11,7 +11,6 @@ import { Segmented } from "../../parts/basics";
 import { SMOOTHING } from "../run/toolbar";
 
 const ACCURACY = "accuracy";
-const TITLES = new Map(CHARTS.flatMap(({ title, curves }) => curves.map(({ name }) => [name, title] as const)));
 const NO_POINTS: Points = { x: [], y: [] };
 
 function pointsOf(run: ComparedRun, name: string): Points {
@@ -52,7 +51,7 @@ export function Curves({ runs, names, onPick }: { runs: ComparedRun[]; names: st
         {charts.map(({ name, curves }) => (
           <ChartCard
             key={name}
-            title={TITLES.get(name) ?? name}
+            title={titleOf(name)}
             curves={curves}
             kind={name === ACCURACY ? "dots" : "lines"}
             sync="compare"
