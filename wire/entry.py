@@ -35,13 +35,20 @@ def read_settings(kind: type[S], path: Path | None = None) -> S:
         path = parser.parse_known_args()[0].config
     assert path is not None
     try:
-        return kind.model_validate(overlay(json.loads(path.read_text()), inherited()))
+        return kind.model_validate(overlay(json.loads(path.read_text()), inherited(), kind.model_fields))
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigError(f"{path}: {error}; `headrace train` writes this file") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: {key}: {first['msg']}") from error
+
+
+def exit_code(error: BaseException) -> int:
+    """What a process that dies of `error` ends with."""
+    if isinstance(error, ConfigError | ValueError):
+        return REFUSED
+    return GIVEN_UP if isinstance(error, HeadraceError) and error.final else 1
 
 
 def end_process(code: int) -> NoReturn:
@@ -69,7 +76,7 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         return REFUSED
     except HeadraceError as error:
         log.error("stopped", error=f"{type(error).__name__}: {error}")
-        return GIVEN_UP if error.final else 1
+        return exit_code(error)
     except Exception:
         log.exception("crashed")
         return 1

@@ -5,14 +5,17 @@
     HEADRACE_ORCHESTRATOR_ADDRESS   host:port
     HEADRACE_RUN_DIR                where the run directory is seen from here
     HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
+    HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
+    HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
 
-They stand above the settings file. `headrace` keeps them from the services that it starts itself: those have been told.
+They stand above the settings file; a service that has no such setting passes it over. `headrace` keeps them
+from the services that it starts itself: those have been told.
 """
 
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,10 @@ _KEYS = {
     "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
     "HEADRACE_RUN_DIR": ("run_dir",),
     "HEADRACE_BROKER__URL": ("broker", "url"),
+    "HEADRACE_NODE": ("node",),
+    "HEADRACE_RENDEZVOUS": ("trainer", "rendezvous"),
 }
+_OF_THE_TRAINER = frozenset({"node", "trainer"})
 BROKER_FILE = "HEADRACE_BROKER__URL_FILE"
 NAMES = frozenset({*_KEYS, BROKER_FILE})
 """All of them."""
@@ -36,9 +42,24 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
-def overlay(settings: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings with what the environment says. Raises ConfigError naming the variable."""
-    values = {name: environment[name] for name in _KEYS if environment.get(name)}
+def set_default(name: str, value: str) -> None:
+    """Tells a library of this process, and of its children, what only its variable can; the user's word stands."""
+    os.environ.setdefault(name, value)
+
+
+def overlay(
+    settings: Mapping[str, Any], environment: Mapping[str, str], tables: Collection[str] = ()
+) -> dict[str, Any]:
+    """The settings with what the environment says. Raises ConfigError naming the variable.
+
+    `tables`: keys and tables that the service has beside those which all have.
+    """
+    passed_over = _OF_THE_TRAINER - set(tables)
+    asked = [name for name, keys in _KEYS.items() if keys[0] not in passed_over]
+    values = {name: environment[name] for name in asked if environment.get(name)}
+    node = values.get("HEADRACE_NODE", "0")
+    if not node.isdecimal():
+        raise ConfigError(f"HEADRACE_NODE = {node!r}: the number of this machine, from 0")
     if environment.get(BROKER_FILE):
         values["HEADRACE_BROKER__URL"] = _secret(Path(environment[BROKER_FILE]))
     if values.get("HEADRACE_INSTANCE") == "hostname":

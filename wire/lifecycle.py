@@ -5,7 +5,9 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from wire.errors import WaitTimeoutError
@@ -25,6 +27,23 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
         if scope.expired():
             raise WaitTimeoutError(what, seconds) from error
         raise
+
+
+def in_time(act: Callable[[], T], seconds: float, name: str) -> T:
+    """Calls what may block for ever on a thread `name` that nobody waits for; raises TimeoutError at the deadline.
+
+    For torch's store, which forgets its own deadline when its host is there but frozen.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done.result(seconds)
 
 
 class Shutdown:

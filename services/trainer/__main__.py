@@ -15,56 +15,62 @@ from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.replay_settings import ReplaySettings
 from wire.entry import end_process, run_service
+from wire.telemetry import get_logger
 
 
 def run_rl(settings: TrainerSettings) -> int:
     """Imports what is heavy and runs the RL stage until `max_steps` or a signal."""
-    from services.trainer.crew import read_place
+    from services.trainer.place import settle_place
     from services.trainer.stages.follower import run_follower
     from services.trainer.stages.rl import RlStage
-    from services.trainer.stop import StopSignal
+    from services.trainer.stop import StoppedError, StopSignal
     from wire.streams.redis import RedisBroker
 
-    place = read_place(sys.argv[1:])
-    if place.rank:
-        return run_follower(settings, place)
+    place = settle_place(settings, sys.argv[1:])
     stop = StopSignal()
     stop.install()
-    code = RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
+    try:
+        if place.rank:
+            code = run_follower(settings, place, stop)
+        else:
+            code = RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
+    except StoppedError as error:
+        get_logger("trainer").info("stopped", reason=str(error))
+        code = 0
     return _options().stopped_code if stop.signalled and not code else code
 
 
 def run_stage(settings: StageSettings) -> int:
     """Imports what is heavy and runs a stage on given examples to its end or a signal."""
-    from services.trainer.backends.choice import choose
-    from services.trainer.crew import assemble_ranks, rank_device, read_place
-    from services.trainer.stages.offline_run import OfflineRun
-    from services.trainer.stop import StopSignal
+    from services.trainer.place import settle_place
+    from services.trainer.stages.offline_ranks import run_offline
+    from services.trainer.stop import StoppedError, StopSignal
 
+    place = settle_place(settings, sys.argv[1:])
     stop = StopSignal()
     stop.install()
-    table, place = settings.trainer, read_place(sys.argv[1:])
-    device = rank_device(settings.run.device, place.rank)
-    grouped = choose(table.backend, table.ranks) != "single"
-    ranks = assemble_ranks(table.ranks, place, device=device, timeout_s=table.collective_timeout_s, grouped=grouped)
-    code = OfflineRun(settings, ranks, device, stop).run()
-    ranks.leave()
-    return code
+    try:
+        return run_offline(settings, place, stop)
+    except StoppedError as error:
+        get_logger("trainer").info("stopped", reason=str(error))
+        return 0
 
 
 def run_replay(settings: ReplaySettings) -> int:
     """Imports what is heavy and trains journaled batches again."""
-    from services.trainer.crew import read_place
+    from services.trainer.place import settle_place
     from services.trainer.stages.follower import run_follower
     from services.trainer.stages.replay import Replay
-    from services.trainer.stop import StopSignal
+    from services.trainer.stop import StoppedError, StopSignal
 
-    place = read_place(sys.argv[1:])
-    if place.rank:
-        return run_follower(settings, place)
+    place = settle_place(settings, sys.argv[1:])
     stop = StopSignal()
     stop.install()
-    return Replay(settings, stop).run()
+    try:
+        return run_follower(settings, place, stop) if place.rank else Replay(settings, stop).run()
+    except StoppedError as error:
+        get_logger("trainer").info("stopped", reason=str(error))
+        return 0
 
 
 def write_export(settings: ExportSettings) -> int:

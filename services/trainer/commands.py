@@ -1,6 +1,8 @@
 """What rank 0 tells the other ranks of the trainer to do, in order, over the store of their rendezvous.
 
-A rank waits here between two steps for as long as rank 0 lives: the system ends a child with its parent.
+A rank waits here between two steps for as long as rank 0 lives, and no longer: a store that is gone raises. On one
+machine the system ends a child with its parent besides; on several `Pulse` ends who does not hear of node 0 any more,
+its process dead or frozen.
 """
 
 import json

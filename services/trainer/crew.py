@@ -1,96 +1,216 @@
-"""The ranks of a trainer on one machine: the first one starts the others as its children, and they share its fate.
+"""The ranks of a trainer: the first process of each machine starts the others there, and they share its fate.
 
-A child is the same command with its rank added. It dies with the first rank (on Linux at once, elsewhere by the next
-collective's deadline), and the first rank ends when a child has died.
+A child is the same command with its rank added. It dies with that process (on Linux at once, elsewhere by the next
+collective's deadline), which ends when a child has died. On several machines those processes meet at the store of node
+0 (`meeting`), and all ranks live and die together (`pulse`).
 """
 
-import argparse
+import contextlib
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from typing import Self
 
 import torch
 from torch._C._distributed_c10d import TCPStore
 
+from services.trainer.meeting import LIFE, Patience, attend_meeting, connect, host_meeting, split_address
+from services.trainer.place import Place, rank_device
+from services.trainer.pulse import Pulse
 from services.trainer.ranks import Ranks
+from services.trainer.settings import TrainerSettings
+from services.trainer.stage_settings import StageSettings
+from services.trainer.stop import StopSignal
+from wire.environment import set_default
 from wire.errors import TransientError
+from wire.interfaces import address_towards, interface_of
 from wire.lifecycle import die_with_parent
 from wire.telemetry import get_logger
 
 _HOST = "127.0.0.1"
+_TELL_CHILD_S = 60.0
 log = get_logger("trainer.crew")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a process stands, as its command line says."""
+class CrewOptions:
+    """How ranks come together."""
 
-    rank: int = 0
-    ranks: int = 1
-    port: int = 0
-    """Of the first rank's store; 0 for the first rank itself."""
+    device: torch.device
+    """Of this rank."""
+    timeout_s: float
+    """Of every collective, and of one machine's ranks to come."""
+    grouped: bool = False
+    """Even one rank alone gets a process group, which FSDP2 and DeepSpeed need."""
+    rendezvous: str = ""
+    """host:port of node 0."""
+    announce: str = ""
+    """This machine's address for the others; empty = the one on the way to them."""
+    rendezvous_timeout_s: float = 600.0
+    node_timeout_s: float = 60.0
 
-    def arguments(self) -> list[str]:
-        """What makes a command line one of this place."""
-        return ["--rank", str(self.rank), "--ranks", str(self.ranks), "--rank-port", str(self.port)]
+    @classmethod
+    def of(cls, settings: TrainerSettings | StageSettings, place: Place, *, grouped: bool) -> Self:
+        """As the settings say."""
+        table = settings.trainer
+        return cls(
+            device=rank_device(settings.run.device, place.local),
+            timeout_s=table.collective_timeout_s,
+            grouped=grouped,
+            rendezvous=table.rendezvous,
+            announce=settings.announce,
+            rendezvous_timeout_s=table.rendezvous_timeout_s,
+            node_timeout_s=table.node_timeout_s,
+        )
 
 
-def read_place(arguments: Sequence[str]) -> Place:
-    """The place that a command line names; that of the first rank, if none."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--rank-port", type=int, default=0)
-    found = parser.parse_known_args(list(arguments))[0]
-    return Place(rank=found.rank, ranks=found.ranks, port=found.rank_port)
+class Crew:
+    """The ranks of this machine, and their way to those of the others."""
 
+    def __init__(self, place: Place, options: CrewOptions, stop: StopSignal | None = None) -> None:
+        """Starts this machine's other ranks: call it in the main thread, before there are other threads.
 
-def rank_device(device: str, rank: int) -> torch.device:
-    """One device a rank: those behind `device` (`cuda:2` is that of rank 0); the CPU is shared by all."""
-    first = torch.device(device)
-    return first if first.type == "cpu" else torch.device(first.type, (first.index or 0) + rank)
+        `stop`: of the first process of each machine.
+        """
+        self._place, self._options, self._stop = place, options, stop
+        self._pulse: Pulse | None = None
+        self._store: TCPStore | None = None
+        if not place.first or not self._has_group:
+            return
+        limit = timedelta(seconds=options.timeout_s)
+        try:
+            self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=limit)
+        except RuntimeError as error:
+            raise TransientError(f"rank {place.rank} could not open a store: {error}") from error
+        for child in place.children(self._store.port):
+            self._start(child)
 
+    @property
+    def _has_group(self) -> bool:
+        return self._place.ranks > 1 or self._options.grouped
 
-def assemble_ranks(size: int, place: Place, *, device: torch.device, timeout_s: float, grouped: bool = False) -> Ranks:
-    """Makes this process one of `size` ranks; the first one starts the others. Call it in the main thread.
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[Ranks]:
+        """The ranks together. What is raised within ends all machines, with a word on who is gone.
 
-    No collective waits longer than `timeout_s`. `grouped`: even one rank alone gets a process group, which FSDP2 and
-    DeepSpeed need. Raises TransientError when a rank does not come in time.
-    """
-    if size == 1 and not grouped:
-        return Ranks.alone()
-    limit = timedelta(seconds=timeout_s)
-    try:
-        if place.rank:
-            store = TCPStore(_HOST, place.port, is_master=False, timeout=limit)
+        Raises TransientError when a rank or a machine does not come in time, StoppedError when `stop` was asked before.
+        """
+        try:
+            yield self.join()
+        except BaseException as error:
+            if self._pulse is not None:
+                self._pulse.failed(error)
+            raise
+
+    def join(self) -> Ranks:
+        """See `joined`; for those who look at nothing but the collectives."""
+        place, options = self._place, self._options
+        if not self._has_group:
+            return Ranks.alone()
+        store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
+        ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
+        if self._pulse is not None:
+            ranks.before_leaving = self._pulse.quit
+        return ranks
+
+    def _join_one_machine(self) -> TCPStore:
+        if self._store is not None:
+            return self._store
+        return self._client(_HOST, self._place.port)
+
+    def _client(self, host: str, port: int) -> TCPStore:
+        try:
+            return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=self._options.timeout_s))
+        except RuntimeError as error:
+            rank = self._place.rank
+            raise TransientError(f"rank {rank} found no store of rank 0 at {host}:{port}: {error}") from error
+
+    def _join_machines(self) -> TCPStore:
+        place, options = self._place, self._options
+        host, port = split_address(options.rendezvous)
+        self._choose_interface(host)
+        if place.node == 0:
+            # Its own address may lead out of the machine and not back in.
+            host = _HOST
+        given_up = self._stop.asked if self._stop is not None else lambda: False
+        patience = Patience(options.rendezvous_timeout_s, given_up)
+        if not place.first:
+            store = self._follow_first(host, port)
+        elif place.node == 0:
+            store = host_meeting(place, port, patience)
+            self._tell_children(store.get(LIFE))
         else:
-            store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=limit)
-            for rank in range(1, size):
-                _start(Place(rank=rank, ranks=size, port=store.port))
-    except RuntimeError as error:
-        raise TransientError(f"rank {place.rank} found no store of rank 0 at port {place.port}: {error}") from error
-    return Ranks.join(place.rank, size, store, device=device, timeout_s=timeout_s)
+            life = attend_meeting(place, options.rendezvous, patience)
+            store = connect(host, port, timeout_s=_TELL_CHILD_S)
+            self._tell_children(life.encode())
+        store.set_timeout(timedelta(seconds=options.timeout_s))
+        own = partial(connect, host, port, timeout_s=_TELL_CHILD_S)
+        self._pulse = Pulse(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
+        self._pulse.start()
+        return store
 
+    def _choose_interface(self, host: str) -> None:
+        """For gloo, which would else take the address that the host's name resolves to."""
+        try:
+            address = self._options.announce or address_towards(host)
+            name = interface_of(address)
+        except OSError as error:
+            log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
+            return
+        if name:
+            set_default("GLOO_SOCKET_IFNAME", name)
 
-def _start(place: Place) -> None:
-    command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
-    log.info("rank_started", rank=place.rank, pid=process.pid)
-    threading.Thread(target=_watch, args=(place.rank, process), daemon=True, name=f"rank-{place.rank}").start()
+    def _tell_children(self, life: bytes) -> None:
+        assert self._store is not None
+        self._store.set(LIFE, life.decode())
 
+    def _follow_first(self, host: str, port: int) -> TCPStore:
+        """By a child: waits for the life that the first process of its machine belongs to, and joins no other."""
+        first = self._client(_HOST, self._place.port)
+        try:
+            first.wait([LIFE], timedelta(seconds=self._options.rendezvous_timeout_s + _TELL_CHILD_S))
+            store = connect(host, port, timeout_s=_TELL_CHILD_S)
+            if store.get(LIFE) != first.get(LIFE):
+                raise TransientError("node 0 was started again")
+        except RuntimeError as error:
+            name = self._place.name(self._place.rank)
+            raise TransientError(f"{name} did not hear of a rendezvous: {error}") from error
+        return store
 
-def _watch(rank: int, process: "subprocess.Popen[bytes]") -> None:
-    """Ends this process when the child fails: the collectives that wait for it would hold it until their deadline.
+    def _start(self, place: Place) -> None:
+        command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        log.info("rank_started", rank=place.rank, pid=process.pid)
+        watch = partial(self._watch, place.rank, process)
+        threading.Thread(target=watch, daemon=True, name=f"rank-{place.rank}").start()
 
-    With the child's own code, which says whether another try makes sense.
-    """
-    code = process.wait()
-    if code:
-        log.error("rank_lost", rank=rank, exit_code=code, effect="all ranks end")
+    def _watch(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
+        """Ends this process when the child fails: the collectives that wait for it would hold it until their deadline.
+
+        With the child's own code, which says whether another try makes sense.
+        """
+        code = process.wait()
+        if not code:
+            return
+        log.error("rank_lost", rank=rank, node=self._place.node, exit_code=code, effect="all ranks end")
+        if self._pulse is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self._pulse.declare(f"{self._place.name(rank)} {how}", max(code, 1))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if code > 0 else 1)
+
+
+def assemble_ranks(size: int, place: Place, *, device: torch.device, timeout_s: float, grouped: bool = False) -> Ranks:
+    """Makes this process one of `size` ranks of one machine; the first one starts the others.
+
+    Call it in the main thread. No collective waits longer than `timeout_s`. Raises TransientError when a rank does not
+    come in time.
+    """
+    options = CrewOptions(device=device, timeout_s=timeout_s, grouped=grouped)
+    return Crew(replace(place, ranks=size), options).join()

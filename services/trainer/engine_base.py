@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from services.trainer.crew import rank_device
 from services.trainer.export import COPIED_FILES
 from services.trainer.loading import load_rounded
+from services.trainer.place import rank_device
 from services.trainer.quantization import quantizer_version
 from services.trainer.settings import ENGINE_BASE, TrainerSettings
 from services.trainer.stages.parts import prepare_torch

@@ -58,8 +58,8 @@ class Leader:
         return self._learner.save()
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """See `Learner.load`; the other ranks read the same files."""
-        self._tell("load", path=str(checkpoint.path))
+        """See `Learner.load`; the other ranks read the same files, below the run directory as they see it."""
+        self._tell("load", path=str(checkpoint.path.relative_to(self._learner.run_dir)))
         self._learner.load(checkpoint)
 
     def export(self, target: Path) -> str:
@@ -67,10 +67,10 @@ class Leader:
         self._tell("export", target=str(target))
         return self._learner.export(target)
 
-    def stop(self) -> None:
-        """Lets the other ranks end; the process must end then too."""
+    def stop(self, *, signalled: bool = False) -> None:
+        """Lets the other ranks end; the process must end then too. `signalled`: a signal wanted it."""
         if self._commands is not None:
-            self._tell("stop")
+            self._tell("stop", signalled=signalled)
             self._ranks.leave()
 
     def _tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
@@ -78,15 +78,15 @@ class Leader:
             self._commands.tell(name, payloads, **values)
 
 
-def follow(learner: Learner, ranks: Ranks, canary: Callable[[Backend], object]) -> None:
-    """What the ranks above 0 do until they are told to stop."""
+def follow(learner: Learner, ranks: Ranks, canary: Callable[[Backend], object]) -> bool:
+    """What the ranks above 0 do until they are told to stop; whether a signal wanted that."""
     assert ranks.store is not None
     commands = Commands(ranks.store, ranks.size)
     while True:
         command = commands.next()
         if command.name == "stop":
             ranks.leave()
-            return
+            return bool(command.values["signalled"])
         _obey(command, learner, canary)
 
 
@@ -103,7 +103,7 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
         case "save":
             learner.save()
         case "load":
-            learner.load(load_checkpoint(Path(command.values["path"])))
+            learner.load(load_checkpoint(learner.run_dir / command.values["path"]))
         case "export":
             learner.export(Path(command.values["target"]))
         case _:

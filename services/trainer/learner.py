@@ -71,6 +71,11 @@ class Learner:
         self.coefficients = {"kl_coef": table.kl_coef, "entropy_coef": table.entropy_coef}
         """They follow their targets; part of a checkpoint."""
 
+    @property
+    def run_dir(self) -> Path:
+        """As this machine sees it."""
+        return self._settings.run_dir
+
     def train(
         self,
         step: int,

@@ -1,6 +1,6 @@
 """The processes that train one model together: who this one is, and the few sums that are theirs and not a backend's.
 
-Every rank calls every method, in the same order. The rendezvous is a TCP store of rank 0 on the loopback.
+Every rank calls every method, in the same order. The rendezvous is a TCP store of rank 0.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,8 @@ class Ranks:
         self.size = size
         self.store = store
         """Of the rendezvous; None for one process alone."""
+        self.before_leaving: Callable[[], None] = lambda: None
+        """Called when the end is agreed: from then on nobody is missed."""
 
     @classmethod
     def alone(cls) -> Self:
@@ -87,6 +89,7 @@ class Ranks:
 
         Gloo's threads abort a process that tears its groups down while peers leave.
         """
+        self.before_leaving()
         self.barrier()
 
     def _call(self, what: str, collective: Callable[[], object]) -> None:

@@ -22,7 +22,15 @@ class TrainerTable(Table):
     backend: Literal["auto", "single", "fsdp2", "deepspeed"] = "auto"
     """How a step is computed: `auto` is one device, or FSDP2 on several ranks."""
     ranks: int = Field(1, ge=1)
-    """Processes of the trainer on this machine, one a GPU. Changes no gradient."""
+    """Processes of the trainer on all its machines together, one a GPU. Changes no gradient."""
+    nodes: int = Field(1, ge=1)
+    """Machines that the ranks are spread over, equally many on each. All of them see the run directory."""
+    rendezvous: str = Field("", pattern=r"^(|.+:\d+)$")
+    """`host:port` of machine 0, where the others meet it; needed with several `nodes`. `HEADRACE_RENDEZVOUS` wins."""
+    rendezvous_timeout_s: float = Field(600.0, gt=0)
+    """How long machines wait for each other at a start."""
+    node_timeout_s: float = Field(60.0, gt=0)
+    """With several `nodes`: a rank that is silent for so long ends the trainer on all of them; it then starts anew."""
     zero_stage: Literal[1, 2, 3] = 3
     """Of DeepSpeed: 1 shards the optimizer, 2 the gradient too, 3 the weights too."""
     cpu_offload: bool = False
@@ -82,6 +90,15 @@ class TrainerTable(Table):
     fail_at: str = ""
     """For tests: `after_journal:3` kills the process at that point of step 3."""
 
+    @model_validator(mode="after")
+    def _spread_equally(self) -> "TrainerTable":
+        if self.ranks % self.nodes:
+            raise ValueError(
+                f"ranks = {self.ranks} (all machines together) is no multiple of nodes = {self.nodes}: each machine "
+                f"has equally many; take {max(self.ranks // self.nodes, 1) * self.nodes}"
+            )
+        return self
+
     @field_validator("fail_at")
     @classmethod
     def _known_point(cls, value: str) -> str:
@@ -94,6 +111,8 @@ class TrainerTable(Table):
 class TrainerSettings(ServiceSettings):
     """All the RL stage may be told. Built once in `__main__`, passed down, never looked up."""
 
+    node: int = Field(0, ge=0)
+    """Which of `trainer.nodes` machines this is."""
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()

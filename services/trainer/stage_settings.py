@@ -90,6 +90,8 @@ class StageSettings(ServiceSettings):
     The examples are `run_dir/examples.parquet`, the held-out ones `run_dir/eval_examples.parquet` (it may be absent).
     """
 
+    node: int = Field(0, ge=0)
+    """Which of `trainer.nodes` machines this is."""
     trainer: TrainerTable = TrainerTable()
     trackers: TrackersTable = TrackersTable()
     sft: SftTable = SftTable()

@@ -4,6 +4,12 @@ import os
 import signal
 from types import FrameType
 
+from wire.errors import HeadraceError
+
+
+class StoppedError(HeadraceError):
+    """Asked to stop before there was anything to save."""
+
 
 class StopSignal:
     """Set by SIGTERM or SIGINT. A plain flag: a handler that took a lock could meet the one its own thread holds."""
@@ -26,6 +32,11 @@ class StopSignal:
     def ask(self) -> None:
         """What the first signal does; an operator of the run may have been before it (from any thread)."""
         self._asked = True
+
+    def receive(self) -> None:
+        """A signal that came to another machine of the trainer."""
+        self.signalled = True
+        self.ask()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._signalled:

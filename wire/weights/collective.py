@@ -7,11 +7,8 @@ All calls block and belong in a worker thread.
 """
 
 import socket
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from datetime import timedelta
-from typing import Protocol, Self, TypeVar, cast
+from typing import Protocol, Self, cast
 
 import torch
 from torch import Tensor
@@ -19,13 +16,14 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
 from wire.errors import ContractError, TransientError
+from wire.interfaces import address_towards
+from wire.lifecycle import in_time
 
 SOURCE_RANK = 0
 _JOIN_S = 20.0
 """Longest wait for the other members: they were all asked at once."""
 _PROBE_S = 5.0
 _GRACE_S = 0.5
-T = TypeVar("T")
 
 
 class _Backend(Protocol):
@@ -66,7 +64,7 @@ class CollectiveGroup:
             return cls(_open(backend, store, rank, world_size, store_host, limit), store, name)
 
         try:
-            return cast(Self, _in_time(join, timeout_s))
+            return cast(Self, in_time(join, timeout_s + _GRACE_S, "join-group"))
         except (RuntimeError, OSError) as error:
             raise TransientError(
                 f"rank {rank} could not join the group {name} in {timeout_s:.1f} s: {error}"
@@ -114,20 +112,6 @@ class CollectiveGroup:
             backend.abort()
 
 
-def _in_time(act: Callable[[], T], timeout_s: float) -> T:
-    """Raises TimeoutError by the deadline, which torch's store forgets when its host is there but frozen."""
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(act())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="join-group", daemon=True).start()
-    return done.result(timeout_s + _GRACE_S)
-
-
 def _keys_of(name: str, backend: str, store: Store) -> Store:
     device = "cuda" if backend == "nccl" else "cpu"
     return PrefixStore(f"{device}/", PrefixStore(f"{name}/", PrefixStore(name, store)))
@@ -138,7 +122,8 @@ def _open(backend: str, store: Store, rank: int, world_size: int, store_host: st
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stub
         options._timeout = limit
         options._threads = 1
-        options._devices = [ProcessGroupGloo.create_device(hostname=_own_address(store_host))]
+        # Gloo would else guess one from the host's name.
+        options._devices = [ProcessGroupGloo.create_device(hostname=address_towards(store_host))]
         return cast(_Backend, ProcessGroupGloo(store, rank, world_size, options))
     if backend == "nccl":
         if not dist.is_nccl_available():
@@ -147,12 +132,3 @@ def _open(backend: str, store: Store, rank: int, world_size: int, store_host: st
         nccl._timeout = limit
         return cast(_Backend, dist.ProcessGroupNCCL(store, rank, world_size, nccl))
     raise ContractError("bad_backend", f"{backend!r} is neither gloo nor nccl")
-
-
-def _own_address(peer: str) -> str:
-    """The address of the interface that leads to `peer`: gloo would else guess one from the host's name."""
-    family, kind, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        own: str = probe.getsockname()[0]
-    return own

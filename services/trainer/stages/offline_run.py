@@ -10,6 +10,7 @@ import torch
 from services.trainer import metrics
 from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from services.trainer.export import export_model
+from services.trainer.face import Face
 from services.trainer.failpoints import Failpoints
 from services.trainer.random_states import restore_random_states
 from services.trainer.ranks import Ranks
@@ -17,7 +18,6 @@ from services.trainer.rollout_log import MetricsLog
 from services.trainer.schedule import learning_rate
 from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.offline import OfflineStep, Plan
-from services.trainer.stages.offline_face import Face
 from services.trainer.stages.offline_parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from services.trainer.stop import StopSignal
 from services.trainer.trackers import make_trackers
@@ -34,10 +34,12 @@ log = get_logger("trainer.stage")
 class OfflineRun:
     """Runs the stage that `run.stage` names on one rank; rank 0 alone writes and serves."""
 
-    def __init__(self, settings: StageSettings, ranks: Ranks, device: torch.device, stop: StopSignal) -> None:
-        """`device`: of this rank."""
+    def __init__(
+        self, settings: StageSettings, ranks: Ranks, device: torch.device, stop: StopSignal, face: Face | None = None
+    ) -> None:
+        """`device`: of this rank. `face`: of the first process of each machine; it serves already."""
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
-        self._leads = ranks.rank == 0
+        self._face, self._leads = face, ranks.rank == 0
         self._fail = Failpoints(settings.trainer.fail_at)
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._digest = stage_digest(settings)
@@ -47,16 +49,14 @@ class OfflineRun:
     def run(self) -> int:
         """To the last step or to the stop signal; returns the exit code. Raises DataError, ConfigError."""
         settings = self._settings
-        face = Face(settings) if self._leads else None
         trackers = make_trackers(settings, settings.trackers) if self._leads else None
-        if face and trackers:
-            face.start()
+        if trackers:
             trackers.start()
         try:
             sets = read_sets(settings)
             self._backend = load_stage_backend(settings, self._ranks, self._device)
-            if face:
-                face.doing = ""
+            if self._face:
+                self._face.doing = ""
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
             job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()
@@ -66,8 +66,9 @@ class OfflineRun:
                 self._checkpoint()
                 log.info("stopped", step=self._step)
         finally:
-            if face and trackers:
-                face.stop()
+            if self._face:
+                self._face.stop()
+            if trackers:
                 trackers.finish(hurry=self._stop.asked())
         return 0
 

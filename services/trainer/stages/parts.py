@@ -38,6 +38,8 @@ _NOT_IN_WEIGHTS = (
     "checkpoint_every",
     "keep_checkpoints",
     "keep_rollouts_mib",
+    "nodes",
+    "rendezvous",
 )
 
 

@@ -11,16 +11,17 @@ from typing import Any
 
 from services.trainer.assembly import batch_metrics
 from services.trainer.checkpoint import load_checkpoint
-from services.trainer.crew import Place, rank_device
 from services.trainer.leader import Leader
 from services.trainer.ledger import ReadyGroup
+from services.trainer.place import rank_device
+from services.trainer.ranks import Ranks
 from services.trainer.replay import journaled_groups
 from services.trainer.rollout_log import MetricsLog
 from services.trainer.rollout_shelf import RolloutShelf
-from services.trainer.stages.follower import join_ranks
+from services.trainer.stages.follower import make_crew
 from services.trainer.stages.parts import load_learner, make_publisher
 from services.trainer.stages.replay_settings import ReplaySettings
-from services.trainer.stages.replay_source import hold_source
+from services.trainer.stages.replay_source import Source, hold_source
 from services.trainer.step import StepInterruptedError
 from services.trainer.stop import StopSignal
 from wire.events import EventLog
@@ -46,7 +47,12 @@ class Replay:
         """
         held = self._settings.run_dir / ".source"
         source = hold_source(self._settings.replay, held)
-        ranks = join_ranks(self._settings, Place())
+        with make_crew(self._settings, self._stop).joined() as ranks:
+            self._train(source, ranks)
+        shutil.rmtree(held)
+        return 0
+
+    def _train(self, source: Source, ranks: Ranks) -> None:
         self._leader = Leader(load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0)), ranks)
         if source.checkpoint is not None:
             self._leader.load(load_checkpoint(source.checkpoint))
@@ -60,10 +66,8 @@ class Replay:
             log.info("stopped", reason="asked to")
         else:
             self._finish()
-        self._leader.stop()
+        self._leader.stop(signalled=self._stop.signalled)
         self._events.close()
-        shutil.rmtree(held)
-        return 0
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
         began = time.monotonic()

@@ -11,18 +11,19 @@ from typing import Any
 from services.trainer import metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import Checkpoint, CheckpointStore
-from services.trainer.crew import Place, rank_device
 from services.trainer.device_clock import clock_of
 from services.trainer.failpoints import Failpoints
 from services.trainer.leader import Leader
 from services.trainer.ledger import Ledger, ReadyGroup
 from services.trainer.phases import TRAIN, Phases
+from services.trainer.place import rank_device
 from services.trainer.publication.publisher import Publisher
+from services.trainer.ranks import Ranks
 from services.trainer.replay import read_history, replay
 from services.trainer.reporter import Reporter
 from services.trainer.runtime import BrokerMaker, Runtime
 from services.trainer.settings import TrainerSettings
-from services.trainer.stages.follower import join_ranks
+from services.trainer.stages.follower import MEETING, make_crew
 from services.trainer.stages.keeper import Keeper
 from services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from services.trainer.step import StepInterruptedError, StepOutcome
@@ -60,8 +61,14 @@ class RlStage:
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
         # The other ranks are started first: this process has no threads yet.
-        ranks = join_ranks(self._settings, Place())
+        crew = make_crew(self._settings, self._stop)
+        self._runtime.doing = MEETING
         self._runtime.start()
+        with crew.joined() as ranks:
+            return self._run(ranks)
+
+    def _run(self, ranks: Ranks) -> int:
+        self._runtime.doing = "loading the model"
         self._trackers.start()
         try:
             device = rank_device(self._settings.run.device, 0)
@@ -85,7 +92,7 @@ class RlStage:
         finally:
             self._runtime.stop()
             self._trackers.finish(hurry=self._stop.asked())
-        self._leader.stop()
+        self._leader.stop(signalled=self._stop.signalled)
         # Only now: the inbox, which writes drops, has ended.
         self._runtime.close_book()
         return 0

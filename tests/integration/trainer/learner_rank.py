@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from services.trainer.crew import assemble_ranks, read_place
+from services.trainer.crew import assemble_ranks
+from services.trainer.place import read_place
 from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.parts import load_learner

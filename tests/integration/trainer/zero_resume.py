@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 from structlog.testing import capture_logs
 
 from services.trainer.backends.choice import make_backend
-from services.trainer.crew import assemble_ranks, read_place
+from services.trainer.crew import assemble_ranks
 from services.trainer.optimizers import OPTIMIZERS
+from services.trainer.place import read_place
 from tests.integration.trainer.backends import work
 
 

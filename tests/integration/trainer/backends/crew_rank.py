@@ -7,7 +7,8 @@ import time
 
 import torch
 
-from services.trainer.crew import assemble_ranks, read_place
+from services.trainer.crew import assemble_ranks
+from services.trainer.place import read_place
 from wire.entry import GIVEN_UP
 from wire.errors import TransientError
 

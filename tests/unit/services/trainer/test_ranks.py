@@ -2,7 +2,8 @@
 
 import torch
 
-from services.trainer.crew import Place, assemble_ranks, rank_device, read_place
+from services.trainer.crew import assemble_ranks
+from services.trainer.place import Place, rank_device, read_place
 from services.trainer.ranks import Ranks
 
 

@@ -1,0 +1,188 @@
+"""How the machines of a trainer find each other: the first process of each comes to the store of machine 0.
+
+That store is one life of the trainer, with an id. Who comes says so again and again, so that machine 0 counts only the
+living; when all are there it writes the roster, and from then on nobody can be added. A machine that comes later was
+started again: it tells the life that it is over, and waits for the next one.
+"""
+
+import json
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+from torch._C._distributed_c10d import Store, TCPStore
+
+from services.trainer.place import Place
+from services.trainer.stop import StoppedError
+from wire.errors import ConfigError, TransientError
+from wire.lifecycle import in_time
+from wire.telemetry import get_logger
+
+T = TypeVar("T")
+LIFE, OVER = "life", "over"
+"""Keys: the id of the life; why it is over, as JSON of a `Verdict`."""
+_SHAPE, _ROSTER = "shape", "roster"
+_PAUSE_S = 0.3
+_FRESH_S = 5.0
+"""A machine that has not said so again for so long may be gone."""
+_ANSWER_S = 10.0
+_TELL_S = 30.0
+_BIND_S = 60.0
+"""A former life that is just being killed may still hold the port."""
+_LOOPBACK = "127.0.0.1"
+log = get_logger("trainer.meeting")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Until when to wait, and who may say otherwise."""
+
+    seconds: float
+    given_up: Callable[[], bool] = lambda: False
+
+    def waiting(self) -> "_Wait":
+        """Begins now."""
+        return _Wait(self)
+
+
+class _LateError(TransientError):
+    """The deadline of a meeting has passed."""
+
+
+class _Wait:
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._end = time.monotonic() + patience.seconds
+        self._told = time.monotonic() - _TELL_S + 2.0
+
+    def pause(self, what: str) -> None:
+        """Raises TransientError naming `what` at the deadline, StoppedError when it was given up."""
+        if self._patience.given_up():
+            raise StoppedError(f"asked to stop while it waited for {what}")
+        now = time.monotonic()
+        if now > self._end:
+            raise _LateError(f"waited {self._patience.seconds:.0f} s (trainer.rendezvous_timeout_s) for {what}")
+        if now - self._told > _TELL_S:
+            log.info("waiting", waiting_for=what)
+            self._told = now
+        time.sleep(_PAUSE_S)
+
+
+def split_address(rendezvous: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = rendezvous.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def connect(host: str, port: int, *, timeout_s: float = _ANSWER_S) -> TCPStore:
+    """One client of a store. Raises TransientError when it does not answer in time, however it fails to."""
+
+    def try_it() -> TCPStore:
+        # Asked first: torch's store takes twice its deadline to find that nobody listens.
+        socket.create_connection((host, port), timeout_s).close()
+        limit = timedelta(seconds=timeout_s)
+        return TCPStore(host, port, is_master=False, timeout=limit, wait_for_workers=False)
+
+    try:
+        return in_time(try_it, 2 * timeout_s, "connect-store")
+    except (RuntimeError, OSError) as error:
+        raise TransientError(f"no store answers at {host}:{port}: {error}") from error
+
+
+def host_meeting(place: Place, port: int, patience: Patience) -> TCPStore:
+    """By machine 0: opens the store on all interfaces and returns it when all machines are there."""
+    wait = patience.waiting()
+    store = _listen(port, patience)
+    store.set(_SHAPE, _shape(place))
+    store.set(LIFE, secrets.token_hex(8))
+    came: dict[int, str] = {}
+    heard: dict[int, float] = {}
+    while True:
+        now = time.monotonic()
+        for node in range(1, place.nodes):
+            said = store.get(_came(node)).decode() if store.check([_came(node)]) else ""
+            if said != came.get(node, ""):
+                came[node], heard[node] = said, now
+        missing = [node for node in range(1, place.nodes) if now - heard.get(node, -_FRESH_S) >= _FRESH_S]
+        if not missing:
+            store.set(_ROSTER, json.dumps({node: said.partition(" ")[0] for node, said in came.items()}))
+            log.info("met", nodes=place.nodes, life=store.get(LIFE).decode())
+            return store
+        names = ", ".join(f"node {node}" for node in missing)
+        wait.pause(f"{names} of {place.nodes} to come to port {port} of node 0")
+
+
+def _listen(port: int, patience: Patience) -> TCPStore:
+    wait = Patience(min(_BIND_S, patience.seconds), patience.given_up).waiting()
+    while True:
+        try:
+            return TCPStore(
+                _LOOPBACK, port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=_ANSWER_S)
+            )
+        except RuntimeError as error:
+            wait.pause(f"port {port} to be free for the rendezvous of the machines ({_first_line(error)})")
+
+
+def attend_meeting(place: Place, rendezvous: str, patience: Patience) -> str:
+    """By every other machine: returns the id of the life that it now belongs to.
+
+    Raises ConfigError if machine 0 has other numbers of machines or ranks.
+    """
+    host, port = split_address(rendezvous)
+    wait = patience.waiting()
+    token = secrets.token_hex(8)
+    reason = ""
+    while True:
+        try:
+            life = _try_once(place, connect(host, port), token, wait)
+            if life:
+                return life
+            reason = ": its present life goes on without this machine, and is told so"
+        except _LateError:
+            raise
+        except (RuntimeError, OSError) as error:
+            reason = f": {_first_line(error)}"
+        wait.pause(f"node 0 at {rendezvous}{reason}")
+
+
+def _try_once(place: Place, store: Store, token: str, wait: _Wait) -> str:
+    """The life, or nothing if it began without this machine."""
+    if _ask(lambda: store.get(_SHAPE)).decode() != _shape(place):
+        raise ConfigError(
+            f"node {place.node} has trainer.nodes and ranks {_shape(place)}, node 0 has {store.get(_SHAPE).decode()}: "
+            "give all machines the same settings file"
+        )
+    count = 0
+    while True:
+        # Anew each time: whoever is silent is not counted.
+        count += 1
+        _ask(partial(store.set, _came(place.node), f"{token} {count}"))
+        if _ask(lambda: store.check([_ROSTER])):
+            break
+        wait.pause("node 0 to see all machines: it names the missing ones")
+    if json.loads(store.get(_ROSTER)).get(str(place.node)) == token:
+        return bytes(store.get(LIFE)).decode()
+    verdict = {"reason": f"node {place.node} was started again", "code": 1}
+    _ask(lambda: store.compare_set(OVER, "", json.dumps(verdict)))
+    return ""
+
+
+def _ask(question: Callable[[], T]) -> T:
+    return in_time(question, _ANSWER_S, "ask-store")
+
+
+def _came(node: int) -> str:
+    return f"came/{node}"
+
+
+def _shape(place: Place) -> str:
+    return f"{place.nodes} x {place.ranks // place.nodes}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
