@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.launch import PreparedRun
+from headrace.nodes import how_to_join, ready_s
 from headrace.results import summarize
 from headrace.screen import Lines, LiveTable, Screen
 from headrace.supervisor.control import Control
@@ -49,6 +50,8 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Starts everything, shows it, and returns the exit status. `began` is the monotonic start of the command."""
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
     output.say(f"dashboard: http://127.0.0.1:{port}/ as long as the run lives")
+    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+        output.say(line)
     screen: Screen = (
         LiveTable(prepared.run_dir, output.console)
         if output.console.is_terminal
@@ -71,7 +74,7 @@ async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
         broker=prepared.broker,
         plan_replica=prepared.planner.replica,
         control=control,
-        budget=Budget(ready_s=table.ready_s, liveness_s=table.liveness_s),
+        budget=Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s),
     )
     return await supervisor.run(screen.show)
 

@@ -18,6 +18,7 @@ from headrace.data.prepare import PreparedData, from_json
 from headrace.extras import check_extras
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
+from headrace.nodes import check_nodes
 from headrace.plans import Planner, choose_ports
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, find_server
 from headrace.supervisor.lock import RunLock
@@ -55,6 +56,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
+    check_nodes(resolved)
     check_input(resolved, fresh=not resume, has_model=to_make is None)
     ports = choose_ports(resolved)
     absent = folders.absent_folders(run_dir)

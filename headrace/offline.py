@@ -18,6 +18,7 @@ from headrace.extras import check_extras
 from headrace.launch import check_data_files, prepare_files
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
+from headrace.nodes import check_nodes, how_to_join, ready_s
 from headrace.results import evals_of, steps_of
 from headrace.screen import Lines
 from headrace.supervisor.alone import Alone
@@ -95,7 +96,10 @@ def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
     """Runs the trainer to its end and tells how it ended; returns the exit status of the command."""
     screen = Lines(prepared.run_dir, output.say)
     table = prepared.config.supervisor
-    alone = Alone(prepared.run_dir, prepared.plan, budget=Budget(ready_s=table.ready_s, liveness_s=table.liveness_s))
+    budget = Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s)
+    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+        output.say(line)
+    alone = Alone(prepared.run_dir, prepared.plan, budget=budget)
     try:
         outcome = asyncio.run(alone.run(screen.show))
     finally:
@@ -142,6 +146,7 @@ def _check_input(resolved: Resolved, *, has_model: bool) -> None:
     if config.run.stage == "reward_model" and config.model.lora.rank:
         place = resolved.place("model", "lora", "rank")
         raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
+    check_nodes(resolved)
     check_extras(resolved)
     check_data_files(resolved)
 

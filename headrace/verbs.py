@@ -11,6 +11,7 @@ from headrace.doctor.verb import doctor
 from headrace.explain_verb import explain
 from headrace.export_verb import export
 from headrace.generate_verb import generate
+from headrace.join_verb import join
 from headrace.operate_verbs import checkpoint, drain, pause, resume, scale, stop
 from headrace.plot.verb import plot
 from headrace.prepare_verb import prepare
@@ -31,6 +32,7 @@ def add_verbs(app: typer.Typer) -> None:
     app.add_typer(config, name="config")
     app.add_typer(runs, name="runs")
     app.command()(prepare)
+    app.command()(join)
     for act in (pause, resume, checkpoint, stop, drain, dead):
         app.command()(act)
     # A negative number is refused in words of its own.
