@@ -1,11 +1,13 @@
 """What is to be drawn: panels of curves out of the rows of runs. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headrace.plot.phases import phase_seconds
 
 _POINTS = 2000
 """More points than pixels show nothing more."""
@@ -23,6 +25,8 @@ class Panel:
     percent: bool = False
     logarithmic: bool = False
     is_eval: bool = False
+    is_stacked: bool = False
+    """Its curves are parts of a whole, drawn on top of each other."""
 
 
 PANELS = (
@@ -61,6 +65,7 @@ class Curve:
     """Points of one run in one panel. Axis: point."""
 
     name: str
+    """Of the run, or of the part of it."""
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     smooth: NDArray[np.float64] | None
@@ -71,7 +76,10 @@ def choose_panels(runs: Sequence[RunRows], most: int = _MOST) -> list[tuple[Pane
     """Panels of which any run has numbers, each with a curve a run that has them."""
     found: list[tuple[Panel, list[Curve]]] = []
     for panel in PANELS:
-        curves = [curve for run in runs if (curve := _curve(panel, run)) is not None]
+        parts = _phases(runs[0]) if panel.key == "seconds" and len(runs) == 1 else []
+        if parts:
+            panel = replace(panel, title="seconds a step by phase", is_stacked=True)
+        curves = parts or [curve for run in runs if (curve := _curve(panel, run)) is not None]
         if curves and len(found) < most:
             found.append((panel, curves))
     return found
@@ -92,13 +100,20 @@ def _curve(panel: Panel, run: RunRows) -> Curve | None:
     if not pairs:
         return None
     x, y = np.array(pairs, dtype=np.float64).T
-    smooth = None
-    if not panel.is_eval and len(y) >= _SMOOTH_FROM:
-        smooth = running_mean(y, max(5, len(y) // 20))
+    return _thinned(run.name, x, y, is_smooth=not panel.is_eval)
+
+
+def _phases(run: RunRows) -> list[Curve]:
+    x, seconds = phase_seconds(run.steps)
+    return [_thinned(name, x, y, is_smooth=True) for name, y in seconds.items()]
+
+
+def _thinned(name: str, x: NDArray[np.float64], y: NDArray[np.float64], *, is_smooth: bool) -> Curve:
+    smooth = running_mean(y, max(5, len(y) // 20)) if is_smooth and len(y) >= _SMOOTH_FROM else None
     if len(x) > _POINTS:
         keep = np.linspace(0, len(x) - 1, _POINTS).astype(np.int64)
         x, y, smooth = x[keep], y[keep], None if smooth is None else smooth[keep]
-    return Curve(name=run.name, x=x, y=y, smooth=smooth)
+    return Curve(name=name, x=x, y=y, smooth=smooth)
 
 
 def _is_number(value: Any) -> bool:

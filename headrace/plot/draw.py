@@ -61,7 +61,7 @@ def draw(panels: Sequence[tuple[Panel, list[Curve]]], names: Sequence[str], titl
 def _panel(axes: Any, panel: Panel, curves: Sequence[Curve], names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    for curve in curves:
+    for curve in () if panel.is_stacked else curves:
         number = names.index(curve.name)
         look = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _STYLES[number // len(_COLOURS) % len(_STYLES)]}
         if curve.smooth is not None:
@@ -78,10 +78,28 @@ def _panel(axes: Any, panel: Panel, curves: Sequence[Curve], names: Sequence[str
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     if panel.logarithmic and all((curve.y > 0).all() for curve in curves):
         axes.set_yscale("log")
+    if panel.is_stacked:
+        _stack(axes, curves)
+        return
     _limit(axes, panel, curves)
     if len(curves) == 1 and not panel.logarithmic:
         _last_value(axes, panel, curves[0])
     axes.set_xlabel("step", fontsize=8.5, labelpad=1)
+
+
+def _stack(axes: Any, curves: Sequence[Curve]) -> None:
+    """Bands: of long runs the running means alone, as there is no room for both."""
+    import numpy as np
+
+    heights = [curve.smooth if curve.smooth is not None else curve.y for curve in curves]
+    axes.stackplot(
+        curves[0].x, *heights, labels=[curve.name for curve in curves], colors=_COLOURS, alpha=0.75, linewidth=0
+    )
+    whole = np.sum(heights, axis=0)
+    # Room for the names above, whatever one wild step took.
+    axes.set_ylim(0, 1.35 * float(np.quantile(whole, 0.995) if len(whole) >= 100 else whole.max()) or 1.0)
+    axes.set_xlabel("step", fontsize=8.5, labelpad=1)
+    axes.legend(loc="upper left", fontsize=6.5, ncols=2, handlelength=1.0, columnspacing=1.0, labelspacing=0.25)
 
 
 def _limit(axes: Any, panel: Panel, curves: Sequence[Curve]) -> None:

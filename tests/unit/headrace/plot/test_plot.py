@@ -46,6 +46,27 @@ def test_the_panels_are_those_of_the_run() -> None:
     assert all([curve.name for curve in curves] == ["a", "b"] for _, curves in panels)
 
 
+def with_phases(steps: int) -> list[dict[str, float | None]]:
+    told = rows(steps)
+    for row in told[1:]:
+        names = ("policy_update", "wait", "reference", "old_logprobs", "optimizer", "journal", "record", "other")
+        row |= {f"phase_seconds_{name}": 8.0 - number for number, name in enumerate(names)}
+    told[-1]["phase_seconds_checkpoint"] = 100.0
+    return told
+
+
+def test_the_steps_of_one_run_are_drawn_by_phase_those_of_several_as_a_whole() -> None:
+    phased = RunRows(name="a", steps=with_phases(10), evals=[])
+    ((panel, curves),) = [(panel, curves) for panel, curves in choose_panels([phased]) if panel.is_stacked]
+    assert panel.title == "seconds a step by phase"
+    assert [curve.name for curve in curves] == [
+        *("checkpoint", "policy update", "wait", "reference", "old logprobs", "other"),
+    ]
+    assert curves[0].y.tolist() == [0.0] * 8 + [100.0] and curves[0].x.tolist() == [*range(2, 11)]
+    assert sum(curve.y[0] for curve in curves) == sum(8.0 - number for number in range(8))
+    assert not any(panel.is_stacked for panel, _ in choose_panels([phased, run("b", 10)]))
+
+
 def test_points_without_a_number_are_left_out() -> None:
     panels = {panel.title: curves for panel, curves in choose_panels([run("a", 50)], most=99)}
     assert panels["held-out accuracy"][0].x.tolist() == [0.0]
@@ -72,6 +93,9 @@ def test_pictures_of_one_run_and_of_several_are_written(tmp_path: Path) -> None:
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[0].stat().st_size > 10_000
     drawn = "".join(ElementTree.parse(files[1]).getroot().itertext())
     assert all(title in drawn for title in [*WANTED, "one: 40 steps"])
+    (one / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in with_phases(40)))
+    drawn = "".join(ElementTree.parse(plot_runs([one], None)[1]).getroot().itertext())
+    assert "seconds a step by phase" in drawn and "policy update" in drawn
     both = plot_runs([one, two], tmp_path / "out" / "both.png")
     assert [file.name for file in both] == ["both.png", "both.svg"]
     assert all(name in both[1].read_text() for name in ("one", "two"))
