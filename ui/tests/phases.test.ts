@@ -43,6 +43,10 @@ test("a run from before phases shows train, wait and what they leave", () => {
   expect(bands[2]?.points.y).toEqual([1, null]);
 });
 
+test("a stage that tells no parts shows the whole step", () => {
+  expect(stepTime({ seconds: at(4, 5) })).toEqual([{ label: "step", slot: 0, points: at(4, 5) }]);
+});
+
 test("a metric is called as its chart, and as itself where that has several", () => {
   expect(titleOf("reward_mean")).toBe("Reward");
   expect(titleOf(key("old_logprobs"))).toBe("Step time: old logprobs");

@@ -27,7 +27,8 @@ export const PHASES: Curve[] = [
 ];
 export const OTHER = phase("other");
 
-/** Of a run whose trainer measured no more than these; what they leave of `seconds` is drawn as the rest. */
+/** Of a run whose trainer measured no more than these; what they leave of `seconds` is drawn as the rest. A stage on given
+ * examples has not even these. */
 export const PARTS: Curve[] = [
   { name: "train_seconds", label: "train" },
   { name: "wait_batch_seconds", label: "wait for batch" },
@@ -70,8 +71,12 @@ function slotOf(preferred: number, taken: Set<number>): number {
 }
 
 function parts(series: Series): Band[] {
+  const whole = series[WHOLE] ?? NO_POINTS;
+  const { x, y } = whole;
+  if (!PARTS.some(({ name }) => series[name])) {
+    return [{ label: "step", slot: 0, points: whole }];
+  }
   const known = PARTS.map(({ name, label }, slot) => ({ label, slot, points: series[name] ?? NO_POINTS }));
-  const { x, y } = series[WHOLE] ?? NO_POINTS;
   const left = y.map((seconds, at) => {
     const told = known.reduce((sum, { points }) => sum + (nearest(points, x[at] ?? 0) ?? 0), 0);
     return seconds === null ? null : Math.max(0, seconds - told);
