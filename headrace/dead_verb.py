@@ -6,10 +6,12 @@ from urllib.parse import quote
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from headrace.execute import Output
 from headrace.operate import Face, find_face
 from headrace.operate_verbs import WHO, TokenFile, Url, Where
+from headrace.screen import show_table
 from headrace.verb import Json, json_line, told
 from wire.errors import ConfigError
 
@@ -60,12 +62,15 @@ def _show(found: dict[str, Any], output: Output) -> None:
     if not rows:
         output.say("no dead letters")
         return
-    table = Table("id", "group", "attempt", "purpose", "reason", "error", "requeued", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("id", "group", "attempt", "purpose", "reason", "error", "requeued"):
+        # Ids are for `--requeue` and `explain`: they are never cut.
+        table.add_column(title, no_wrap=title in ("id", "group"), overflow="fold")
     for one in rows:
         requeued = "yes" if one["requeued"] else ""
         words = (one["id"], one["group_id"], one["attempt"], one["purpose"], one["reason"], one["error"], requeued)
-        table.add_row(*(str(word) for word in words))
-    output.console.print(table, markup=False)
+        table.add_row(*(Text(str(word)) for word in words))
+    show_table(output.console, table)
     if found["total"] > len(rows):
         output.say(f"{found['total']} in all")
     output.say("`--requeue ID` gives one another try")

@@ -1,0 +1,178 @@
+"""What is done with every line of the ```console blocks. `test_console_table.py` holds this against the pages."""
+
+from tests.docs.console import Case
+
+WORDS = {
+    # Placeholders of the pages, and what stands for them in the reader's folder.
+    "RUN_DIR": "runs/mine",
+    "[runs/mine]": "runs/mine",  # What is left of `[RUN_DIR]`: the line shows that it may be left out.
+    "RUN.toml": "run.toml",
+    # The live run is started last but not alone: another run on this machine may have the documented port.
+    "http://127.0.0.1:8080": "$URL",
+    "http://train.example:8080": "$URL",
+    "localhost:PORT": "localhost:$REWARD_PORT",
+    "1700000000000-0": "$LETTER",
+}
+"""The smallest set of substitutions; the variables are those of `reader.py`."""
+
+LIVE_RUN = Case(line="headrace train run.toml", says=r"stopped after \d+ steps")
+_PAGE = r"http://127\.0\.0\.1:\d+/"
+LIVE = (
+    Case(line="headrace pause RUN_DIR", says="paused"),
+    Case(line="headrace status", says=r"orchestrator +pid \d+ +running"),
+    Case(line="headrace status --url http://127.0.0.1:8080", says=r"rollout-1 .*serving"),
+    Case(line="headrace status RUN_DIR", says=r"trainer +pid \d+ +alive"),
+    Case(line="headrace watch RUN_DIR", says=r"waits for|step \d+", until_ctrl_c=True),
+    Case(line="headrace annotate runs/mine", says=_PAGE + "annotate"),
+    Case(
+        line="curl -s localhost:PORT/score -H 'content-type: application/json'"
+        """ -d '{"samples": [{"prompt": "6*7=", "completion": "42", "answer": "42"}]}'""",
+        says=r'"exact_match":1\.0',
+    ),
+    Case(line="headrace dead RUN_DIR", says=r"\d{13}-0 +mine/g\d{8} .*the engine said no"),
+    Case(line="headrace dead RUN_DIR --requeue 1700000000000-0", says=r"is issued again"),
+    Case(line="headrace dead RUN_DIR --requeue-all", says=r"is issued again"),
+    Case(line="headrace resume RUN_DIR", says="resumed"),
+    Case(line="headrace checkpoint RUN_DIR", says="writes a checkpoint"),
+    Case(line="headrace scale rollout 4 RUN_DIR", says=r"rollout-3 is started"),
+    Case(line="headrace scale rollout 4 [RUN_DIR]", says=r"4"),
+    Case(line="headrace drain rollout-1 RUN_DIR", says="rollout-1 takes no more prompts"),
+    Case(line="headrace pause --url http://127.0.0.1:8080", says="paused"),
+    Case(
+        line='headrace generate RUN_DIR --messages chat.json --max-tokens 200 --temperature 0.7 --stop "###" --seed 1',
+        says="",
+    ),
+    Case(line='headrace generate RUN_DIR --prompt "12+34=" --step 80', says=""),
+    Case(line="headrace export RUN_DIR --step 60 --out model", says="the model after step 60"),
+    Case(line="headrace stop --url http://train.example:8080 --token-file token.txt", says="stopping"),
+)
+"""On one live run, in this order, which is that of its life."""
+
+ENDED = (
+    Case(line="headrace dashboard runs/mine", says=_PAGE, until_ctrl_c=True),
+    Case(line="headrace dashboard runs/demo", says=_PAGE, replaced=(("runs/demo", "runs/mine"),), until_ctrl_c=True),
+    Case(
+        # The port may be taken; the browser is one that tells its argument (see `reader.py`).
+        line="headrace dashboard RUN_DIR --port 8000 --open",
+        says=_PAGE,
+        replaced=(("8000", "$FREE_PORT"),),
+        until_ctrl_c=True,
+    ),
+    Case(line="headrace replay RUN_DIR --out slower --trainer.learning-rate 1e-7 --export", says="slower"),
+    Case(line="headrace replay RUN_DIR --out part --from-checkpoint 80 --steps 81:90", says="part"),
+    Case(line="headrace doctor RUN.toml --run-dir runs/mine", says="torch"),
+)
+"""On the same run when it has ended."""
+
+WITHOUT_A_RUN = (
+    Case(line="headrace algorithms", says="sapo"),
+    Case(line="headrace algorithms dapo", says="clip_high"),
+    Case(line="headrace doctor", says="sandbox"),
+    Case(line="headrace --install-completion bash", says="completion"),
+    Case(line="headrace score --reward math --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),
+    Case(line="headrace score --config run.toml --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),
+)
+
+_SMALL_DEMO = "--run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8"
+TRAINING = (
+    Case(
+        line="headrace train run.toml --run.stage sft --model.path MODEL --run-dir runs/sft",
+        says="runs/sft",
+        more="--sft.steps 2 --sft.batch-size 4",
+    ),
+    Case(
+        line="headrace train run.toml --run.stage reward_model --model.path runs/sft/export --run-dir runs/rm",
+        says="runs/rm",
+        more="--reward-model.steps 2 --reward-model.batch-size 4",
+    ),
+    # Four processes with torch are too much for two cores: what is checked before they start.
+    # tests/integration/trainer/backends trains with several.
+    Case(line="headrace train run.toml --trainer.ranks 4", says="prompts", more="--dry-run --run-dir runs/fsdp2"),
+    Case(
+        line="headrace train run.toml --trainer.ranks 4 --trainer.backend deepspeed --trainer.zero-stage 2",
+        says="prompts",
+        more="--dry-run --run-dir runs/deepspeed",
+    ),
+    Case(
+        line="headrace demo --run-dir runs/traced --tracing.endpoint http://127.0.0.1:4318",
+        says="step 2 ",
+        more=_SMALL_DEMO,
+        replaced=(("http://127.0.0.1:4318", "$COLLECTOR"),),
+    ),
+    Case(
+        line="""headrace demo --run-dir runs/tracked --trackers.use '["tensorboard"]'""",
+        says="step 2 ",
+        more=_SMALL_DEMO,
+    ),
+    Case(line="tensorboard --logdir runs/tracked/trackers/tensorboard", says="http://", until_ctrl_c=True),
+)
+"""The commands as they are, cut short by what `more` appends."""
+
+UNTIL_STOPPED = (
+    Case(line="headrace train RUN.toml --algorithm.name dapo", says="stopped after", more="--run-dir runs/dapo"),
+    Case(line="headrace stop RUN_DIR", says="stopping", replaced=(("RUN_DIR", "runs/dapo"),)),
+)
+"""The first is stopped by the second."""
+
+SECRETS = (
+    Case(line="mkdir -p my-run/broker && password=$(openssl rand -hex 24)", says=""),
+    Case(line='printf %s "$password" > my-run/broker/password', says=""),
+    Case(line="""printf 'redis://:%s@valkey:6379/0' "$password" > my-run/broker/url""", says=""),
+)
+"""In one shell, before KUBERNETES."""
+
+_WITHOUT_A_CLUSTER = "--dry-run=client --output yaml"
+KUBERNETES = (
+    # The overlay is rendered, as `apply -k` does before it asks the cluster.
+    Case(line="kubectl apply -k my-run", says="kind: StatefulSet", replaced=(("apply -k", "kustomize"),)),
+    Case(
+        line="kubectl -n headrace create secret generic engine --from-literal=api-key=$(openssl rand -hex 24)"
+        " --from-literal=admin-key=$(openssl rand -hex 24)",
+        says="admin-key: ",
+        more=_WITHOUT_A_CLUSTER,
+    ),
+    Case(
+        line="kubectl -n headrace create secret generic trackers --from-env-file=trackers.env",
+        says="WANDB_API_KEY: ",
+        more=_WITHOUT_A_CLUSTER,
+    ),
+)
+
+
+ELSEWHERE = {
+    "make demo": ("tests/e2e/compose/test_newcomer.py", "make demo"),
+    "make test": (".ci/run", "make test"),
+    "make sglang": (".ci/run", "make sglang"),
+    "deploy/sglang-cpu/install.sh VENV": ("Makefile", "deploy/sglang-cpu/install.sh $(SGLANG_VENV)"),
+    "headrace train examples/sglang_cpu/run.toml --rollout.sglang.venv VENV": (
+        "tests/e2e/test_sglang_run.py",
+        '"--rollout.sglang.venv"',
+    ),
+    "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
+    "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
+}
+"""Run by another test or by continuous integration: the file, and what must stand in it."""
+
+_CLUSTER = "needs a cluster's API server; test_other_commands.py holds the objects against what is rendered"
+_GPU = "needs a GPU"
+_INDEX = "downloads from a registry"
+NOT_HERE = {
+    "kind create cluster": _CLUSTER,
+    "kind load docker-image headrace-orchestrator:0.1.0 headrace-reward:0.1.0 headrace-rollout:0.1.0-cpu"
+    " headrace-trainer:0.1.0-cpu": _CLUSTER,
+    "kubectl -n headrace get pods --watch": _CLUSTER,
+    "kubectl -n headrace logs job/trainer --all-containers --follow": _CLUSTER,
+    "kubectl -n headrace port-forward service/orchestrator 8080:8080": _CLUSTER,
+    "kubectl -n headrace cp orchestrator-0:/runs/demo/export my-model": _CLUSTER,
+    "kubectl -n headrace delete job trainer --wait": _CLUSTER,
+    "kubectl -n headrace wait --for=condition=Ready pod -l app.kubernetes.io/component=trainer --timeout=30m": _CLUSTER,
+    "kubectl -n headrace rollout restart statefulset/orchestrator deployment/rollout deployment/reward": _CLUSTER,
+    "kubectl -n headrace rollout status deployment/rollout --timeout=1h": _CLUSTER,
+    "kubectl -n headrace scale deployment/rollout --replicas=4": _CLUSTER,
+    """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": true}}'""": _CLUSTER,
+    """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": false}}'""": _CLUSTER,
+    "pip install 'headrace[verifiers]'": _INDEX,
+    "docker run --rm -d -p 127.0.0.1:16686:16686 -p 127.0.0.1:4318:4318 jaegertracing/all-in-one:1.76.0": _INDEX,
+    "git pull": "needs a newer version of the project",
+}
+"""Only parsed, and why."""
