@@ -1,6 +1,7 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 
 import { Asked } from "./parts/ask";
+import { Problem } from "./parts/basics";
 import { Help, useShortcuts } from "./parts/help";
 import { Shell } from "./parts/shell";
 import { ComparePage } from "./pages/compare/page";
@@ -28,6 +29,12 @@ function CurrentPage() {
   }
 }
 
+/** What cannot be drawn takes no more than its page along. */
+function Guarded({ name }: { name: string }) {
+  const [error, reset] = useErrorBoundary((error) => console.error(`the page ${name} cannot be drawn`, error));
+  return error ? <Problem words="This page cannot be drawn with what the orchestrator told." again={reset} /> : <CurrentPage />;
+}
+
 export function App() {
   const [isHelp, setHelp] = useState(false);
   useShortcuts(() => setHelp(true));
@@ -40,7 +47,7 @@ export function App() {
   return (
     <>
       <Shell onHelp={() => setHelp(true)}>
-        <CurrentPage />
+        <Guarded key={page} name={page} />
       </Shell>
       <Asked />
       {isHelp && <Help onClose={() => setHelp(false)} />}

@@ -36,15 +36,18 @@ export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) {
     return NONE;
   }
-  if (seconds < 1) {
+  if (seconds < 0) {
+    return "0 ms"; // Two clocks that differ.
+  }
+  if (seconds < 0.9995) {
     return `${Math.round(1000 * seconds)} ms`;
   }
-  if (seconds < 60) {
+  if (seconds < 59.5) {
     return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
   }
   const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const;
-  const at = units.findIndex(([, size]) => seconds >= size);
   let rest = Math.round(seconds);
+  const at = units.findIndex(([, size]) => rest >= size);
   return units
     .slice(at, at + 2)
     .map(([unit, size]) => {
@@ -62,12 +65,16 @@ export function clock(seconds: number | null | undefined): string {
     return NONE;
   }
   const at = new Date(1000 * seconds);
+  if (Number.isNaN(at.getTime())) {
+    return NONE; // No calendar reaches so far.
+  }
   const time = at.toLocaleTimeString("en-GB");
   return at.toDateString() === new Date().toDateString() ? time : `${day(seconds)} ${time}`;
 }
 
 export function day(seconds: number | null | undefined): string {
-  return seconds ? new Date(1000 * seconds).toLocaleDateString("en-CA") : NONE;
+  const at = new Date(1000 * (seconds ?? 0));
+  return seconds && !Number.isNaN(at.getTime()) ? at.toLocaleDateString("en-CA") : NONE;
 }
 
 export function bytes(size: number): string {

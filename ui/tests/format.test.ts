@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { bytes, duration, num, percent } from "../src/format";
+import { bytes, clock, duration, num, percent } from "../src/format";
 
 test("numbers keep three digits and stay short", () => {
   const said = [0, 1, 0.123456, 12.3456, 1234, 9999, 12_345, 1_234_567, 0.000123, -0.5].map((value) => num(value));
@@ -15,4 +15,9 @@ test("durations have two units at most", () => {
 
 test("sizes", () => {
   expect([0, 1023, 1024, 1_572_864].map(bytes)).toEqual(["0 B", "1020 B", "1 KiB", "1.5 MiB"]);
+});
+
+test("times on the edge of a unit, before now, and of no calendar", () => {
+  expect([59.7, 3599.7, 0.9999, -5].map(duration)).toEqual(["1 min", "1 h", "1 s", "0 ms"]);
+  expect(clock(1e30)).toBe("\u2013");
 });

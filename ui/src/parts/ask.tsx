@@ -101,7 +101,7 @@ function Count({ input, value, onInput }: { input: NumberInput; value: number; o
         required
         min={input.least}
         max={input.most}
-        value={value}
+        value={Number.isNaN(value) ? "" : value}
         onInput={(event) => onInput(event.currentTarget.valueAsNumber)}
       />
     </label>

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { get, reasonOf } from "../api/client";
 
@@ -13,18 +13,22 @@ export function useResource<T>(path: string, every = 0): Resource<T> {
   const [data, setData] = useState<{ path: string; found: T } | null>(null);
   const [problem, setProblem] = useState("");
   const [again, setAgain] = useState(0);
+  const isComing = useRef(false);
   const reload = () => setAgain((old) => old + 1);
 
   useEffect(() => {
     const controller = new AbortController();
+    isComing.current = true;
     get<T>(path, {}, controller.signal).then(
       (found) => {
         setData({ path, found });
         setProblem("");
+        isComing.current = false;
       },
       (error: unknown) => {
         if (!controller.signal.aborted) {
           setProblem(reasonOf(error));
+          isComing.current = false;
         }
       },
     );
@@ -36,7 +40,8 @@ export function useResource<T>(path: string, every = 0): Resource<T> {
       return;
     }
     const timer = setInterval(() => {
-      if (!document.hidden) {
+      // Whoever gives a slow answer up to ask again never gets one.
+      if (!document.hidden && !isComing.current) {
         reload();
       }
     }, every);

@@ -12,9 +12,18 @@ export interface Route {
   params: Params;
 }
 
+/** A part of an address; one that is none, such as `%E0`, as it stands. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const [first, ...rest] = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const [first, ...rest] = path.split("/").filter(Boolean).map(decoded);
   const page = PAGES.find((one) => one === first) ?? "run";
   return { page, rest, params: Object.fromEntries(new URLSearchParams(query)) };
 }

@@ -13,6 +13,7 @@ import { RunTable } from "./runs";
 const EVERY_MS = 10_000;
 const POINTS = 600;
 export const MOST = 8;
+const MOST_NAMES = 64; // The service gives no more at once.
 const FIRST = ["reward_mean", "entropy", "completion_length_mean"];
 
 /** The runs picked: those of the address, else the present one. */
@@ -28,7 +29,7 @@ export function ComparePage() {
     return runs.problem ? <Problem words={runs.problem} again={runs.reload} /> : <Loading what="the runs" />;
   }
   const picked = pickedOf(runs.data, params.runs).slice(0, MOST);
-  const names = params.metrics?.split(",").filter(Boolean) ?? FIRST;
+  const names = params.metrics?.split(",").filter(Boolean).slice(0, MOST_NAMES) ?? FIRST;
   return (
     <>
       <RunTable runs={runs.data} picked={picked} onPick={(chosen) => setParams({ runs: chosen.join(",") || "none" })} />

@@ -2,6 +2,7 @@
 
 import { address, get, type Query, reasonOf } from "../../api/client";
 import type { RolloutPage, RolloutRow } from "../../api/types";
+import { status } from "../../state/live";
 
 export const LEAF = 200;
 const AGAIN_MS = 700;
@@ -16,7 +17,11 @@ export class Book {
   readonly #changed: () => void;
   readonly #controller = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #leaves = new Map<number, RolloutRow[] | "coming">();
+  readonly #leaves = new Map<number, RolloutRow[] | "coming" | "failed">();
+  /** Counts the lists: a leaf of an older one is none of this. */
+  #list = 0;
+  /** Later steps are of another book: in between, their rows would shift all others. */
+  #lastStep: number | undefined;
 
   /** `changed` is called whenever something new can be shown. */
   constructor(query: Query, changed: () => void) {
@@ -45,31 +50,50 @@ export class Book {
   }
 
   /** While the service is still reading, what it has found so far is shown and asked for anew. */
-  #loadAgain(isOther: boolean): void {
-    if (isOther) {
-      this.#leaves.clear();
-    }
+  #loadAgain(): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#load(0), AGAIN_MS);
   }
 
+  #path(leaf: number): string {
+    const last = this.#lastStep;
+    const wanted = Number(this.#query.step_to ?? Infinity);
+    const bound = last === undefined || !(wanted > last) ? {} : { step_to: last };
+    return address("/api/rollouts", { ...this.#query, ...bound, offset: leaf * LEAF, limit: LEAF });
+  }
+
   async #load(leaf: number): Promise<void> {
-    const path = address("/api/rollouts", { ...this.#query, offset: leaf * LEAF, limit: LEAF });
+    const list = this.#list;
     try {
-      const page = await get<RolloutPage>(path, {}, this.#controller.signal);
-      if (page.partial || page.reading) {
-        this.#loadAgain(page.total !== this.page?.total);
-      }
-      this.#leaves.set(leaf, page.rows);
-      [this.page, this.problem] = [page, ""];
-    } catch (error) {
-      if (this.#controller.signal.aborted) {
+      const page = await get<RolloutPage>(this.#path(leaf), {}, this.#controller.signal);
+      if (list !== this.#list) {
         return;
       }
-      this.#leaves.delete(leaf);
+      this.#take(leaf, page);
+    } catch (error) {
+      if (this.#controller.signal.aborted || list !== this.#list) {
+        return;
+      }
+      this.#leaves.set(leaf, "failed");
       this.problem = reasonOf(error);
     }
     this.revision += 1;
     this.#changed();
+  }
+
+  #take(leaf: number, page: RolloutPage): void {
+    if (this.page !== null && this.page.total !== page.total) {
+      this.#list += 1;
+      this.#leaves.clear();
+    }
+    this.#lastStep ??= Math.max(status.peek()?.step ?? 0, ...page.rows.map((row) => row.step)) || undefined;
+    // The service answers again: what has failed may be asked for.
+    this.#leaves.forEach((rows, at) => rows === "failed" && this.#leaves.delete(at));
+    this.#leaves.set(leaf, page.rows);
+    [this.page, this.problem] = [page, ""];
+    if (page.partial || page.reading) {
+      this.#lastStep = undefined;
+      this.#loadAgain();
+    }
   }
 }

@@ -1,3 +1,5 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+
 import type { Query } from "../../api/client";
 import type { Params } from "../../state/route";
 import { setParams } from "../../state/route";
@@ -28,29 +30,50 @@ export function queryOf(params: Params): Query {
 
 const hasFilters = (params: Params) => FIELDS.some(({ name }) => params[name]);
 
-let typed: Params = {};
-let timer: ReturnType<typeof setTimeout> | undefined;
-
-/** The address follows when the typing pauses. */
-function changed(event: Event): void {
-  const { name, value } = event.currentTarget as HTMLInputElement | HTMLSelectElement;
-  typed = { ...typed, [name]: value.trim() };
-  clearTimeout(timer);
-  timer = setTimeout(() => {
-    setParams(typed);
-    typed = {};
-  }, WAIT_MS);
+/** What stands in the fields: the address follows when the typing pauses, and is not in the way of who types. */
+function useTyped(params: Params) {
+  const [typed, setTyped] = useState<Params>({});
+  const pending = useRef<Params>({});
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  const forget = () => {
+    clearTimeout(timer.current);
+    pending.current = {};
+  };
+  useEffect(() => forget, []);
+  return {
+    valueOf: (name: string) => {
+      const [mine, theirs] = [typed[name], params[name] ?? ""];
+      return mine !== undefined && (name in pending.current || mine.trim() === theirs) ? mine : theirs;
+    },
+    changed: (event: Event) => {
+      const { name, value } = event.currentTarget as HTMLInputElement | HTMLSelectElement;
+      setTyped((old) => ({ ...old, [name]: value }));
+      pending.current = { ...pending.current, [name]: value.trim() };
+      clearTimeout(timer.current);
+      timer.current = setTimeout(() => {
+        const changes = pending.current;
+        forget();
+        setParams(changes);
+      }, WAIT_MS);
+    },
+    clear: () => {
+      forget();
+      setTyped({});
+      setParams(Object.fromEntries(FIELDS.map(({ name }) => [name, ""])));
+    },
+  };
 }
 
 /** `known` has the values of what is chosen from a list. */
 export function Filters({ params, known }: { params: Params; known: Record<string, string[]> }) {
+  const { valueOf, changed, clear } = useTyped(params);
   return (
     <form class="filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
       {FIELDS.map(({ name, label, isNumber }) => (
         <label key={name} class={`field ${name}`}>
           <span>{label}</span>
           {known[name] ? (
-            <select name={name} value={params[name] ?? ""} onChange={changed}>
+            <select name={name} value={valueOf(name)} onChange={changed}>
               <option value="">any</option>
               {known[name].map((one) => (
                 <option key={one}>{one}</option>
@@ -61,7 +84,7 @@ export function Filters({ params, known }: { params: Params; known: Record<strin
               name={name}
               type="text"
               inputMode={isNumber ? "decimal" : "text"}
-              value={params[name] ?? ""}
+              value={valueOf(name)}
               onInput={changed}
               spellcheck={false}
               autocomplete="off"
@@ -72,7 +95,7 @@ export function Filters({ params, known }: { params: Params; known: Record<strin
       <button
         type="button"
         disabled={!hasFilters(params)}
-        onClick={() => setParams(Object.fromEntries(FIELDS.map(({ name }) => [name, ""])))}
+        onClick={clear}
       >
         Clear
       </button>

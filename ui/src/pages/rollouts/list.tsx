@@ -46,14 +46,14 @@ function useRowHeight(): number {
 
 interface Props {
   book: Book;
-  /** Makes the list draw anew: the book is the same object with more in it. */
+  /** Makes the list draw anew, and ask for what has gone: the book is the same object with other rows in it. */
   revision: number;
   total: number;
   query: string;
   params: Params;
 }
 
-export function RolloutList({ book, total, query, params }: Props) {
+export function RolloutList({ book, revision, total, query, params }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const rows = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
@@ -81,7 +81,7 @@ export function RolloutList({ book, total, query, params }: Props) {
     observer.observe(box.current as Element);
     return () => observer.disconnect();
   }, [query, height]);
-  useEffect(() => book.need(begin, Math.max(begin, end - 1)), [book, begin, end]);
+  useEffect(() => book.need(begin, Math.max(begin, end - 1)), [book, revision, begin, end]);
 
   useLayoutEffect(() => rows.current?.style.setProperty("transform", `translateY(${begin * height}px)`), [begin, height]);
 
