@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +17,7 @@ from headrace.config.services import Place, Seat, settings_of
 from headrace.config.toml import to_toml
 from headrace.execute import Output
 from headrace.launch import inherited_environment
+from headrace.nodes import check_nodes, how_to_join
 from headrace.offline import refuse_stage
 from headrace.results import steps_of
 from headrace.run_dir import check_resumable
@@ -69,13 +72,15 @@ def replay(
     output = Output.choose(json=json)
     with told(output, stopped="stopped"):
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
-        found = run_replay(run_dir, out, table, context.obj or [])
+        found = run_replay(run_dir, out, table, context.obj or [], output.say)
         output.say(in_words(found))
         if output.json:
             output.result(json_line(asdict(found)))
 
 
-def run_replay(run_dir: Path, out: Path, table: ReplayTable, overrides: list[str]) -> Replayed:
+def run_replay(
+    run_dir: Path, out: Path, table: ReplayTable, overrides: list[str], say: Callable[[str], None]
+) -> Replayed:
     """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
     refuse_stage(run_dir)
     _check_overrides(overrides)
@@ -83,13 +88,19 @@ def run_replay(run_dir: Path, out: Path, table: ReplayTable, overrides: list[str
     check_resumable(run_dir, resolved.config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out} is not empty: choose a new folder")
+    check_nodes(resolved)
     settings = _settings(resolved, out.resolve(), table)
     logs = out / "logs"
     logs.mkdir(parents=True)
     (out / "config").mkdir()
     values = resolved.config.model_dump(mode="json", serialize_as_any=True)
     (out / "config" / "run.toml").write_text(to_toml(values), encoding="utf-8")
+    # For `headrace join`.
+    text = settings.model_dump_json(indent=2, serialize_as_any=True)
+    (out / "config" / "trainer.json").write_text(text + "\n", encoding="utf-8")
     log = logs / "trainer.log"
+    for line in how_to_join(out.resolve(), settings.trainer):
+        say(line)
     env = inherited_environment()
     try:
         run_child(

@@ -135,11 +135,11 @@ def test_whoever_is_gone_ends_all_machines_by_name_and_they_meet_again(machines)
 
 
 def test_a_machine_that_waits_for_others_says_for_whom_and_ends_in_time(tmp_path):
-    machines = Machines(tmp_path, rendezvous_timeout_s=6.0)
+    machines = Machines(tmp_path, rendezvous_timeout_s=3.0)
     try:
         first, second = machines.start(0), None
         assert first.wait(DEADLINE_S) == 1
-        assert "waited 6 s (trainer.rendezvous_timeout_s) for node 1 of 2 to come" in machines.log(0).read_text()
+        assert "waited 3 s (trainer.rendezvous_timeout_s) for node 1 of 2 to come" in machines.log(0).read_text()
         second = machines.start(1)
         assert second.wait(DEADLINE_S) == 1
         assert f"for node 0 at {machines.rendezvous}" in machines.log(1).read_text()

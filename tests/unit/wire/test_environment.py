@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.supervisor.once import child_environment
+from services.trainer.settings import TrainerSettings
+from services.trainer.stage_settings import StageSettings
 from wire.entry import read_settings
 from wire.environment import BROKER_FILE, overlay, read_broker_url
 from wire.errors import ConfigError
@@ -55,6 +57,16 @@ def test_the_brokers_url_comes_from_a_secret(tmp_path: Path) -> None:
         read_broker_url(environment)
     with pytest.raises(ConfigError, match=r"HEADRACE_BROKER__URL_FILE: .*No such file"):
         overlay(FILE, {BROKER_FILE: str(tmp_path / "none")})
+
+
+def test_a_trainers_machine_is_told_and_other_services_pass_it_over() -> None:
+    told = {"HEADRACE_NODE": "1", "HEADRACE_RENDEZVOUS": "10.0.0.4:29500"}
+    assert overlay(FILE, told) == FILE
+    found = overlay({"trainer": {"nodes": 2, "ranks": 2}}, told, TrainerSettings.model_fields)
+    settings = TrainerSettings.model_validate(found)
+    assert (settings.node, settings.trainer.rendezvous, settings.trainer.nodes) == (1, "10.0.0.4:29500", 2)
+    with pytest.raises(ConfigError, match="HEADRACE_NODE = 'one'"):
+        overlay({}, {"HEADRACE_NODE": "one"}, StageSettings.model_fields)
 
 
 def test_an_instance_that_could_leave_its_folder_is_refused() -> None:

@@ -1,0 +1,85 @@
+"""A trainer on two machines, as a user starts it: `headrace train` on one, `headrace join` on the other."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.harness import TinyRun
+from tests.e2e.test_stages import Stage
+from wire.lifecycle import die_with_parent
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+DEADLINE_S = 180
+
+
+def two_machines(ranks: int) -> tuple[str, ...]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return (f"--trainer.ranks={ranks}", "--trainer.nodes=2", f"--trainer.rendezvous=127.0.0.1:{port}")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE_S} s for {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def joined(run_dir: Path, node: int = 1) -> "Iterator[subprocess.Popen[bytes]]":
+    """Machine `node`, from when machine 0 has written the run's settings."""
+    wait_until((run_dir / "run" / "trainer.json").is_file, "the trainer's start")
+    command = [sys.executable, "-P", "-m", "headrace", "join", str(run_dir), "--node", str(node)]
+    with (run_dir.parent / "join.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_run_over_two_machines_one_of_which_loses_a_rank_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
+    one, two = (TinyRun(tmp_path / name, steps=4) for name in ("one", "two"))
+    try:
+        one.start("--trainer.ranks=4")
+        wait_until(lambda: one.steps() == 4, "the steps of one machine")
+        one.finish()
+        expected = one.check()["weights_sha256"]
+        two.start(*two_machines(4))
+        with joined(two.run_dir) as other:
+            wait_until(lambda: two.steps() >= 2, "two machines to train")
+            first = psutil.Process(two.pid("trainer-node-1"))
+            (child,) = [found for found in first.children() if "--rank" in found.cmdline()]
+            child.kill()
+            wait_until(lambda: two.steps() == 4, "the steps of two machines")
+            two.finish()
+            assert other.wait(DEADLINE_S) == 0, (two.folder / "join.log").read_text() + two.logs()
+        assert two.check()["weights_sha256"] == expected
+        assert "rank 3 of node 1 was killed by signal 9" in (two.run_dir / "logs" / "trainer.log").read_text()
+    finally:
+        one.close()
+        two.close()
+
+
+def test_a_stage_over_two_machines_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
+    one, two = (Stage(tmp_path / name, "sft", steps=8) for name in ("one", "two"))
+    one.end(one.start("--trainer.ranks=2"))
+    process = two.start(*two_machines(2))
+    try:
+        with joined(two.run_dir) as other:
+            two.end(process)
+            assert other.wait(DEADLINE_S) == 0, (two.folder / "join.log").read_text()
+    finally:
+        process.kill()
+        process.wait(10)
+    assert two.exported() == one.exported()
+    assert [row["loss"] for row in two.metrics()] == [row["loss"] for row in one.metrics()]

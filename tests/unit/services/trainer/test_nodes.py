@@ -1,0 +1,186 @@
+"""Machines of a trainer: who stands where, who is on the roster, and who is taken for gone."""
+
+import json
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+from torch.distributed import HashStore
+
+from services.trainer import pulse as pulses
+from services.trainer.meeting import OVER, Patience, attend_meeting, connect, host_meeting, split_address
+from services.trainer.place import Place, settle_place
+from services.trainer.pulse import Pulse
+from services.trainer.settings import TrainerSettings
+from services.trainer.stop import StoppedError, StopSignal
+from wire.errors import ConfigError, TransientError
+from wire.interfaces import address_towards, interface_of
+
+TWO = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
+
+
+def place(node=0, rank=None, nodes=2, ranks=4):
+    return Place(rank=node * ranks // nodes if rank is None else rank, ranks=ranks, node=node, nodes=nodes)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_machine_has_ranks_in_a_row_and_devices_from_the_first_on():
+    settings = TrainerSettings.model_validate({"trainer": TWO, "node": 1})
+    first = settle_place(settings)
+    assert (first.rank, first.local, first.first, first.name(3)) == (2, 0, True, "rank 3 of node 1")
+    (child,) = first.children(4711)
+    assert settle_place(settings, child.arguments()) == child
+    assert (child.rank, child.local, child.first, child.node) == (3, 1, False, 1)
+    assert [one.rank for one in place(0).children(1)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"trainer": TWO, "node": 2}, "HEADRACE_NODE = 2: trainer.nodes is 2"),
+        ({"node": 1}, "HEADRACE_NODE = 1: trainer.nodes is 1"),
+        ({"trainer": TWO | {"rendezvous": ""}}, "needs HEADRACE_RENDEZVOUS"),
+    ],
+)
+def test_a_machine_that_there_is_not_or_that_nobody_finds_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        settle_place(TrainerSettings.model_validate(settings))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"), [({"ranks": 3, "nodes": 2}, "take 2"), ({"rendezvous": "here"}, "rendezvous")]
+)
+def test_settings_that_cannot_be_are_refused_with_the_way_out(trainer, words):
+    with pytest.raises(ValidationError, match=words):
+        TrainerSettings.model_validate({"trainer": trainer})
+
+
+def test_an_address_of_either_kind_is_split():
+    assert split_address("trainer-0.jobs:29500") == ("trainer-0.jobs", 29500)
+    assert split_address("[fd00::4]:29500") == ("fd00::4", 29500)
+
+
+def test_the_interface_towards_a_peer_is_found():
+    assert interface_of(address_towards("127.0.0.1")) == interface_of("127.0.1.1") == "lo"
+    assert interface_of("203.0.113.7") == ""
+
+
+def test_machines_meet_and_one_that_comes_again_ends_that_life():
+    port, found = free_port(), {}
+    patience = Patience(60.0)
+
+    def host():
+        found["store"] = host_meeting(place(0), port, patience)
+
+    thread = threading.Thread(target=host)
+    thread.start()
+    life = attend_meeting(place(1), f"127.0.0.1:{port}", patience)
+    thread.join(60)
+    store = found["store"]
+    assert store.get("life").decode() == life
+    with pytest.raises(TransientError, match=r"waited 2 s .* goes on without this machine"):
+        attend_meeting(place(1), f"127.0.0.1:{port}", Patience(2.0))
+    assert json.loads(store.get(OVER)) == {"reason": "node 1 was started again", "code": 1}
+    with pytest.raises(ConfigError, match=r"node 1 has trainer.nodes and ranks 2 x 3, node 0 has 2 x 2"):
+        attend_meeting(place(1, ranks=6), f"127.0.0.1:{port}", patience)
+
+
+def test_a_meeting_ends_in_time_and_when_it_is_given_up():
+    with pytest.raises(TransientError, match="for node 1, node 2 of 3 to come"):
+        host_meeting(place(0, nodes=3, ranks=3), free_port(), Patience(0.5))
+    with pytest.raises(StoppedError, match="asked to stop while it waited for node 0"):
+        attend_meeting(place(1), f"127.0.0.1:{free_port()}", Patience(60.0, lambda: True))
+    with pytest.raises(TransientError, match="no store answers"):
+        connect("127.0.0.1", free_port(), timeout_s=2.0)
+
+
+class Ended(Exception):
+    """In place of the end of the test's own process."""
+
+
+@pytest.fixture
+def life(monkeypatch):
+    """A store, a clock, and pulses of all four ranks without their threads; an end is raised."""
+    now = [1000.0]
+
+    def end(self, reason, code, **more):
+        raise Ended(f"{code}: {reason}")
+
+    monkeypatch.setattr(Pulse, "_end", end)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
+    idle = SimpleNamespace(Event=threading.Event, Thread=lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(pulses, "time", clock)
+    monkeypatch.setattr(pulses, "threading", idle)
+    store, stops = HashStore(), [StopSignal() for _ in range(4)]
+    every = []
+    for rank in range(4):
+        stop = stops[rank] if rank % 2 == 0 else None
+        every.append(Pulse(lambda: store, place(rank // 2, rank), timeout_s=16.0, stop=stop))
+        every[-1].start()
+
+    def beat(*ranks, seconds=2.0):
+        now[0] += seconds
+        for rank in ranks:
+            every[rank]._round(store, str(now[0]))
+
+    return every, stops, beat
+
+
+def test_a_rank_that_is_silent_for_too_long_ends_all_by_its_name(life):
+    _, _, beat = life
+    beat(1, 2, 3, 0)
+    for _ in range(8):
+        beat(1, 2, 0)
+    with pytest.raises(Ended, match=r"^1: rank 3 of node 1 is silent for 18 s$"):
+        [beat(1, 2, 0) for _ in range(2)]
+    for rank in (1, 2, 3):
+        with pytest.raises(Ended, match="rank 3 of node 1 is silent"):
+            beat(rank)
+
+
+def test_a_failed_collective_names_who_is_silent_much_sooner(life):
+    every, _, beat = life
+    beat(1, 2, 3, 0)
+    every[1].failed(TransientError("the sum failed"))
+    with pytest.raises(Ended, match=r"rank 2 of node 1 is silent for 10 s \(rank 1 of node 0 failed: TransientError"):
+        [beat(1, 3, 0) for _ in range(6)]
+
+
+def test_an_error_of_a_rank_among_the_living_is_the_reason(life):
+    every, _, beat = life
+    beat(1, 2, 3, 0)
+    every[3].failed(RuntimeError("no memory\nlong story"))
+    with pytest.raises(Ended, match=r"^1: rank 3 of node 1 failed: RuntimeError: no memory$"):
+        [beat(1, 2, 3, 0) for _ in range(8)]
+
+
+def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
+    every, _, beat = life
+    every[2].failed(ConfigError("no such model"))
+    with pytest.raises(Ended, match=r"^2: rank 2 of node 1 failed: ConfigError: no such model$"):
+        beat(2)
+    with pytest.raises(Ended, match=r"^2: "):
+        beat(0)
+
+
+def test_a_signal_on_any_machine_is_one_for_the_leader(life):
+    _, stops, beat = life
+    stops[2].receive()
+    beat(2, 0)
+    assert stops[0].asked() and stops[0].signalled
+
+
+def test_a_first_process_that_never_beats_is_missed_and_after_the_end_nobody_is(life):
+    every, _, beat = life
+    with pytest.raises(Ended, match="rank 2 of node 1 is silent"):
+        [beat(1, 0) for _ in range(12)]
+    every[3].quit()
+    every[3].failed(RuntimeError("after the end"))
+    assert not every[3]._trouble
