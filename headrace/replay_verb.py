@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Callable
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any

@@ -32,7 +32,7 @@ class Wants:
             resolved=resolved,
             cuda=cuda,
             # The engines may share the trainer's devices, so the larger one counts, not the sum.
-            gpus=max(config.trainer.ranks, serving) if cuda else 0,
+            gpus=max(config.trainer.ranks // config.trainer.nodes, serving) if cuda else 0,
             sandbox="code" in names,
             sglang=own_server,
         )
