@@ -48,10 +48,10 @@ def joined(run_dir: Path, node: int = 1) -> "Iterator[subprocess.Popen[bytes]]":
 
 
 def test_a_run_over_two_machines_one_of_which_loses_a_rank_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
-    one, two = (TinyRun(tmp_path / name, steps=4) for name in ("one", "two"))
+    one, two = (TinyRun(tmp_path / name, steps=6) for name in ("one", "two"))
     try:
         one.start("--trainer.ranks=4")
-        wait_until(lambda: one.steps() == 4, "the steps of one machine")
+        wait_until(lambda: one.steps() == 6, "the steps of one machine")
         one.finish()
         expected = one.check()["weights_sha256"]
         two.start(*two_machines(4))
@@ -60,7 +60,7 @@ def test_a_run_over_two_machines_one_of_which_loses_a_rank_ends_in_the_weights_o
             first = psutil.Process(two.pid("trainer-node-1"))
             (child,) = [found for found in first.children() if "--rank" in found.cmdline()]
             child.kill()
-            wait_until(lambda: two.steps() == 4, "the steps of two machines")
+            wait_until(lambda: two.steps() == 6, "the steps of two machines")
             two.finish()
             assert other.wait(DEADLINE_S) == 0, (two.folder / "join.log").read_text() + two.logs()
         assert two.check()["weights_sha256"] == expected
