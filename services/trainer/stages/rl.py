@@ -23,6 +23,7 @@ from services.trainer.replay import read_history, replay
 from services.trainer.reporter import Reporter
 from services.trainer.runtime import BrokerMaker, Runtime
 from services.trainer.settings import TrainerSettings
+from services.trainer.stages.batch_wait import wait_for_batch
 from services.trainer.stages.follower import MEETING, make_crew
 from services.trainer.stages.keeper import Keeper
 from services.trainer.stages.parts import config_digest, load_learner, make_publisher
@@ -33,7 +34,7 @@ from services.trainer.step_trace import phase_span, training
 from services.trainer.stop import StopSignal
 from services.trainer.trackers import make_trackers
 from wire import tracing
-from wire.errors import ConfigError, WaitTimeoutError
+from wire.errors import ConfigError
 from wire.journal import read_journal
 from wire.telemetry import get_logger
 
@@ -194,35 +195,16 @@ class RlStage:
         return discarded
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
-        """The next batch; None if the process is to stop. Raises WaitTimeoutError with a diagnosis.
-
-        While no replica lives (somebody scaled to 0), or the run is paused, nothing can arrive: that does not count.
-        A group that dynamic sampling discards is progress; how many there may be has a bound of its own.
-        """
-        limit = left = self._settings.trainer.batch_timeout_s
-        looked, discarded = time.monotonic(), 0
-        while not self._stop.asked():
-            self._book.arrived.clear()
-            batch, dropped = self._book.next_batch()
-            if dropped:
-                self._runtime.ack([group.group_index for group in dropped])
-                self._reporter().wake()
-                continue
-            if batch is not None:
-                self._doing("")
-                return batch
-            self._runtime.check()
-            self._checkpoint_if_asked()
-            now, hindrance = time.monotonic(), self._reporter().hindrance
-            left -= 0.0 if hindrance else now - looked
-            looked = now
-            if self._book.discarded > discarded:
-                left, discarded = limit, self._book.discarded
-            if left < 0:
-                raise WaitTimeoutError(f"a batch for step {step}: {self._book.diagnosis()}", limit)
-            self._doing(f"a batch for step {step}{hindrance}", None if hindrance else left)
-            self._book.arrived.wait(_LOOK_S)
-        return None
+        return wait_for_batch(
+            step,
+            self._book,
+            self._runtime,
+            self._reporter(),
+            limit_s=self._settings.trainer.batch_timeout_s,
+            given_up=self._stop.asked,
+            meanwhile=self._checkpoint_if_asked,
+            doing=self._doing,
+        )
 
     def _train(self, step: int, batch: Sequence[ReadyGroup], phases: Phases) -> StepOutcome:
         outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
