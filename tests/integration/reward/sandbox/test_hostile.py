@@ -1,4 +1,6 @@
-"""What must hold: a hostile program earns nothing, harms nothing, is over within 2 s, and leaves nothing behind."""
+"""What must hold: a hostile program earns nothing, harms nothing, is over within 2 s, and leaves nothing behind.
+
+Waiting for a busy machine's processors is not charged, here as in the product."""
 
 import asyncio
 import time
@@ -6,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.reward.scorers.base import Verdict
-from tests.integration.reward.sandbox.conftest import Bench, Host, sample
+from tests.integration.reward.sandbox.conftest import Bench, Host
 from tests.integration.reward.sandbox.hostile import ACTS as HARM
 from tests.integration.reward.sandbox.hostile import FRAME
 from tests.integration.reward.sandbox.hostile_tricks import TRICKS
@@ -15,6 +16,7 @@ from tests.integration.reward.sandbox.hostile_tricks import TRICKS
 ACTS = HARM | TRICKS
 
 LIMIT_S = 2.0
+STARVED_S = 150.0
 PER_SANDBOX = 4
 """Processes of an idle sandbox: bubblewrap twice, and the fork server with its parent."""
 HONEST = """
@@ -76,21 +78,13 @@ async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_
     monkeypatch.setenv("HEADRACE_SECRET", host.secret)
     source = program(name, host)
     before = bench.boxes.pids
-    took: dict[str, float] = {}
-
-    async def score(who: str, source: str, tests: object) -> Verdict:
-        begin = time.monotonic()
-        (verdict,) = await bench.scorer.score([sample(source, tests)])
-        took[who] = time.monotonic() - begin
-        return verdict
-
+    begin = time.monotonic()
     hostile, beside = await asyncio.gather(
-        score("hostile", source, wanted(form, host)), score("honest", HONEST, HONEST_TESTS[form])
+        bench.score(source, wanted(form, host)), bench.score(HONEST, HONEST_TESTS[form])
     )
+    took = time.monotonic() - begin
     assert (hostile.value, hostile.failed) == (0.0, False), hostile.reason
-    if took["hostile"] >= LIMIT_S:  # Waiting for a busy machine's processors is not charged: once more, then.
-        await score("hostile", source, wanted(form, host))
-    assert took["hostile"] < LIMIT_S
+    assert bench.boxes.spent_s[source.strip()] < LIMIT_S and took < STARVED_S
     assert beside.value == 1.0, beside.reason
     for _ in range(3):  # On both sandboxes, most likely.
         after = await bench.score(HONEST, HONEST_TESTS[form])

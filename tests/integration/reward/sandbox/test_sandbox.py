@@ -155,13 +155,13 @@ async def test_a_test_that_is_over_its_time_is_killed_then(bench: Bench) -> None
     ):
         (outcome,) = await bench.run(source, "")
         assert outcome.ending == "time"
-        assert 0.5 < outcome.wall_s < 1.9
+        assert outcome.wall_s > 0.5 and outcome.spent_s < 1.9, outcome
 
 
 async def test_a_sleep_beyond_the_tests_time_ends_it_at_once(bench: Bench) -> None:
     (outcome,) = await bench.run("import time\nprint('x', flush=True)\ntime.sleep(60)", "")
     assert (outcome.ending, outcome.output) == ("time", b"x\n")
-    assert outcome.wall_s < 0.5
+    assert outcome.spent_s < 0.5, outcome
 
 
 @pytest.mark.parametrize(
