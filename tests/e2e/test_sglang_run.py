@@ -17,7 +17,7 @@ from wire.events import read_events
 from wire.lifecycle import die_with_parent
 from wire.weights import make_snapshot
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.sglang, pytest.mark.timeout(600)]
 STEPS = 5
 MARK = "HEADRACE_TEST_MARK"
 
