@@ -17,7 +17,7 @@ from headrace.demo.models import Shape, character_tokenizer, write_model
 from wire.lifecycle import die_with_parent
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 90
+DEADLINE_S = 200
 
 RUN_TOML = """
 [run]
@@ -34,7 +34,7 @@ eval_path = "held_out.jsonl"
 groups = 4
 group_size = 4
 [rollout]
-replicas = 2
+replicas = {replicas}
 deterministic = {deterministic}
 [rollout.sampling]
 max_tokens = 6
@@ -61,7 +61,10 @@ reconcile_s = 5
 class TinyRun:
     """One run directory and the commands on it."""
 
-    def __init__(self, folder: Path, *, steps: int = 8, staleness: int = 0, deterministic: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, steps: int = 8, staleness: int = 0, deterministic: bool = True, replicas: int = 2
+    ) -> None:
+        """`replicas`: each costs four seconds of a CPU before it serves."""
         folder.mkdir(parents=True)
         self.folder = folder
         self.run_dir = folder / "run"
@@ -71,7 +74,8 @@ class TinyRun:
         for name, sums in (("prompts.jsonl", training[:50]), ("held_out.jsonl", held_out)):
             rows = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in sums]
             (folder / name).write_text("\n".join(rows) + "\n")
-        text = RUN_TOML.format(steps=steps, staleness=staleness, deterministic=str(deterministic).lower())
+        numbers = {"steps": steps, "staleness": staleness, "replicas": replicas}
+        text = RUN_TOML.format(**numbers, deterministic=str(deterministic).lower())
         (folder / "run.toml").write_text(text)
         self.process: subprocess.Popen[str] | None = None
 
@@ -106,7 +110,7 @@ class TinyRun:
     def scale(self, count: int, service: str = "rollout") -> str:
         """`headrace scale SERVICE COUNT`; returns what it said."""
         command = [sys.executable, "-P", "-m", "headrace", "scale", service, str(count), str(self.run_dir)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr + self.logs()
         return done.stdout
 
@@ -135,7 +139,7 @@ class TinyRun:
         record = json.loads((self.run_dir / "run" / f"{service}.json").read_text())
         return int(record["pid"])
 
-    def kill(self, service: str, *, patience_s: float = 20) -> None:
+    def kill(self, service: str, *, patience_s: float = 60) -> None:
         """SIGKILLs a service of the run; waits for its successor's pid first if it is just being started again."""
         end = time.monotonic() + patience_s
         while True:
@@ -170,12 +174,12 @@ class TinyRun:
         """Ends what is still running: the supervisor's death is that of all its children."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.communicate(timeout=10)
+            self.process.communicate(timeout=60)
 
     def check(self) -> dict[str, Any]:
         """`headrace check --json`, which must find nothing."""
         command = [sys.executable, "-P", "-m", "headrace", "check", str(self.run_dir), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert done.returncode == 0 and verdict["ok"], json.dumps(verdict, indent=1) + self.logs()
         return verdict

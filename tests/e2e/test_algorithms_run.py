@@ -9,9 +9,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.harness import TinyRun
+from tests.e2e.harness import DEADLINE_S, TinyRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 Start = Callable[..., TinyRun]
 PPO = ("--algorithm.name", "ppo", "--critic.learning-rate", "1e-3", "--algorithm.kl-target", "0.05")
 
@@ -22,7 +22,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     runs: list[TinyRun] = []
 
     def begin(*arguments: str, **shape: Any) -> TinyRun:
-        runs.append(TinyRun(tmp_path / f"run-{len(runs)}", **{"steps": 6, **shape}))
+        runs.append(TinyRun(tmp_path / f"run-{len(runs)}", **{"steps": 6, "replicas": 1, **shape}))
         runs[-1].start(*arguments)
         return runs[-1]
 
@@ -39,10 +39,10 @@ def finished(run: TinyRun) -> dict[str, Any]:
 
 
 def test_ppo_with_critic_and_reference_killed_on_the_way_ends_in_the_same_weights(start: Start) -> None:
-    quiet = start(*PPO)
+    quiet = start(*PPO, replicas=2)
     expected = finished(quiet)
     assert all(step["value_loss"] > 0 and step["updates"] == 4 for step in quiet.metrics())
-    killed = start(*PPO)
+    killed = start(*PPO, replicas=2)
     killed.wait_for_step(4)
     killed.kill("trainer")
     assert finished(killed)["weights_sha256"] == expected["weights_sha256"]
@@ -57,7 +57,7 @@ def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start
     leader = psutil.Process(run.pid("trainer"))
     (follower,) = [child for child in leader.children() if "--rank" in child.cmdline()]
     follower.kill()
-    leader.wait(30)
+    leader.wait(90)
     finished(run)
     assert "rank_lost" in (run.run_dir / "logs" / "trainer.log").read_text()
     assert not psutil.pid_exists(follower.pid)
@@ -93,7 +93,7 @@ def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> 
 def test_dynamic_sampling_gives_up_with_a_reason_when_no_group_tells_anything(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--algorithm.discard-limit", "1", "--rollout.sampling.max-tokens", "1")
     assert run.process is not None
-    run.process.communicate(timeout=120)
+    run.process.communicate(timeout=DEADLINE_S)
     assert run.process.returncode == 1
     said = (run.folder / "stderr.log").read_text() + (run.run_dir / "logs" / "trainer.log").read_text()
     assert "algorithm.discard_limit" in said

@@ -7,15 +7,15 @@ import pytest
 
 from headrace.cli import run
 from services.orchestrator.store import Store
-from tests.e2e.harness import TinyRun
+from tests.e2e.harness import DEADLINE_S, TinyRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 25
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[TinyRun]:
-    made = TinyRun(tmp_path / "a", steps=STEPS, staleness=1, deterministic=False)
+    made = TinyRun(tmp_path / "a", steps=STEPS, staleness=1, deterministic=False, replicas=1)
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ def test_a_stopped_and_a_finished_run_go_on_when_they_are_started_again(tiny: Ti
     tiny.wait_for_step(1)
     assert run(["stop", str(tiny.run_dir)]) == 0
     assert tiny.process is not None
-    tiny.process.communicate(timeout=120)
+    tiny.process.communicate(timeout=DEADLINE_S)
     assert tiny.steps() < STEPS and told(tiny) == b"stopped"
     tiny.start("--resume")
     assert tiny.finish()["steps"] == STEPS and told(tiny) == b"finished"

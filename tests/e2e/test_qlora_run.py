@@ -9,13 +9,13 @@ from safetensors.torch import load_file
 from tests.e2e.harness import TinyRun
 
 pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 LORA = ("--model.lora.rank=4", "--model.lora.quantize=nf4", "--trainer.checkpoint_every=1")
 
 
 def test_a_run_with_a_base_in_4_bits_publishes_trains_and_goes_on(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path / "tiny", steps=2)
+    run = TinyRun(tmp_path / "tiny", steps=2, replicas=1)
     try:
         run.start(*LORA)
         run.finish()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import TinyRun
+from tests.e2e.harness import DEADLINE_S, TinyRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 REWARDS = """
 import pathlib, time
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
     runs: list[TinyRun] = []
 
     def begin(scorer: str, *arguments: str, **shape: Any) -> TinyRun:
-        run = TinyRun(tmp_path / f"run-{len(runs)}", **shape)
+        run = TinyRun(tmp_path / f"run-{len(runs)}", replicas=1, **shape)
         runs.append(run)
         (run.folder / "my_rewards.py").write_text(REWARDS)
         run.start(*arguments_of(run, scorer), *arguments)
@@ -72,7 +72,7 @@ def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_
     run.wait_for_step(1)
     (run.folder / "out").touch()
     assert run.process is not None
-    run.process.communicate(timeout=90)
+    run.process.communicate(timeout=DEADLINE_S)
     assert run.process.returncode not in (0, None)
     told = (run.folder / "stderr.log").read_text()
     assert "the scorer mine has been down" in told and "at lunch" in told, told
