@@ -79,7 +79,7 @@ def collector(*, hangs: bool = False, status: int = 200) -> Iterator[Collector]:
         found.released.set()
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 def _seen(service: str, span: Span) -> Seen:

@@ -67,14 +67,14 @@ class RewardProcess:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit status."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

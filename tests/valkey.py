@@ -47,7 +47,7 @@ class Valkey:
             self.process = subprocess.Popen(
                 [server_binary(), *arguments], stdout=log, stderr=log, preexec_fn=die_with_parent
             )
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), 0.5) as connection:
@@ -57,12 +57,12 @@ class Valkey:
             except OSError:
                 pass
             time.sleep(0.02)
-        raise AssertionError("the server did not start")
+        raise AssertionError("the server did not start: " + (self.folder / "server.log").read_text()[-2000:])
 
     def kill(self) -> None:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def wipe(self) -> None:
         """Kills it and removes its data."""

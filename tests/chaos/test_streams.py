@@ -41,14 +41,14 @@ class Stages:
     def kill_one(self) -> None:
         name = next(self._next)
         os.kill(self._processes[name].pid, signal.SIGKILL)
-        self._processes[name].wait(5)
+        self._processes[name].wait(60)
         self.kills += 1
         self._processes[name] = self._start(name if self.kills % 2 else f"{name}-{self.kills}")
 
     def stop(self) -> list[int]:
         for process in self._processes.values():
             process.terminate()
-        return [process.wait(15) for process in self._processes.values()]
+        return [process.wait(60) for process in self._processes.values()]
 
 
 async def produce(broker: RedisBroker) -> None:

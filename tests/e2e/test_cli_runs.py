@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gsm8k" / "run.toml"
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SMALL_DEMO = (
     "--run.max-steps=4",
@@ -137,7 +137,7 @@ def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) ->
         wait_for_steps(process, run_dir, 3)
         port = json.loads((run_dir / "run" / "orchestrator.json").read_text())["http_port"]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     finally:
         process.kill()
     assert process.returncode == 130, out + err + logs(tmp_path)
@@ -174,8 +174,8 @@ def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothin
         assert second.returncode == 2 and f"is in use by another headrace (pid {process.pid})" in second.stderr
     finally:
         process.kill()
-        process.wait(10)
-    end = time.monotonic() + 10
+        process.wait(60)
+    end = time.monotonic() + 60
     while left_running(tmp_path) and time.monotonic() < end:
         time.sleep(0.1)
     assert left_running(tmp_path) == []
@@ -183,8 +183,8 @@ def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothin
 
 def wait_for_steps(process: subprocess.Popen[Any], run_dir: Path, steps: int) -> None:
     file = run_dir / "metrics.jsonl"
-    end = time.monotonic() + 90
+    end = time.monotonic() + 200
     while not (file.is_file() and len(file.read_text().splitlines()) >= steps):
         assert process.poll() is None, logs(run_dir)
-        assert time.monotonic() < end, f"waited 90 s for step {steps}" + logs(run_dir)
+        assert time.monotonic() < end, f"waited 200 s for step {steps}" + logs(run_dir)
         time.sleep(0.1)

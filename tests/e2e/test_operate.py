@@ -13,11 +13,11 @@ import pytest
 
 from headrace.cli import run
 from headrace.operate import find_face
-from tests.e2e.harness import TinyRun
+from tests.e2e.harness import DEADLINE_S, TinyRun
 from wire.errors import ConfigError
 from wire.events import read_events
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 CHAT = "/v1/chat/completions"
 ASKED = {"model": "policy", "messages": [{"role": "user", "content": "12+34="}]}
 
@@ -40,7 +40,7 @@ def ended(live: TinyRun) -> TinyRun:
     """The same run, stopped as an operator stops one. Tests behind the first that asks for it find no live run."""
     assert live.process is not None
     headrace("stop", live.run_dir)
-    out, _ = live.process.communicate(timeout=60)
+    out, _ = live.process.communicate(timeout=DEADLINE_S)
     assert json.loads(out.splitlines()[-1])["steps"] >= 4
     return live
 

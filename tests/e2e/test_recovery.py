@@ -13,7 +13,7 @@ from tests.e2e.harness import TinyRun
 from wire.events import read_events
 from wire.telemetry import trace_id
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 8
 Start = Callable[..., TinyRun]
 

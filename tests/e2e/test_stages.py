@@ -14,7 +14,7 @@ import pytest
 from headrace.demo.arithmetic import exercises
 from wire.lifecycle import die_with_parent
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 120
 
 RUN_TOML = """

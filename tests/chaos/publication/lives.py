@@ -58,7 +58,7 @@ class Life:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.join(10)
+        self.process.join(60)
         self._ours.close()
 
 

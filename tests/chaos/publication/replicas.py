@@ -76,7 +76,7 @@ class Replicas:
 
     def kill(self, replica: str) -> None:
         self._processes[replica].kill()
-        self._processes[replica].wait(10)
+        self._processes[replica].wait(60)
 
     def freeze(self, replica: str) -> None:
         self._processes[replica].send_signal(signal.SIGSTOP)
@@ -106,7 +106,7 @@ class Replicas:
         """Whatever state they are in."""
         for process in self._processes.values():
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
     async def prepare(self, replica: str, version: PolicyVersion) -> None:
         """Asks it to get ready for a version, as an orchestrator would."""

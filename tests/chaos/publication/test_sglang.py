@@ -16,7 +16,7 @@ from tests.chaos.publication.strike import PHASES, Moment, Watch
 from tests.sglang import group_of, sglang_venv
 from tests.valkey import Valkey
 
-pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 TIMES = PublicationTable(prepare_s=5, transfer_s=6, verify_s=10, commit_s=5)
 DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 START_S = 170

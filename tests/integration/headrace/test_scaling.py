@@ -76,7 +76,7 @@ class Stage:
                 await asyncio.wait_for(script(self), 30)
             finally:
                 say(self.run_dir, "finished")
-                await asyncio.wait_for(run, 20)
+                await asyncio.wait_for(run, 60)
             return run.result()
 
         return asyncio.run(both())

@@ -46,9 +46,9 @@ class Served:
     def kill(self) -> None:
         assert self._child is not None
         self._child.kill()
-        self._child.wait(10)
+        self._child.wait(60)
 
     def stop(self) -> None:
         if self._child is not None and self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
-            self._child.wait(20)
+            self._child.wait(60)

@@ -97,7 +97,7 @@ async def replica(folder: Path, *, min_version: int = 0, hold_s: float = 1.0) ->
     http = await serve_http(app, "127.0.0.1", 0)
     working = asyncio.create_task(world.worker.run(stop))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while world.generator.in_flight < AT_ONCE:
                 await asyncio.sleep(0.01)
         yield world, http.port
@@ -161,7 +161,7 @@ async def told(world: World) -> AsyncIterator[Listener]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -192,7 +192,7 @@ async def test_prompts_that_wait_for_newer_weights_go_to_others_at_once(tmp_path
     async with replica(tmp_path, min_version=1, hold_s=60.0) as (world, port):
         began = time.monotonic()
         assert await asyncio.to_thread(drain_replica, port, 30.0) == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
         pending = world.broker.streams[StreamName.PROMPTS].pending.values()
         assert world.made == 0 and {one.owner for one in pending} == {"released"}
 

@@ -208,7 +208,7 @@ async def replica(folder: Path, **rollout: Any) -> AsyncIterator[World]:
             yield World(settings, broker, listener, RolloutServiceStub(link))
         finally:
             shutdown.event.set()
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 60)
             await orchestrator.stop(0)
 
 
@@ -346,7 +346,7 @@ async def test_a_sender_that_dies_in_the_transfer_leaves_the_old_weights_serving
             began = time.monotonic()
             with pytest.raises(TransientError):
                 await world.ask("ReceiveWeights", request)
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 30
         # The same session may be sent to again, over a fresh group.
         snapshot = take(world.model)
         assert await world.receive("p1", snapshot, "p1-again") == [each.digest for each in snapshot.plan.buckets]

@@ -48,7 +48,7 @@ class Bench:
             self.broker.put(StreamName.SCORED, data)
 
     async def until(self, done):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await done():
                 await asyncio.sleep(0.01)
 

@@ -206,11 +206,11 @@ async def test_a_closed_group_lets_go_of_whoever_waits_for_it(served):
     sender, stub = served
     sender.hold(backend(), 5)
     await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=20)
-    sending = asyncio.create_task(call(stub.SendWeights, request, timeout_s=25, what="send"))
+    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=60)
+    sending = asyncio.create_task(call(stub.SendWeights, request, timeout_s=70, what="send"))
     await asyncio.sleep(0.3)
     begin = time.monotonic()
     await call(stub.CloseGroup, trainer_pb2.CloseGroupRequest(group_name="g"), timeout_s=5, what="close")
     with pytest.raises(TransientError):
         await sending
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15

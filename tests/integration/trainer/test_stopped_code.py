@@ -43,6 +43,6 @@ def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(
         try:
             until_it_waits_for_the_orchestrator(port, 60)
             trainer.send_signal(signal.SIGTERM)
-            assert trainer.wait(30) == code
+            assert trainer.wait(90) == code
         finally:
             trainer.kill()

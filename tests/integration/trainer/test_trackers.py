@@ -165,5 +165,5 @@ def test_a_server_that_is_away_is_left_in_time_and_what_it_missed_is_counted(
     began = time.monotonic()
     trackers.start()
     trackers.finish()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40
     assert metrics.TRACKER_DROPPED.labels(name)._value.get() - before == 1

@@ -219,11 +219,11 @@ async def test_an_address_that_swallows_everything_leaves_time_for_the_next_and_
         with black_hole(server.port):
             resolver = Resolver(["127.0.0.2", "127.0.0.1"])
             url = f"http://judge.example:{server.port}"
-            caller = endpoint(url, "judge.example", resolve=resolver, attempt_s=1.5, deadline_s=1.6, retries=0)
+            caller = endpoint(url, "judge.example", resolve=resolver, attempt_s=4.5, deadline_s=4.8, retries=0)
             assert await caller.post("/", {}) == {}
             begin = time.monotonic()
             assert await caller.post("/", {}) == {}
-            assert time.monotonic() - begin < 0.7 and server.connections == 2
+            assert time.monotonic() - begin < 2.1 and server.connections == 2
             await caller.close()
 
 

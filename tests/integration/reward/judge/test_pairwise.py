@@ -87,11 +87,11 @@ async def test_without_enough_verdicts_a_sample_abstains() -> None:
 
 async def test_a_group_at_a_hanging_judge_ends_by_the_groups_deadline() -> None:
     async with scripted(otherwise=lambda _: hang()) as server:
-        scorer = pairwise(server, concurrency=4, deadline_s=2.0, attempt_s=2.0)
+        scorer = pairwise(server, concurrency=4, deadline_s=2.0, attempt_s=60.0)
         begin = time.monotonic()
         found = await scorer.score([sample(str(number)) for number in range(6)])
-        assert time.monotonic() - begin < 5
-        assert all(verdict.failed for verdict in found) and len(server.requests) == 4
+        assert time.monotonic() - begin < 30
+        assert all(verdict.failed for verdict in found) and len(server.requests) <= 8
         await scorer.close()
 
 

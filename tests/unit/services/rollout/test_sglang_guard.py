@@ -21,7 +21,7 @@ def test_the_guard_leaves_nothing_behind_when_its_parent_is_gone() -> None:
         assert guarded.stdout.readline() == b"up\n"
         assert len(group_of(guarded.pid)) == 3
         guarded.stdin.close()
-        assert guarded.wait(5) == -signal.SIGKILL
+        assert guarded.wait(60) == -signal.SIGKILL
         until(lambda: not group_of(guarded.pid))
 
 
@@ -30,7 +30,7 @@ def test_the_guard_leaves_nothing_behind_when_it_is_told_to_end() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as guarded:
         assert guarded.stdout is not None and guarded.stdout.readline() == b"up\n"
         guarded.terminate()
-        assert guarded.wait(5) == -signal.SIGKILL
+        assert guarded.wait(60) == -signal.SIGKILL
         until(lambda: not group_of(guarded.pid))
 
 
@@ -38,6 +38,6 @@ def test_the_guard_ends_what_the_command_left_behind_and_tells_its_status() -> N
     command = [*COMMAND, CHILD + "sys.exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as guarded:
         assert guarded.stderr is not None
-        assert guarded.wait(5) == -signal.SIGKILL
+        assert guarded.wait(60) == -signal.SIGKILL
         assert guarded.stderr.read() == b"the server ended with status 7\n"
         until(lambda: not group_of(guarded.pid))

@@ -24,7 +24,7 @@ class Model:
     def __call__(self, sequences):
         self.running += 1
         self.most = max(self.most, self.running)
-        self.gate.wait(10)
+        self.gate.wait(60)
         self.passes.append([len(sequence) for sequence in sequences])
         self.running -= 1
         return [float(sequence.sum()) for sequence in sequences]
@@ -85,7 +85,7 @@ async def test_the_event_loop_goes_on_during_a_pass():
     task = asyncio.create_task(passes(model).run(rows(4)))
     begin = time.monotonic()
     await asyncio.sleep(0.05)
-    assert time.monotonic() - begin < 5 and not task.done()
+    assert time.monotonic() - begin < 30 and not task.done()
     model.gate.set()
     assert await task == [4.0]
 
@@ -96,7 +96,7 @@ async def test_a_pass_that_hangs_fails_its_callers_and_the_scorer_is_down_until_
     model.gate.clear()
     begin = time.monotonic()
     ends = await asyncio.gather(of.run(rows(8)), of.run(rows(4, 3)), return_exceptions=True)
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 30
     assert isinstance(ends[0], WaitTimeoutError) and "a forward pass of the scorer rm" in str(ends[0])
     assert isinstance(ends[1], ScorerDownError)
     with pytest.raises(ScorerDownError, match="has hung"):

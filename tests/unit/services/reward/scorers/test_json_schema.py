@@ -123,7 +123,7 @@ async def test_a_text_that_keeps_a_pattern_busy_does_not_validate(schema: dict[s
     found = await verdict(json.dumps(word if schema["type"] == "string" else {word: 1}), {"schema": schema})
     assert found.value == 0.0
     assert "did not end" in found.reason
-    assert time.monotonic() - begin < 10.0
+    assert time.monotonic() - begin < 60.0
 
 
 async def test_a_completion_that_keeps_the_validator_busy_is_wrong_and_holds_up_no_other() -> None:

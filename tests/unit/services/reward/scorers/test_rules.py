@@ -79,7 +79,7 @@ async def test_a_completion_on_which_a_pattern_backtracks_without_end_does_not_m
     assert found.value == 0.0
     assert "did not end" in found.reason
     assert await value("format", "aaa", {"pattern": "(a|aa)+"}) == 1.0
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60
 
 
 async def test_a_pattern_that_ends_on_no_text_blames_no_completion() -> None:

@@ -24,8 +24,9 @@ def plain(add: int = 0) -> Callable[[dict[str, Any]], Any]:
 
 
 def nap(job: dict[str, Any], _: int) -> dict[str, Any]:
+    begin = time.monotonic()
     time.sleep(job["seconds"])
-    return {"pid": os.getpid()}
+    return {"pid": os.getpid(), "from": begin, "to": time.monotonic()}
 
 
 def leave_a_child(job: dict[str, Any], _: int) -> dict[str, Any]:
