@@ -1,7 +1,7 @@
 # make demo   sets up .venv from the pinned lock and runs the demo
 # make test   sets up .venv and runs the whole test suite
 # make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
-# make check  lint, types, import rules, unit tests: five minutes, before every commit
+# make check  lint, types, import rules, unit tests: before every commit
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -12,6 +12,11 @@ BIN := $(VENV)/bin
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
+# The tests of so many files run at a time; JOBS=0: one after another, in one process.
+JOBS ?= 2
+# Tests that start no services: what else runs on the machine only makes them slower.
+PURE := tests/unit tests/contract
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 # Idle OpenMP threads must sleep: spinning ones cost several services on few cores most of their time.
@@ -22,7 +27,9 @@ export TOKENIZERS_PARALLELISM := false
 # Outside of the checkout: 2.5 GB that all checkouts share.
 SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 
-.PHONY: help demo test sglang docs check lint types unit sizes proto lock clean
+SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
+
+.PHONY: help demo test sglang sglang-venv docs check lint types unit sizes proto lock clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,12 +38,15 @@ demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minu
 	$(BIN)/headrace demo --run-dir $(RUN)
 
 test: $(READY) ## The whole test suite
-	$(BIN)/python -m pytest $(TESTS)
+	$(PYTEST) $(or $(TESTS),$(PURE))
+	$(if $(TESTS),,$(BIN)/python -m pytest $(addprefix --ignore=,$(PURE)))
 
-sglang: $(READY) ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
+sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(or $(TESTS),$(SGLANG_TESTS))
+
+sglang-venv:
 	@mkdir -p $(dir $(SGLANG_VENV))
 	deploy/sglang-cpu/install.sh $(SGLANG_VENV)
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(TESTS)
 
 docs: $(READY) ## The documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -53,7 +63,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest -q tests/unit
+	$(PYTEST) -q tests/unit
 
 sizes: ## Files over 300 lines are told, over 500 fail
 	@git ls-files '*.py' '*.proto' | grep -v '^wire/v1/' | xargs wc -l | awk '$$2 != "total" && $$1 > 300 { print "long file: " $$2 " (" $$1 " lines)"; if ($$1 > 500) bad = 1 } END { exit bad }'
