@@ -11,6 +11,7 @@ COLUMNS = (
     *("token_score", "reason", "scorers", "advantage", "min_version", "max_version", "finish_reason", "tokens"),
     *("trained_tokens", "replica_id", "spans", "trace_id", "token_ids", "logprobs", "token_advantages"),
 )
+_SPAN = ("start", "end", "version", "weights_digest")
 Decode = Callable[[Sequence[int]], list[str] | None]
 
 
@@ -44,10 +45,7 @@ def _rollout(row: dict[str, Any], decode: Decode) -> dict[str, Any]:
         "min_version": row.get("min_version"),
         "max_version": row.get("max_version"),
         "replica_id": row.get("replica_id") or "",
-        "spans": [
-            {"start": start, "end": end, "version": version, "weights_digest": digest}
-            for start, end, version, digest in _json(row.get("spans"), [])
-        ],
+        "spans": [dict(zip(_SPAN, span, strict=True)) for span in _json(row.get("spans"), []) if _is_span(span)],
         "tokens": _tokens(row, decode),
     }
 
@@ -63,6 +61,10 @@ def _tokens(row: dict[str, Any], decode: Decode) -> list[dict[str, Any]]:
         {"id": token, "text": text, "logprob": number_or_none(logprob), "advantage": number_or_none(advantage)}
         for token, text, logprob, advantage in zip(ids, texts, logprobs, advantages, strict=False)
     ]
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == len(_SPAN)
 
 
 def _json(text: str | None, otherwise: Any) -> Any:

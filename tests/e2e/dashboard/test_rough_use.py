@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
@@ -132,6 +134,25 @@ def test_a_list_that_grows_above_does_not_shift_below(browser: Browser, going: S
         label = f"Step {row['step']}, group {row['group_index']}, rollout {row['rollout_index']}"
         expect(page.locator('[aria-rowindex="302"] .row-link')).to_have_attribute("aria-label", label)
         expect(page.locator(".page-head")).to_contain_text("800 rollouts")
+
+
+def test_of_what_is_long_the_beginning_is_drawn_until_all_is_wanted(browser: Browser, going: Shown) -> None:
+    path = write_rollout_file(going.run_dir / "rollouts", 9001, 2000, 1)
+    rows = pq.read_table(path).to_pylist()
+    rows[0] |= {"token_ids": [40] * 12_000, "logprobs": [-0.5] * 12_000, "spans": "[[1, 2]]"}
+    rows[1] |= {"token_ids": None, "logprobs": None, "completion": "A" * 60_000 + "end", "components": '{"a": NaN}'}
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    group = f"{going.url}/api/rollouts/9001/2000"
+    wait_until(lambda: httpx.get(group, trust_env=False, timeout=30).status_code == 200, "the group to be read")
+    with opened(browser, f"{going.url}/#/rollouts/9001/2000") as page:
+        first, second = page.get_by_label("Rollout 0", exact=True), page.get_by_label("Rollout 1", exact=True).first
+        expect(first).to_contain_text("The first 10,000 of 12,000 tokens are shown", timeout=SLOW_MS)
+        assert page.locator(".token-text").first.locator(".token").count() == 10_000
+        first.get_by_role("button", name="Show all").click()
+        expect(page.locator('[data-token="11999"]')).to_have_count(1)
+        expect(second).not_to_contain_text("Aend")
+        second.get_by_role("button", name="Show all").click()
+        expect(second).to_contain_text("Aend")
 
 
 def test_a_slow_answer_is_waited_for(browser: Browser, shown: Shown) -> None:

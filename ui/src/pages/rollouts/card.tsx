@@ -2,6 +2,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import type { Rollout } from "../../api/types";
 import { num, plural } from "../../format";
+import { LongText } from "./long";
 import type { Mode } from "./shade";
 import { TokenText } from "./tokens";
 
@@ -41,9 +42,7 @@ export function RolloutCard({ rollout, mode, largest, isChosen }: Props) {
       {hasText ? (
         <TokenText tokens={rollout.tokens} mode={mode} largest={largest} label={title} />
       ) : (
-        <div class="token-text" tabindex={0} role="group" aria-label={title}>
-          {rollout.completion}
-        </div>
+        <LongText class="token-text" text={rollout.completion} label={title} />
       )}
       {!hasText && <p class="muted small note">The tokens' texts are not known: there is no tokenizer beside the run.</p>}
       {rollout.reason && <p class="verdict">{rollout.reason}</p>}

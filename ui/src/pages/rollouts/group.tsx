@@ -6,6 +6,7 @@ import { Loading, Problem, Segmented } from "../../parts/basics";
 import { useResource } from "../../parts/resource";
 import { link, route } from "../../state/route";
 import { RolloutCard } from "./card";
+import { LongText } from "./long";
 import { ADVANTAGE_SHADES, largestAdvantage, LOGPROB_SHADES, type Mode } from "./shade";
 
 const MODES: { value: Mode; label: string }[] = [
@@ -58,9 +59,7 @@ function LoadedGroup({ group, chosen }: { group: Group; chosen: string | undefin
       </div>
       <section class="card prompt-card" aria-labelledby="prompt-title">
         <h3 id="prompt-title">Prompt</h3>
-        <div class="said-text" tabindex={0} role="region" aria-labelledby="prompt-title">
-          {group.prompt}
-        </div>
+        <LongText class="said-text" text={group.prompt} label="Prompt" />
       </section>
       <div class="toolbar">
         <span class="toolbar-label">Colour tokens by</span>

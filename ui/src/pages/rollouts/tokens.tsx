@@ -1,7 +1,8 @@
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { Token } from "../../api/types";
 import { num, percent } from "../../format";
+import { useLong } from "./long";
 import { type Mode, shadeOf } from "./shade";
 
 interface Place {
@@ -30,6 +31,25 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
   const { tokens, mode, largest, label } = props;
   const box = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState<Place | null>(null);
+  const { shown, more } = useLong(tokens.length, "tokens");
+  // Made once: there may be 30,000 of them, and the mouse goes from one to the next.
+  const texts = useMemo(
+    () => (
+      <>
+        {tokens.slice(0, shown).map((one, at) => (
+          <span key={at} data-token={at} class={`token ${shadeOf(one, mode, largest)}`}>
+            {one.text}
+          </span>
+        ))}
+      </>
+    ),
+    [tokens, shown, mode, largest],
+  );
+  useLayoutEffect(() => {
+    const chosen = box.current?.querySelector(`[data-token="${place?.at}"]`);
+    chosen?.classList.add("at");
+    return () => chosen?.classList.remove("at");
+  }, [place?.at, texts]);
   const show = (at: number) => {
     const token = box.current?.querySelector(`[data-token="${at}"]`);
     if (token) {
@@ -47,34 +67,29 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (by !== undefined) {
       event.preventDefault();
-      show(Math.min(tokens.length - 1, Math.max(0, (place?.at ?? -1) + by)));
+      show(Math.min(shown - 1, Math.max(0, (place?.at ?? -1) + by)));
     }
   };
   const token = place === null ? undefined : tokens[place.at];
   return (
-    <div
-      class="token-text"
-      ref={box}
-      tabindex={0}
-      role="group"
-      aria-label={`${label}: arrow keys go from token to token`}
-      onMouseOver={point}
-      onMouseLeave={() => setPlace(null)}
-      onKeyDown={press}
-      onBlur={() => setPlace(null)}
-      onWheel={() => setPlace(null)}
-    >
-      {tokens.map((one, at) => (
-        <span
-          key={at}
-          data-token={at}
-          class={`token ${shadeOf(one, mode, largest)} ${place?.at === at ? "at" : ""}`}
-        >
-          {one.text}
-        </span>
-      ))}
+    <>
+      <div
+        class="token-text"
+        ref={box}
+        tabindex={0}
+        role="group"
+        aria-label={`${label}: arrow keys go from token to token`}
+        onMouseOver={point}
+        onMouseLeave={() => setPlace(null)}
+        onKeyDown={press}
+        onBlur={() => setPlace(null)}
+        onWheel={() => setPlace(null)}
+      >
+        {texts}
+      </div>
       {token && place && <Tip token={token} place={place} total={tokens.length} />}
-    </div>
+      {more}
+    </>
   );
 }
 
