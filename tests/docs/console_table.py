@@ -73,7 +73,7 @@ WITHOUT_A_RUN = (
     Case(line="headrace score --config run.toml --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),
 )
 
-_SMALL_DEMO = "--run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8"
+_SMALL_DEMO = "--run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8 --rollout.replicas 1"
 TRAINING = (
     Case(
         line="headrace train run.toml --run.stage sft --model.path MODEL --run-dir runs/sft",
@@ -139,6 +139,62 @@ KUBERNETES = (
 )
 
 
+BEFORE_UP = (
+    Case(line="docker compose build", says=""),
+    Case(line="docker compose --profile cpu build", says=""),
+    # Packages of an index that a test does not ask for: the build's arguments are looked at.
+    Case(
+        line="TRAINER_EXTRAS=tensorboard,wandb docker compose build",
+        says="EXTRAS: tensorboard,wandb",
+        replaced=(("build", "config"),),
+    ),
+    # Starting it needs GPUs.
+    Case(
+        line="docker compose -f docker-compose.yml -f deploy/compose/gpus.yml up --detach --scale rollout=2",
+        says=r"device_ids:\s+- \"0\"\s+- \"1\"",
+        replaced=(
+            ("docker compose", "COMPOSE_PROFILES=gpu docker compose"),
+            ("up --detach --scale rollout=2", "config"),
+        ),
+    ),
+    Case(
+        line="docker compose run --rm --no-deps -T --entrypoint sh setup -c"
+        " 'umask 077; cat > /state/broker/password' < my-password",
+        says="",
+        replaced=(("my-password", "$FOLDER/my-password"),),
+    ),
+)
+UP = Case(line="docker compose --profile cpu up", says="rollout-cpu")
+WHILE_UP = (
+    Case(line="docker compose up --detach", says=""),
+    Case(
+        line="docker compose logs --follow trainer",
+        says=r"trainer",
+        replaced=(("trainer", "trainer-cpu"),),
+        until_ctrl_c=True,
+    ),
+    Case(line="docker compose up --detach --no-recreate --scale reward=2", says="reward-2"),
+    # Four replicas are too much for two cores.
+    Case(
+        line="docker compose up --detach --no-recreate --scale rollout=4",
+        says="rollout-cpu-2",
+        replaced=(("rollout=4", "rollout-cpu=2"),),
+    ),
+    Case(
+        line="docker compose cp orchestrator:/runs/my-run/export ./my-model",
+        says="",
+        replaced=(("orchestrator", "orchestrator-cpu"), ("./my-model", "$FOLDER/my-model")),
+    ),
+    # In the background, and of the service that it is about.
+    Case(
+        line="docker compose -f docker-compose.yml -f deploy/compose/code-rewards.yml --profile cpu up",
+        says="reward",
+        more="--detach --no-deps reward",
+    ),
+)
+AFTER_UP = Case(line="docker compose --profile '*' down --volumes", says="")
+"""With a real engine and the profile `cpu`: before, while, and after it is up."""
+
 ELSEWHERE = {
     "make demo": ("tests/e2e/compose/test_newcomer.py", "make demo"),
     "make test": (".ci/run", "make test"),
@@ -148,13 +204,16 @@ ELSEWHERE = {
         "tests/e2e/test_sglang_run.py",
         '"--rollout.sglang.venv"',
     ),
+    "docker compose -f docker-compose.yml -f deploy/compose/nodes.yml --profile cpu up": (
+        "tests/e2e/compose/test_nodes.py",
+        "deploy/compose/nodes.yml",
+    ),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
     "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
 }
 """Run by another test or by continuous integration: the file, and what must stand in it."""
 
 _CLUSTER = "needs a cluster's API server; test_other_commands.py holds the objects against what is rendered"
-_GPU = "needs a GPU"
 _INDEX = "downloads from a registry"
 NOT_HERE = {
     "kind create cluster": _CLUSTER,
@@ -162,6 +221,8 @@ NOT_HERE = {
     " headrace-trainer:0.1.0-cpu": _CLUSTER,
     "kubectl -n headrace get pods --watch": _CLUSTER,
     "kubectl -n headrace logs job/trainer --all-containers --follow": _CLUSTER,
+    "kubectl -n headrace get jobset,pods -l app.kubernetes.io/component=trainer": _CLUSTER,
+    "kubectl -n headrace logs job/trainer-node-0 --all-pods --all-containers --follow --prefix": _CLUSTER,
     "kubectl -n headrace port-forward service/orchestrator 8080:8080": _CLUSTER,
     "kubectl -n headrace cp orchestrator-0:/runs/demo/export my-model": _CLUSTER,
     "kubectl -n headrace delete job trainer --wait": _CLUSTER,
@@ -173,6 +234,10 @@ NOT_HERE = {
     """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": false}}'""": _CLUSTER,
     "pip install 'headrace[verifiers]'": _INDEX,
     "docker run --rm -d -p 127.0.0.1:16686:16686 -p 127.0.0.1:4318:4318 jaegertracing/all-in-one:1.76.0": _INDEX,
+    "docker build -f deploy/docker/trainer.Dockerfile --target gpu --build-arg EXTRAS=wandb"
+    " -t registry.example/headrace-trainer:0.1.0-gpu .": _INDEX,
+    "docker compose --profile cpu --profile observability up": _INDEX,
+    "docker compose exec grafana cat /run/grafana/admin_password": _INDEX,
     "git pull": "needs a newer version of the project",
 }
 """Only parsed, and why."""
