@@ -1,7 +1,7 @@
 """The fenced blocks of the documentation, and what each kind promises.
 
 ```bash     runs as it stands, in order, from the top of its page, in an empty folder; with few training steps
-```console  needs what a test has not (a GPU, a cluster, a terminal, a live run): its `headrace` commands must parse
+```console  needs more than a folder (a live run, an engine, a cluster): each line is run, or not, as console_table.py says
 ```toml     in docs/: checked by the tests of that page
 """
 
