@@ -55,10 +55,7 @@ def train_step(
 
     def check() -> None:
         if not moved and ranks.agree(interrupted()):
-            for backend in (actors.policy, actors.critic):
-                if backend is not None:
-                    backend.discard()
-            raise StepInterruptedError("the step was interrupted before its weights changed")
+            raise _given_up(actors)
 
     check()
     experience = gather_experience(
@@ -70,28 +67,38 @@ def train_step(
         for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches, draw):
             first = not moved
             with phases("policy_update"):
-                norms.append(
-                    update_policy(
-                        actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first, phases=phases
-                    )
+                norm = update_policy(
+                    actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first, phases=phases
                 )
+            norms.append(norm)
             moved = True
     critic_norms: list[float] = []
     if actors.critic is not None:
         for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches, draw):
             with phases("critic_update"):
-                critic_norms.append(
-                    update_critic(
-                        actors.critic, batch, experience, recipe, rates.critic, rows, sums, check, phases=phases
-                    )
+                norm = update_critic(
+                    actors.critic, batch, experience, recipe, rates.critic, rows, sums, check, phases=phases
                 )
+            critic_norms.append(norm)
             moved = True
+    return _outcome(experience, _metrics(experience, rates, sums.over(ranks), norms, critic_norms))
+
+
+def _outcome(experience: Experience, metrics: dict[str, float]) -> StepOutcome:
     parts = torch.split(experience.advantages, experience.lengths.tolist())
     return StepOutcome(
-        metrics=_metrics(experience, rates, sums.over(ranks), norms, critic_norms),
+        metrics=metrics,
         advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
         token_advantages=tuple(part.float().numpy() for part in parts),
     )
+
+
+def _given_up(actors: Actors) -> StepInterruptedError:
+    """Forgets the gradients gathered so far."""
+    for backend in (actors.policy, actors.critic):
+        if backend is not None:
+            backend.discard()
+    return StepInterruptedError("the step was interrupted before its weights changed")
 
 
 def _metrics(
