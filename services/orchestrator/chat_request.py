@@ -10,6 +10,8 @@ from wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024
 _MOST_STOPS = 16
+_LEAST_TEMPERATURE = 1e-6
+"""Under it logits divided by it have no end: it is greedy."""
 
 
 class ChatRefusedError(Exception):
@@ -88,11 +90,20 @@ def read_chat(data: bytes, models: tuple[str, ...]) -> ChatBody:
         raise ChatRefusedError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "invalid_value") from None
     except ValueError as error:
         raise ChatRefusedError(400, f"the request is not JSON: {error}", "invalid_json") from None
+    _check_text([body.messages, body.stop])
     if body.model and body.model not in models:
         raise ChatRefusedError(
             404, f"there is no model {body.model!r} here, only {' and '.join(map(repr, models))}", "model_not_found"
         )
     return body
+
+
+def _check_text(value: Any) -> None:
+    """JSON can escape half a surrogate pair, which is no character, and neither tokenizer nor wire takes it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        raise ChatRefusedError(400, "messages or stop: not all of it is text", "invalid_value") from None
 
 
 def to_wire(
@@ -102,7 +113,7 @@ def to_wire(
     request = rollout_pb2.ChatRequest(
         messages_json=json.dumps(body.messages),
         max_tokens=body.max_completion_tokens or body.max_tokens or 0,
-        temperature=body.temperature,
+        temperature=body.temperature if body.temperature >= _LEAST_TEMPERATURE else 0.0,
         top_p=body.top_p,
         stop=body.stop,
         stop_token_ids=stop_token_ids,

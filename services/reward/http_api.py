@@ -3,6 +3,8 @@
 from typing import Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.reward.circuit import CircuitOpenError, ScorerOutageError, State
@@ -15,6 +17,8 @@ from wire.errors import WaitTimeoutError
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
+_MOST_TOLD = 20
+"""Of what is wrong with a request."""
 
 
 class TextPart(BaseModel):
@@ -157,6 +161,12 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
             return Response(f"the body must have a content-length of at most {MAX_BYTES} bytes", status_code=413)
         found: Response = await call_next(request)
         return found
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(_: Request, error: RequestValidationError) -> Response:
+        # Without the input, which the framework would send back: it may have 64 MB, or numbers that JSON has not.
+        told = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:_MOST_TOLD]]
+        return JSONResponse({"detail": told}, 422)
 
     @app.post("/score")
     async def score(request: ScoreRequest) -> ScoreResponse:

@@ -142,3 +142,14 @@ async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyP
             found = await one.post("/score", json={"samples": [{"completion": "x"}]})
             assert found.json()["scores"][0]["score"] is None
     assert made.room() is None and made.trouble() is None
+
+
+@pytest.mark.parametrize("body", ["NaN", '{"samples": NaN}', '{"samples": [{"completion": NaN}]}', "[" * 100_000])
+async def test_what_is_no_request_is_refused_and_not_sent_back(body: str) -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        found = await one.post("/score", content=body, headers={"Content-Type": "application/json"})
+        assert found.status_code in (400, 422) and found.json()["detail"]
+        large = {"samples": [{"prompt": "x" * 100_000}] * 100}
+        found = await one.post("/score", json=large)
+        assert found.status_code == 422 and len(found.content) < 5000
+        assert found.json()["detail"][0]["loc"] == ["body", "samples", 0, "completion"]
