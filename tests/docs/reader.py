@@ -157,7 +157,7 @@ class Reader:
             **self.variables,
         }
 
-    def shell(self, text: str, *, folder: Path | None = None) -> str:
+    def shell(self, text: str, *, folder: Path | None = None, seconds: float = COMMAND_S) -> str:
         """Runs it; what it printed. It must succeed."""
         done = subprocess.run(
             ["bash", "-c", f"set -euo pipefail\n{text}"],
@@ -167,7 +167,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=COMMAND_S,
+            timeout=seconds,
             preexec_fn=die_with_parent,
             check=False,
         )
@@ -178,11 +178,11 @@ class Reader:
         log = self.folder / f"said-{len(list(self.folder.glob('said-*')))}.log"
         return Served(text, folder or self.folder, self.environment, log)
 
-    def do(self, case: Case, *, folder: Path | None = None) -> str:
+    def do(self, case: Case, *, folder: Path | None = None, seconds: float = COMMAND_S) -> str:
         """The line as it is documented, with the substitutions of the tables; it must say what it should."""
         text = case.command(self._words)
         if not case.until_ctrl_c:
-            said = self.shell(text, folder=folder)
+            said = self.shell(text, folder=folder, seconds=seconds)
         else:
             served = self.serve(text, folder=folder)
             try:

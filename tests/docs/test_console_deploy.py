@@ -16,7 +16,7 @@ from tests.e2e.compose.project import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 RUN_ARGS = "--demo --run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8"
-UP_S = 600
+BUILD_S, UP_S = 1200, 900
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def compose(reader: Reader) -> Iterator[Reader]:
 
 @pytest.mark.parametrize("case", BEFORE_UP, ids=str)
 def test_before_it_is_up(case: Case, compose: Reader) -> None:
-    compose.do(case, folder=ROOT)
+    compose.do(case, folder=ROOT, seconds=BUILD_S)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def up(compose: Reader) -> Iterator[Served]:
 
 @pytest.mark.parametrize("case", WHILE_UP, ids=str)
 def test_while_it_is_up(case: Case, up: Served, compose: Reader) -> None:
-    compose.do(case, folder=ROOT)
+    compose.do(case, folder=ROOT, seconds=UP_S)
 
 
 def test_ctrl_c_stops_everything_and_down_leaves_nothing(up: Served, compose: Reader) -> None:
