@@ -135,7 +135,7 @@ def _read_backwards(path: Path, block: int = 1 << 16) -> Iterator[dict[str, Any]
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # The latter is of a line nested too deeply.
         return None
     return row if isinstance(row, dict) else None
 

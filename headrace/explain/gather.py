@@ -82,7 +82,7 @@ def _events(run_dir: Path, group_id: str) -> Iterator[dict[str, Any]]:
                     continue
                 try:
                     event = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue  # Torn by a crash.
                 if isinstance(event, dict):
                     yield {"source": path.stem, **event}
