@@ -101,7 +101,7 @@ def _last_word(run_dir: Path) -> str:
     for line in reversed(lines):
         try:
             event: Mapping[str, Any] = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if event.get("event") in ("run_ended", "run_stopped"):
             return str(event["event"])
