@@ -12,7 +12,10 @@ from headrace.launch import inherited_environment
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+# Playwright's own 5 s are few on a busy machine.
+expect.set_options(timeout=60_000)
 
 REQUIRE = "HEADRACE_REQUIRE_BROWSER"
 

@@ -72,7 +72,7 @@ async def test_twenty_kills_in_the_middle_of_the_work_lose_and_double_nothing(tm
 async def _until_busy(broker: RedisBroker, service: RewardProcess) -> bool:
     """Waits until this life has settled something and has groups in hand; False if all are scored already."""
     before = (await broker.stats(StreamName.SCORED)).length
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             assert service.process is not None and service.process.poll() is None, service.log.read_text()
             stats = await broker.stats(StreamName.ROLLOUTS)
@@ -83,7 +83,7 @@ async def _until_busy(broker: RedisBroker, service: RewardProcess) -> bool:
 
 
 async def _all_scored(broker: RedisBroker) -> list[Message]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while (await broker.stats(StreamName.SCORED)).length < GROUPS:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.chaos.publication.lives import Life, trainer_main
-from tests.chaos.publication.stage import TIMES, Stage
+from tests.chaos.publication.stage import Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
 from wire.contracts import PolicyVersion
 from wire.errors import FencedError
@@ -16,8 +16,8 @@ from wire.rpc import call, channel
 from wire.v1 import orchestrator_pb2 as pb
 from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
-SETTLED_S = 2.0 + TIMES.prepare_s + TIMES.transfer_s
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+SETTLED_S = 30.0
 """By then an orphaned session is ended by the next one."""
 
 
@@ -52,7 +52,7 @@ async def test_replicas_serve_on_and_the_next_life_publishes_again(
     old = PolicyVersion(incarnation=incarnation, version=stage.current.version)
     new = PolicyVersion(incarnation=incarnation, version=old.version + 1)
     await life.ask("publish", old.version)
-    await stage.replicas.serving(old, members, 5)
+    await stage.replicas.serving(old, members, 60)
     if phase == "transfer":
         await life.ask("die_in_transfer", new.version)
     else:
@@ -64,7 +64,7 @@ async def test_replicas_serve_on_and_the_next_life_publishes_again(
     assert next_incarnation == incarnation + 1
     await heir.ask("publish", new.version)
     stage.current = PolicyVersion(incarnation=next_incarnation, version=new.version)
-    await stage.replicas.serving(stage.current, members, 5)
+    await stage.replicas.serving(stage.current, members, 60)
     await fenced(stage, new)
     stage.traffic.check()
     assert stage.traffic.looked_at

@@ -206,6 +206,7 @@ def test_colours_are_kept_and_shared_with_the_annotators_page(browser: Browser, 
         expect(page.locator(".headline")).to_be_visible()
         page.get_by_role("button", name="Colours: system").click()
         page.get_by_role("button", name="Colours: light").click()
+        expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
         page.goto(f"{shown.url}/annotate")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"

@@ -65,6 +65,7 @@ def test_the_keyboard_walks_the_list_into_a_group_and_back(browser: Browser, sho
             page.keyboard.press("ArrowDown")
         expect(page.locator('.row-link[data-at="60"]')).to_be_focused()
         page.keyboard.press("ArrowUp")
+        expect(page.locator('.row-link[data-at="59"]')).to_be_focused()
         name = page.locator('.row-link[data-at="59"]').get_attribute("aria-label")
         at = page.evaluate("document.querySelector('.list-body').scrollTop")
         assert at > 0
@@ -73,7 +74,7 @@ def test_the_keyboard_walks_the_list_into_a_group_and_back(browser: Browser, sho
         assert f"Rollout {(name or '')[-1]}" == page.locator("article.rollout.chosen").get_attribute("aria-label")
         page.keyboard.press("Escape")
         expect(page.locator('.row-link[data-at="59"]')).to_be_visible()
-        assert page.evaluate("document.querySelector('.list-body').scrollTop") == at
+        page.wait_for_function("(at) => document.querySelector('.list-body').scrollTop === at", arg=at)
 
 
 def test_a_group_stands_side_by_side_with_scores_and_every_token(browser: Browser, shown: Shown) -> None:
@@ -85,14 +86,14 @@ def test_a_group_stands_side_by_side_with_scores_and_every_token(browser: Browse
         first = cards.first
         for words in ("reward", "advantage", "correct", "format", "ended by", "by version"):
             expect(first).to_contain_text(words)
-        shades = (
-            "[...document.querySelectorAll('.token')].map((one) => one.className.match(/(adv|lp)-\\w+/)?.[0] ?? '')"
-        )
-        assert all(one.startswith("adv-") for one in page.evaluate(shades))
+        # A click is answered before the page is drawn anew.
+        shaded = """(how) => [...document.querySelectorAll('.token')].every(
+            (one) => (one.className.match(/(adv|lp)-\\w/)?.[1] ?? '') === how)"""
+        page.wait_for_function(shaded, arg="adv")
         page.get_by_role("button", name="Logprob").click()
-        assert all(one.startswith("lp-") for one in page.evaluate(shades))
+        page.wait_for_function(shaded, arg="lp")
         page.get_by_role("button", name="Plain").click()
-        assert set(page.evaluate(shades)) == {""}
+        page.wait_for_function(shaded, arg="")
 
 
 def test_each_token_tells_of_itself_to_mouse_and_keyboard(browser: Browser, shown: Shown) -> None:

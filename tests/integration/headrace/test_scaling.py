@@ -56,7 +56,7 @@ class Stage:
     async def scale(self, count: object, service: str = "rollout") -> list[str]:
         return await ask(self.control.path, {"verb": "scale", "service": service, "count": count}, 5)
 
-    async def until(self, condition: Callable[[], bool], what: str, seconds: float = 15) -> None:
+    async def until(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"waited {seconds} s for {what}: {self.view}"
@@ -73,10 +73,10 @@ class Stage:
             run = asyncio.create_task(self.supervisor.run(observe))
             try:
                 await self.until_ready("rollout-0")
-                await asyncio.wait_for(script(self), 30)
+                await asyncio.wait_for(script(self), 150)
             finally:
                 say(self.run_dir, "finished")
-                await asyncio.wait_for(run, 60)
+                await asyncio.wait_for(run, 150)
             return run.result()
 
         return asyncio.run(both())

@@ -15,6 +15,8 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from tests.annotation import write_prompts, write_run, write_step
 from tests.integration.orchestrator.served import Served
 
+expect.set_options(timeout=60_000)
+
 HOSTILE = [
     "<script>window.hit = 1; fetch('https://evil.example/')</script>",
     "<img src=x onerror=\"window.hit = 1\"><iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
@@ -263,7 +265,7 @@ def test_the_head_of_a_long_answer_stays_and_leads_to_the_other(browser: Browser
         expect(page.locator("#left header")).to_be_in_viewport(ratio=1)
         page.click("#left .jump")
         expect(page.locator("#right header")).to_be_in_viewport(ratio=1)
-        assert page.evaluate("document.querySelector('#right').getBoundingClientRect().top") == pytest.approx(0, abs=2)
+        page.wait_for_function("Math.abs(document.querySelector('#right').getBoundingClientRect().top) <= 2")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.click("#right .jump")
         expect(page.locator("#left .text")).to_be_in_viewport()

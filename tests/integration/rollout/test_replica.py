@@ -131,7 +131,7 @@ class World:
     async def issue(self, index: int, **options: Any) -> None:
         await self.broker.add(StreamName.PROMPTS, encode(prompt_message(index, **options)))
 
-    async def rollouts(self, count: int, timeout_s: float = 10.0) -> list[tuple[Header, RolloutGroup]]:
+    async def rollouts(self, count: int, timeout_s: float = 60.0) -> list[tuple[Header, RolloutGroup]]:
         await until(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, timeout_s)
         found = []
         for data in self.broker.streams[StreamName.ROLLOUTS].entries.values():
@@ -178,7 +178,7 @@ def send(snapshot: Snapshot, name: str, port: int) -> None:
     group.abort()
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

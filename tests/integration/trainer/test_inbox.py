@@ -107,9 +107,9 @@ async def test_our_own_entry_delivered_again_is_not_acked(tmp_path):
 
 
 async def test_held_entries_are_renewed(tmp_path):
-    async with Bench(tmp_path, lease_s=0.3) as bench:
+    async with Bench(tmp_path, lease_s=1.0) as bench:
         bench.put(entry(0))
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(2.3)
         assert bench.broker.streams[StreamName.SCORED].pending[1].deliveries == 1
 
 

@@ -71,7 +71,7 @@ async def test_a_blocked_loop_is_told() -> None:
     await asyncio.sleep(0.01)
     time.sleep(0.6)
     await asyncio.sleep(0.01)
-    assert 0.25 < watch.read() < 5
+    assert 0.25 < watch.read() < 60
     watch.stop()
     assert (REGISTRY.get_sample_value("headrace_event_loop_lag_seconds") or 0) > 0.25
 

@@ -142,15 +142,17 @@ async def test_long_work_keeps_its_claim() -> None:
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
 
     async def long(message: Message) -> list[Put]:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2.0)
         return await pass_on(message)
 
     stop = asyncio.Event()
-    task = asyncio.create_task(worker(broker, long, lease_s=0.15).run(stop))
+    task = asyncio.create_task(worker(broker, long, lease_s=0.6).run(stop))
     await asyncio.sleep(0.05)
-    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=0.15)
-    assert await thief.read(count=1, block_s=0.4) == []
-    await asyncio.sleep(0.2)
+    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=0.6)
+    assert await thief.read(count=1, block_s=1.6) == []
+    async with asyncio.timeout(30):
+        while not await broker.live(StreamName.ROLLOUTS):
+            await asyncio.sleep(0.05)
     stop.set()
     await task
     assert len(await broker.live(StreamName.ROLLOUTS)) == 1

@@ -46,7 +46,7 @@ async def test_vote_undo_summary_and_the_ranked_pairs(client: httpx.AsyncClient,
     assert undone["undone"] and undone["next"]["pair"]["id"] == first["next"]["undo"]
     assert (await vote(client, "ann", "right")).status_code == 200
     assert (await client.get("/api/annotation/summary")).json()["choices"]["right"] == 1
-    for _ in range(60):
+    for _ in range(600):
         if (tmp_path / "annotations" / "pairs.jsonl").exists():
             break
         await asyncio.sleep(0.05)

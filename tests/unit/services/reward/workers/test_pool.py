@@ -46,7 +46,7 @@ def parent_of(pid: int) -> int:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(300):
+    for _ in range(1200):
         if holds():
             return
         await asyncio.sleep(0.1)
