@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 # Tests that start no services: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 # Idle OpenMP threads must sleep: spinning ones cost several services on few cores most of their time.
