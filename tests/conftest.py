@@ -10,6 +10,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.valkey import Valkey
 
+# Before grpc is imported: its threads, started anew in a child that a `preexec_fn` makes a real fork, crash that child
+# before it becomes another program (https://github.com/grpc/grpc/issues/43055).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 # An assert that fails outside of a test's own file tells its values, too. Nothing of ours has been imported before.
 _HERE = Path(__file__).parent
 pytest.register_assert_rewrite(

@@ -34,6 +34,8 @@ def child_environment(inherited: dict[str, str], *, threads: int, device: str = 
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # A child that somebody's scorer makes with a `preexec_fn` would crash: https://github.com/grpc/grpc/issues/43055.
+        "GRPC_ENABLE_FORK_SUPPORT": "0",
         # Every new shape of a product is a compiled kernel of about half a megabyte; a thousand of them would be kept.
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": inherited.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128"),
         # A lost peer is reported by our own log, not by a C++ stack of forty lines.
