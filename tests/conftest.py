@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests use."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
