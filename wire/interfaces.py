@@ -22,6 +22,11 @@ def address_towards(peer: str) -> str:
     return own
 
 
+def address_of(name: str) -> str:
+    """What a host's name resolves to; an address stays what it is. Raises OSError if it is not known."""
+    return str(socket.getaddrinfo(name, None)[0][4][0])
+
+
 def interface_of(address: str) -> str:
     """The name of the interface that has `address`; empty if none is known to, as nowhere but on Linux."""
     wanted = _packed(address)

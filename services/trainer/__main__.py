@@ -2,13 +2,15 @@
 
 With `--write-base` it only writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
 checkpoint; with `--replay` it trains batches of a journal again. `--stopped-code N` is the exit code when a signal ends
-an RL run before its last step; 0 else.
+training before its last step; 0 else.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from services.trainer.export_settings import ExportSettings
 from services.trainer.settings import TrainerSettings
@@ -17,60 +19,58 @@ from services.trainer.stages.replay_settings import ReplaySettings
 from wire.entry import end_process, run_service
 from wire.telemetry import get_logger
 
+if TYPE_CHECKING:
+    from services.trainer.place import Place
+    from services.trainer.stop import StopSignal
+
 
 def run_rl(settings: TrainerSettings) -> int:
     """Imports what is heavy and runs the RL stage until `max_steps` or a signal."""
-    from services.trainer.place import settle_place
     from services.trainer.stages.follower import run_follower
     from services.trainer.stages.rl import RlStage
-    from services.trainer.stop import StoppedError, StopSignal
     from wire.streams.redis import RedisBroker
 
-    place = settle_place(settings, sys.argv[1:])
-    stop = StopSignal()
-    stop.install()
-    try:
+    def run(place: "Place", stop: "StopSignal") -> int:
         if place.rank:
-            code = run_follower(settings, place, stop)
-        else:
-            code = RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
-    except StoppedError as error:
-        get_logger("trainer").info("stopped", reason=str(error))
-        code = 0
-    return _options().stopped_code if stop.signalled and not code else code
+            return run_follower(settings, place, stop)
+        return RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
+
+    return _run_ranks(settings, run)
 
 
 def run_stage(settings: StageSettings) -> int:
     """Imports what is heavy and runs a stage on given examples to its end or a signal."""
-    from services.trainer.place import settle_place
     from services.trainer.stages.offline_ranks import run_offline
-    from services.trainer.stop import StoppedError, StopSignal
 
-    place = settle_place(settings, sys.argv[1:])
-    stop = StopSignal()
-    stop.install()
-    try:
-        return run_offline(settings, place, stop)
-    except StoppedError as error:
-        get_logger("trainer").info("stopped", reason=str(error))
-        return 0
+    return _run_ranks(settings, lambda place, stop: run_offline(settings, place, stop))
 
 
 def run_replay(settings: ReplaySettings) -> int:
     """Imports what is heavy and trains journaled batches again."""
-    from services.trainer.place import settle_place
     from services.trainer.stages.follower import run_follower
     from services.trainer.stages.replay import Replay
+
+    def run(place: "Place", stop: "StopSignal") -> int:
+        return run_follower(settings, place, stop) if place.rank else Replay(settings, stop).run()
+
+    return _run_ranks(settings, run)
+
+
+def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[Place, StopSignal], int]") -> int:
+    """Runs this process's part of the training to its end or a signal; returns the exit code."""
+    from services.trainer.place import settle_place
     from services.trainer.stop import StoppedError, StopSignal
 
     place = settle_place(settings, sys.argv[1:])
     stop = StopSignal()
     stop.install()
     try:
-        return run_follower(settings, place, stop) if place.rank else Replay(settings, stop).run()
+        code = run(place, stop)
     except StoppedError as error:
         get_logger("trainer").info("stopped", reason=str(error))
-        return 0
+        code = 0
+    # Whoever keeps a machine's part alive looks at its first process, which takes another code of a child for a death.
+    return _options().stopped_code if stop.signalled and place.first and not code else code
 
 
 def write_export(settings: ExportSettings) -> int:

@@ -19,21 +19,21 @@ from typing import Self
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from services.trainer.meeting import LIFE, Patience, attend_meeting, connect, host_meeting, split_address
+from services.trainer.meeting import LIFE, Patience, attend_meeting, enter, host_meeting, split_address
 from services.trainer.place import Place, rank_device
-from services.trainer.pulse import Pulse
+from services.trainer.pulse import Pulse, quiet_after
 from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
 from services.trainer.stop import StopSignal
 from wire.environment import set_default
 from wire.errors import TransientError
-from wire.interfaces import address_towards, interface_of
-from wire.lifecycle import die_with_parent
+from wire.interfaces import address_of, address_towards, interface_of
+from wire.lifecycle import die_with_parent, in_time
 from wire.telemetry import get_logger
 
 _HOST = "127.0.0.1"
-_TELL_CHILD_S = 60.0
+_ENTER_S = 60.0
 log = get_logger("trainer.crew")
 
 
@@ -139,17 +139,16 @@ class Crew:
             host = _HOST
         given_up = self._stop.asked if self._stop is not None else lambda: False
         patience = Patience(options.rendezvous_timeout_s, given_up)
-        if not place.first:
-            store = self._follow_first(host, port)
-        elif place.node == 0:
+        if place.first and place.node == 0:
             store = host_meeting(place, port, patience)
-            self._tell_children(store.get(LIFE))
+            life = store.get(LIFE).decode()
         else:
-            life = attend_meeting(place, options.rendezvous, patience)
-            store = connect(host, port, timeout_s=_TELL_CHILD_S)
-            self._tell_children(life.encode())
+            life = self._hear_of_life(patience)
+            store = enter(host, port, life, timeout_s=_ENTER_S)
+        if place.first:
+            self._tell_children(life)
         store.set_timeout(timedelta(seconds=options.timeout_s))
-        own = partial(connect, host, port, timeout_s=_TELL_CHILD_S)
+        own = partial(enter, host, port, life, timeout_s=_ENTER_S)
         self._pulse = Pulse(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
         self._pulse.start()
         return store
@@ -157,7 +156,8 @@ class Crew:
     def _choose_interface(self, host: str) -> None:
         """For gloo, which would else take the address that the host's name resolves to."""
         try:
-            address = self._options.announce or address_towards(host)
+            announce = self._options.announce
+            address = address_of(announce) if announce else address_towards(host)
             name = interface_of(address)
         except OSError as error:
             log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
@@ -165,22 +165,23 @@ class Crew:
         if name:
             set_default("GLOO_SOCKET_IFNAME", name)
 
-    def _tell_children(self, life: bytes) -> None:
+    def _tell_children(self, life: str) -> None:
         assert self._store is not None
-        self._store.set(LIFE, life.decode())
+        self._store.set(LIFE, life)
 
-    def _follow_first(self, host: str, port: int) -> TCPStore:
-        """By a child: waits for the life that the first process of its machine belongs to, and joins no other."""
+    def _hear_of_life(self, patience: Patience) -> str:
+        """By all but rank 0: the life to join. A child asks the first process of its machine, and joins no other."""
+        if self._place.first:
+            quiet_s = quiet_after(self._options.node_timeout_s)
+            return attend_meeting(self._place, self._options.rendezvous, patience, quiet_s=quiet_s)
         first = self._client(_HOST, self._place.port)
+        seconds = self._options.rendezvous_timeout_s + _ENTER_S
         try:
-            first.wait([LIFE], timedelta(seconds=self._options.rendezvous_timeout_s + _TELL_CHILD_S))
-            store = connect(host, port, timeout_s=_TELL_CHILD_S)
-            if store.get(LIFE) != first.get(LIFE):
-                raise TransientError("node 0 was started again")
-        except RuntimeError as error:
+            first.wait([LIFE], timedelta(seconds=seconds))
+            return in_time(partial(first.get, LIFE), seconds, "ask-store").decode()
+        except (RuntimeError, OSError) as error:
             name = self._place.name(self._place.rank)
             raise TransientError(f"{name} did not hear of a rendezvous: {error}") from error
-        return store
 
     def _start(self, place: Place) -> None:
         command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]

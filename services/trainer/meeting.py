@@ -2,7 +2,8 @@
 
 That store is one life of the trainer, with an id. Who comes says so again and again, so that machine 0 counts only the
 living; when all are there it writes the roster, and from then on nobody can be added. A machine that comes later was
-started again: it tells the life that it is over, and waits for the next one.
+started again: when the process that it was before beats no more, it tells the life that it is over, and waits for the
+next one.
 """
 
 import json
@@ -44,6 +45,8 @@ class Patience:
 
     seconds: float
     given_up: Callable[[], bool] = lambda: False
+    key: str = " (trainer.rendezvous_timeout_s)"
+    """Which setting `seconds` is, for the message."""
 
     def waiting(self) -> "_Wait":
         """Begins now."""
@@ -66,7 +69,7 @@ class _Wait:
             raise StoppedError(f"asked to stop while it waited for {what}")
         now = time.monotonic()
         if now > self._end:
-            raise _LateError(f"waited {self._patience.seconds:.0f} s (trainer.rendezvous_timeout_s) for {what}")
+            raise _LateError(f"waited {self._patience.seconds:.0f} s{self._patience.key} for {what}")
         if now - self._told > _TELL_S:
             log.info("waiting", waiting_for=what)
             self._told = now
@@ -94,6 +97,21 @@ def connect(host: str, port: int, *, timeout_s: float = _ANSWER_S) -> TCPStore:
         raise TransientError(f"no store answers at {host}:{port}: {error}") from error
 
 
+def enter(host: str, port: int, life: str, *, timeout_s: float) -> TCPStore:
+    """One more connection to the life that this process belongs to. Raises TransientError if it is over, as `connect`.
+
+    What listens there may be the next life by now.
+    """
+    store = connect(host, port, timeout_s=timeout_s)
+    try:
+        found = _ask(partial(store.get, LIFE)).decode()
+    except (RuntimeError, OSError) as error:
+        raise TransientError(f"the store at {host}:{port} does not tell its life: {error}") from error
+    if found != life:
+        raise TransientError(f"node 0 was started again: life {life} is over, {found} has begun")
+    return store
+
+
 def host_meeting(place: Place, port: int, patience: Patience) -> TCPStore:
     """By machine 0: opens the store on all interfaces and returns it when all machines are there."""
     wait = patience.waiting()
@@ -118,20 +136,24 @@ def host_meeting(place: Place, port: int, patience: Patience) -> TCPStore:
 
 
 def _listen(port: int, patience: Patience) -> TCPStore:
-    wait = Patience(min(_BIND_S, patience.seconds), patience.given_up).waiting()
+    wait = Patience(min(_BIND_S, patience.seconds), patience.given_up, key="").waiting()
     while True:
         try:
             return TCPStore(
                 _LOOPBACK, port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=_ANSWER_S)
             )
         except RuntimeError as error:
-            wait.pause(f"port {port} to be free for the rendezvous of the machines ({_first_line(error)})")
+            wait.pause(
+                f"port {port} of trainer.rendezvous, which another process holds: end that one, or take another port "
+                f"({_first_line(error)})"
+            )
 
 
-def attend_meeting(place: Place, rendezvous: str, patience: Patience) -> str:
+def attend_meeting(place: Place, rendezvous: str, patience: Patience, *, quiet_s: float) -> str:
     """By every other machine: returns the id of the life that it now belongs to.
 
-    Raises ConfigError if machine 0 has other numbers of machines or ranks.
+    A process that has not beaten for `quiet_s` is dead. Raises ConfigError if machine 0 has other numbers of machines
+    or ranks, or if another process is this machine already.
     """
     host, port = split_address(rendezvous)
     wait = patience.waiting()
@@ -139,9 +161,11 @@ def attend_meeting(place: Place, rendezvous: str, patience: Patience) -> str:
     reason = ""
     while True:
         try:
-            life = _try_once(place, connect(host, port), token, wait)
+            store = connect(host, port)
+            life = _try_once(place, store, token, wait)
             if life:
                 return life
+            _end_life(place, store, quiet_s, wait)
             reason = ": its present life goes on without this machine, and is told so"
         except _LateError:
             raise
@@ -152,9 +176,10 @@ def attend_meeting(place: Place, rendezvous: str, patience: Patience) -> str:
 
 def _try_once(place: Place, store: Store, token: str, wait: _Wait) -> str:
     """The life, or nothing if it began without this machine."""
-    if _ask(lambda: store.get(_SHAPE)).decode() != _shape(place):
+    shape = _ask(partial(store.get, _SHAPE)).decode()
+    if shape != _shape(place):
         raise ConfigError(
-            f"node {place.node} has trainer.nodes and ranks {_shape(place)}, node 0 has {store.get(_SHAPE).decode()}: "
+            f"node {place.node} has trainer.nodes and ranks {_shape(place)}, node 0 has {shape}: "
             "give all machines the same settings file"
         )
     count = 0
@@ -165,15 +190,43 @@ def _try_once(place: Place, store: Store, token: str, wait: _Wait) -> str:
         if _ask(lambda: store.check([_ROSTER])):
             break
         wait.pause("node 0 to see all machines: it names the missing ones")
-    if json.loads(store.get(_ROSTER)).get(str(place.node)) == token:
-        return bytes(store.get(LIFE)).decode()
-    verdict = {"reason": f"node {place.node} was started again", "code": 1}
-    _ask(lambda: store.compare_set(OVER, "", json.dumps(verdict)))
+    if json.loads(_ask(partial(store.get, _ROSTER))).get(str(place.node)) == token:
+        return bytes(_ask(partial(store.get, LIFE))).decode()
     return ""
+
+
+def _end_life(place: Place, store: Store, quiet_s: float, wait: _Wait) -> None:
+    """Of the life that runs with another process as this machine, once that one is dead.
+
+    Raises ConfigError if it beats on until the deadline: one that is just being ended would be gone by then.
+    """
+    name, key = f"node {place.node}", beat_key(place.rank)
+    began = heard = time.monotonic()
+    beat = b""
+    while time.monotonic() - heard < quiet_s:
+        found = bytes(_ask(partial(store.get, key))) if _ask(partial(store.check, [key])) else b""
+        if found != beat:
+            beat, heard = found, time.monotonic()
+        try:
+            wait.pause(f"the process that is {name} already to end: it beats")
+        except _LateError as error:
+            if heard - began < quiet_s:
+                raise
+            raise ConfigError(
+                f"{name} is there already, and still beats ({error}): give every machine its own HEADRACE_NODE, or end "
+                "that process first"
+            ) from error
+    verdict = {"reason": f"{name} was started again", "code": 1}
+    _ask(partial(store.compare_set, OVER, "", json.dumps(verdict)))
 
 
 def _ask(question: Callable[[], T]) -> T:
     return in_time(question, _ANSWER_S, "ask-store")
+
+
+def beat_key(rank: int) -> str:
+    """Where a rank's newest beat stands, a number that grows."""
+    return f"beat/{rank}"
 
 
 def _came(node: int) -> str:

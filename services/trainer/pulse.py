@@ -1,7 +1,8 @@
 """The ranks of several machines live and die together: each one beats in the store of node 0, and looks who is gone.
 
 The collectives would tell of a loss too, but of one that is frozen only at their deadline, and never who it was. Rank
-0 judges and writes why the trainer is over; all end then, and whoever runs them starts them all again.
+0 judges and writes why the trainer is over; all end then, and whoever runs them starts them all again. In the moment of
+the orderly end, when nobody beats any more (`Ranks.leave`), only the collectives' deadline is left.
 """
 
 import json
@@ -13,10 +14,10 @@ from collections.abc import Callable
 
 from torch._C._distributed_c10d import Store
 
-from services.trainer.meeting import OVER
+from services.trainer.meeting import OVER, beat_key
 from services.trainer.place import Place
 from services.trainer.stop import StopSignal
-from wire.entry import exit_code
+from wire.entry import REFUSED, exit_code
 from wire.telemetry import get_logger
 
 _TROUBLE, _STOP = "trouble", "stop"
@@ -28,6 +29,11 @@ _LOOK_S = 0.5
 log = get_logger("trainer.pulse")
 
 
+def quiet_after(timeout_s: float) -> float:
+    """How long a rank may be without a beat before it is suspect, in seconds; `timeout_s` is what makes it lost."""
+    return _MISSED * _every_s(timeout_s)
+
+
 class Pulse:
     """Of one rank: two daemon threads, which end the process when the trainer is over."""
 
@@ -36,7 +42,7 @@ class Pulse:
     ) -> None:
         """`connect` opens a connection of its own. `stop`: of the first process of a machine."""
         self._connect, self._place, self._timeout_s, self._stop = connect, place, timeout_s, stop
-        self._every_s = min(_LONGEST_BEAT_S, timeout_s / _BEATS_OF_A_LIMIT)
+        self._every_s = _every_s(timeout_s)
         self._wake = threading.Event()
         self._left = False
         self._answered = time.monotonic()
@@ -72,18 +78,19 @@ class Pulse:
         if self._left:
             return
         code = exit_code(error)
-        name = self._place.name(self._place.rank)
-        text = f"{name} failed: {type(error).__name__}: {error}".partition("\n")[0]
+        text = f"{self._place.name(self._place.rank)} failed: {type(error).__name__}: {error}"
         if code != 1:
+            log.error("refused" if code == REFUSED else "stopped", error=str(error))
             self.declare(text, code)
             return
-        log.error("failed", error=text, effect="node 0 looks who is gone")
-        self._trouble = text
+        # Before all else: this process may be ended any time now, and nobody else knows where it failed.
+        log.error("failed", error=str(error), exc_info=error, effect="node 0 looks who is gone")
+        self._trouble = text.partition("\n")[0]
         self._wake.set()
         time.sleep((_MISSED + 4) * self._every_s + self._timeout_s)
 
     def quit(self) -> None:
-        """The orderly end: whoever is gone from now on is not missed."""
+        """The orderly end: whoever is gone from now on is not missed (one that freezes, by collectives alone)."""
         self._left = True
         self._wake.set()
 
@@ -98,13 +105,16 @@ class Pulse:
                 self._wake.wait(self._every_s)
                 self._wake.clear()
         except (RuntimeError, OSError) as error:
-            if not self._left:
-                text = str(error).partition("\n")[0]
-                self._end("node 0 is gone: the connection to its store is broken", 1, error=text)
+            text = str(error).partition("\n")[0]
+            self._end(f"node 0 is gone: the connection to its store is broken ({text})", 1)
+        except Exception as error:
+            # A rank without a pulse would only be taken for a silent one.
+            name = self._place.name(self._place.rank)
+            self._end(f"{name} cannot beat: {type(error).__name__}: {error}", 1, exc_info=error)
 
     def _round(self, store: Store, count: str) -> None:
         rank = self._place.rank
-        store.set(_beat_key(rank), count)
+        store.set(beat_key(rank), count)
         if self._verdict:
             store.compare_set(OVER, "", json.dumps(self._verdict))
         elif self._trouble:
@@ -138,8 +148,8 @@ class Pulse:
         """By rank 0: who is silent for too long?"""
         now = time.monotonic()
         for rank in range(1, self._place.ranks):
-            if store.check([_beat_key(rank)]):
-                beat = bytes(store.get(_beat_key(rank)))
+            if store.check([beat_key(rank)]):
+                beat = bytes(store.get(beat_key(rank)))
                 if rank not in self._beats or beat != self._beats[rank][0]:
                     self._beats[rank] = (beat, now)
         limit, trouble = self._timeout_s, ""
@@ -164,14 +174,16 @@ class Pulse:
                 self._end(f"node 0 is silent for {silent:.0f} s", 1)
             time.sleep(min(_LOOK_S, self._every_s))
 
-    def _end(self, reason: str, code: int, **more: str) -> None:
+    def _end(self, reason: str, code: int, exc_info: BaseException | None = None) -> None:
         if self._left:
             return None
-        log.error("over", reason=reason, exit_code=code, effect="all ranks on all nodes end", **more)
+        # Twice: `error` is what others look for in the last line of a log.
+        told = {"reason": reason, "error": reason, "exit_code": code, "effect": "all ranks on all nodes end"}
+        log.error("over", **told, **({"exc_info": exc_info} if exc_info else {}))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 1)
 
 
-def _beat_key(rank: int) -> str:
-    return f"beat/{rank}"
+def _every_s(timeout_s: float) -> float:
+    return min(_LONGEST_BEAT_S, timeout_s / _BEATS_OF_A_LIMIT)

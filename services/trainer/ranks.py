@@ -25,7 +25,7 @@ class Ranks:
         self.store = store
         """Of the rendezvous; None for one process alone."""
         self.before_leaving: Callable[[], None] = lambda: None
-        """Called when the end is agreed: from then on nobody is missed."""
+        """Called when all have come to their end: from then on nobody is missed."""
 
     @classmethod
     def alone(cls) -> Self:
@@ -89,6 +89,9 @@ class Ranks:
 
         Gloo's threads abort a process that tears its groups down while peers leave.
         """
+        # Rank 0 may write for long what the others wait for here: they are missed until the last one has come. The
+        # second barrier keeps the store of the rendezvous alive until nobody asks it any more.
+        self.barrier()
         self.before_leaving()
         self.barrier()
 

@@ -99,6 +99,13 @@ class TrainerTable(Table):
             )
         return self
 
+    @field_validator("rendezvous")
+    @classmethod
+    def _port_exists(cls, value: str) -> str:
+        if value and not 1 <= int(value.rpartition(":")[2]) <= 65535:
+            raise ValueError(f"{value!r}: a port is a number from 1 to 65535")
+        return value
+
     @field_validator("fail_at")
     @classmethod
     def _known_point(cls, value: str) -> str:

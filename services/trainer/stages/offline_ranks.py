@@ -11,7 +11,10 @@ from services.trainer.stop import StopSignal
 
 
 def run_offline(settings: StageSettings, place: Place, stop: StopSignal) -> int:
-    """From the start to the end of this process; returns the exit code. Raises StoppedError."""
+    """From the start to the end of this process; returns the exit code. Raises StoppedError.
+
+    `stop.signalled` says at the end whether a signal ended the stage, on whatever machine.
+    """
     table = settings.trainer
     grouped = choose(table.backend, table.ranks) != "single"
     crew = Crew(place, CrewOptions.of(settings, place, grouped=grouped), stop if place.first else None)
@@ -21,6 +24,10 @@ def run_offline(settings: StageSettings, place: Place, stop: StopSignal) -> int:
     with crew.joined() as ranks:
         if face:
             face.doing = "loading the model"
-        code = OfflineRun(settings, ranks, rank_device(settings.run.device, place.local), stop, face).run()
+        device = rank_device(settings.run.device, place.local)
+        stop.signalled = not OfflineRun(settings, ranks, device, stop, face).run()
+        # Served until then: rank 0 may write for long, and probes look at the other machines meanwhile.
         ranks.leave()
-    return code
+    if face:
+        face.stop()
+    return 0

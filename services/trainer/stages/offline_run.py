@@ -46,8 +46,8 @@ class OfflineRun:
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
         self._step = 0
 
-    def run(self) -> int:
-        """To the last step or to the stop signal; returns the exit code. Raises DataError, ConfigError."""
+    def run(self) -> bool:
+        """To the last step, or (False) to the stop signal. Raises DataError, ConfigError."""
         settings = self._settings
         trackers = make_trackers(settings, settings.trackers) if self._leads else None
         if trackers:
@@ -60,17 +60,16 @@ class OfflineRun:
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
             job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()
-            if self._train(job):
+            finished = self._train(job)
+            if finished:
                 self._finish()
             else:
                 self._checkpoint()
                 log.info("stopped", step=self._step)
         finally:
-            if self._face:
-                self._face.stop()
             if trackers:
                 trackers.finish(hurry=self._stop.asked())
-        return 0
+        return finished
 
     def _restore(self) -> None:
         found = self._checkpoints.published()

@@ -58,15 +58,19 @@ class Replay:
             self._leader.load(load_checkpoint(source.checkpoint))
         plan, history = source.plan, source.history
         self._events.append("replay_began", version=plan.after, last=plan.last)
+        stopped = False
         try:
             for step in range(plan.after + 1, plan.last + 1):
                 batch = journaled_groups(source.journal, history.batches[step])
                 self._step(step, batch, history.digests.get(step, ""))
         except StepInterruptedError:
+            stopped = True
             log.info("stopped", reason="asked to")
         else:
             self._finish()
-        self._leader.stop(signalled=self._stop.signalled)
+        # One that came after the last step has ended nothing.
+        self._stop.signalled = stopped
+        self._leader.stop(signalled=stopped)
         self._events.close()
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:

@@ -30,10 +30,10 @@ def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
             doing = repr(error)
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--stopped-code", "143"], 143), ([], 0)])
-def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code):
+@pytest.mark.parametrize(("arguments", "code", "ranks"), [(["--stopped-code", "143"], 143, 2), ([], 0, 1)])
+def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code, ranks):
     port = free_port()
-    settings = settings_for(tmp_path, steps=2).model_copy(
+    settings = settings_for(tmp_path, steps=2, ranks=ranks).model_copy(
         update={"orchestrator_address": "127.0.0.1:9", "http_port": port}
     )
     config = tmp_path / "trainer.json"
@@ -46,3 +46,5 @@ def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(
             assert trainer.wait(90) == code
         finally:
             trainer.kill()
+    # Its children leave in peace.
+    assert "rank_lost" not in (tmp_path / "log").read_text()

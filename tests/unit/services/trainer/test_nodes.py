@@ -6,17 +6,31 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import structlog
+import torch
 from pydantic import ValidationError
 from torch.distributed import HashStore
 
+from headrace.child import last_words
+from services.trainer import crew as crews
 from services.trainer import pulse as pulses
-from services.trainer.meeting import OVER, Patience, attend_meeting, connect, host_meeting, split_address
+from services.trainer.crew import Crew, CrewOptions
+from services.trainer.meeting import (
+    OVER,
+    Patience,
+    attend_meeting,
+    beat_key,
+    connect,
+    enter,
+    host_meeting,
+    split_address,
+)
 from services.trainer.place import Place, settle_place
 from services.trainer.pulse import Pulse
 from services.trainer.settings import TrainerSettings
 from services.trainer.stop import StoppedError, StopSignal
 from wire.errors import ConfigError, TransientError
-from wire.interfaces import address_towards, interface_of
+from wire.interfaces import address_of, address_towards, interface_of
 
 TWO = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
 
@@ -55,7 +69,13 @@ def test_a_machine_that_there_is_not_or_that_nobody_finds_is_refused(settings, w
 
 
 @pytest.mark.parametrize(
-    ("trainer", "words"), [({"ranks": 3, "nodes": 2}, "take 2"), ({"rendezvous": "here"}, "rendezvous")]
+    ("trainer", "words"),
+    [
+        ({"ranks": 3, "nodes": 2}, "take 2"),
+        ({"rendezvous": "here"}, "rendezvous"),
+        ({"rendezvous": "here:0"}, "from 1 to 65535"),
+        ({"rendezvous": "here:65536"}, "from 1 to 65535"),
+    ],
 )
 def test_settings_that_cannot_be_are_refused_with_the_way_out(trainer, words):
     with pytest.raises(ValidationError, match=words):
@@ -70,33 +90,90 @@ def test_an_address_of_either_kind_is_split():
 def test_the_interface_towards_a_peer_is_found():
     assert interface_of(address_towards("127.0.0.1")) == interface_of("127.0.1.1") == "lo"
     assert interface_of("203.0.113.7") == ""
+    assert address_of("10.0.0.4") == "10.0.0.4"
 
 
-def test_machines_meet_and_one_that_comes_again_ends_that_life():
+def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
+    chosen = {}
+    monkeypatch.setattr(crews, "set_default", chosen.__setitem__)
+    options = CrewOptions(device=torch.device("cpu"), timeout_s=1.0, announce="localhost")
+    Crew(Place(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7")
+    assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+PATIENCE = Patience(60.0)
+
+
+def attend(port, patience=PATIENCE, *, quiet_s=1.0, **numbers):
+    return attend_meeting(place(1, **numbers), f"127.0.0.1:{port}", patience, quiet_s=quiet_s)
+
+
+@pytest.fixture
+def met():
+    """Two machines have met: the store, its port, the life."""
     port, found = free_port(), {}
-    patience = Patience(60.0)
 
     def host():
-        found["store"] = host_meeting(place(0), port, patience)
+        found["store"] = host_meeting(place(0), port, Patience(60.0))
 
     thread = threading.Thread(target=host)
     thread.start()
-    life = attend_meeting(place(1), f"127.0.0.1:{port}", patience)
+    life = attend(port)
     thread.join(60)
-    store = found["store"]
+    return found["store"], port, life
+
+
+def test_machines_meet_and_one_that_comes_again_ends_that_life(met):
+    store, port, life = met
     assert store.get("life").decode() == life
-    with pytest.raises(TransientError, match=r"waited 2 s .* goes on without this machine"):
-        attend_meeting(place(1), f"127.0.0.1:{port}", Patience(2.0))
+    store.set(beat_key(2), "17")
+    with pytest.raises(StoppedError, match="its present life goes on without this machine"):
+        attend(port, Patience(60.0, lambda: store.check([OVER])))
     assert json.loads(store.get(OVER)) == {"reason": "node 1 was started again", "code": 1}
     with pytest.raises(ConfigError, match=r"node 1 has trainer.nodes and ranks 2 x 3, node 0 has 2 x 2"):
-        attend_meeting(place(1, ranks=6), f"127.0.0.1:{port}", patience)
+        attend(port, ranks=6)
+
+
+def test_a_second_process_of_a_machine_that_lives_is_refused_and_ends_nobody(met):
+    store, port, _ = met
+    ended = threading.Event()
+
+    def beat():
+        count = 0
+        while not ended.wait(0.1):
+            count += 1
+            store.set(beat_key(2), str(count))
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(ConfigError, match=r"node 1 is there already, .* \(waited 8 s .* its own HEADRACE_NODE"):
+            attend(port, Patience(8.0), quiet_s=3.0)
+    finally:
+        ended.set()
+        thread.join(60)
+    assert not store.check([OVER])
+
+
+def test_a_connection_to_another_life_than_ones_own_is_none(met):
+    _, port, life = met
+    assert enter("127.0.0.1", port, life, timeout_s=20.0).get("life").decode() == life
+    with pytest.raises(TransientError, match="life of-old is over"):
+        enter("127.0.0.1", port, "of-old", timeout_s=20.0)
+
+
+def test_a_port_that_is_held_is_named_with_the_way_out():
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TransientError, match=rf"waited 1 s for port {port} of trainer.rendezvous, .* another port"):
+            host_meeting(place(0), port, Patience(1.0))
 
 
 def test_a_meeting_ends_in_time_and_when_it_is_given_up():
     with pytest.raises(TransientError, match="for node 1, node 2 of 3 to come"):
         host_meeting(place(0, nodes=3, ranks=3), free_port(), Patience(0.5))
     with pytest.raises(StoppedError, match="asked to stop while it waited for node 0"):
-        attend_meeting(place(1), f"127.0.0.1:{free_port()}", Patience(60.0, lambda: True))
+        attend_meeting(place(1), f"127.0.0.1:{free_port()}", Patience(60.0, lambda: True), quiet_s=1.0)
     with pytest.raises(TransientError, match="no store answers"):
         connect("127.0.0.1", free_port(), timeout_s=2.0)
 
@@ -156,18 +233,45 @@ def test_a_failed_collective_names_who_is_silent_much_sooner(life):
 def test_an_error_of_a_rank_among_the_living_is_the_reason(life):
     every, _, beat = life
     beat(1, 2, 3, 0)
-    every[3].failed(RuntimeError("no memory\nlong story"))
+    with structlog.testing.capture_logs() as lines:
+        every[3].failed(RuntimeError("no memory\nlong story"))
+    # Whole, and with its traceback: the process may never come to tell it otherwise.
+    assert lines[0]["error"] == "no memory\nlong story" and isinstance(lines[0]["exc_info"], RuntimeError)
     with pytest.raises(Ended, match=r"^1: rank 3 of node 1 failed: RuntimeError: no memory$"):
         [beat(1, 2, 3, 0) for _ in range(8)]
 
 
 def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
     every, _, beat = life
-    every[2].failed(ConfigError("no such model"))
+    with structlog.testing.capture_logs() as lines:
+        every[2].failed(ConfigError("no such model"))
+    assert [(line["event"], line["error"]) for line in lines] == [("refused", "no such model")]
     with pytest.raises(Ended, match=r"^2: rank 2 of node 1 failed: ConfigError: no such model$"):
         beat(2)
     with pytest.raises(Ended, match=r"^2: "):
         beat(0)
+
+
+def test_a_pulse_that_fails_ends_its_process_by_name(life):
+    every, _, _ = life
+
+    def no_store():
+        raise KeyError("surprise")
+
+    every[2]._connect = no_store
+    with pytest.raises(Ended, match=r"^1: rank 2 of node 1 cannot beat: KeyError: 'surprise'$"):
+        every[2]._beat()
+
+
+def test_the_last_line_of_a_log_has_the_reason_where_others_look_for_it(monkeypatch):
+    def leave(code):
+        raise Ended(str(code))
+
+    monkeypatch.setattr(pulses.os, "_exit", leave)
+    pulse = Pulse(HashStore, place(1), timeout_s=16.0)
+    with structlog.testing.capture_logs() as lines, pytest.raises(Ended, match=r"^1$"):
+        pulse._end("node 0 is gone", 1)
+    assert last_words(json.dumps(lines[-1])) == "node 0 is gone"
 
 
 def test_a_signal_on_any_machine_is_one_for_the_leader(life):

@@ -21,6 +21,14 @@ def test_one_rank_starts_nothing():
     assert assemble_ranks(1, Place(), device=torch.device("cpu"), timeout_s=1).size == 1
 
 
+def test_a_rank_at_its_end_is_missed_until_the_last_one_has_come(monkeypatch):
+    ranks, happened = Ranks.alone(), []
+    monkeypatch.setattr(ranks, "barrier", lambda: happened.append("all are there"))
+    ranks.before_leaving = lambda: happened.append("nobody is missed")
+    ranks.leave()
+    assert happened == ["all are there", "nobody is missed", "all are there"]
+
+
 def test_a_place_is_read_as_it_was_written_beside_other_arguments():
     place = Place(rank=2, ranks=3, port=4711)
     assert read_place(["--stage", "sft", "--config", "x.json", *place.arguments()]) == place

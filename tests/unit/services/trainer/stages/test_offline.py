@@ -86,7 +86,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stopped):
     whole.mkdir()
     halves.mkdir()
     run(settings(whole))
-    run(settings(halves), StopAfter(stopped))
+    assert not run(settings(halves), StopAfter(stopped))
     assert len(metrics(settings(halves))) == stopped
     run(settings(halves))
     assert exported(settings(halves)) == exported(settings(whole))
