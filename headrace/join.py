@@ -10,69 +10,103 @@ from headrace.config.resolve import resolve
 from headrace.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.nodes import ready_s
 from headrace.screen import Lines
-from headrace.supervisor.alone import Alone
+from headrace.supervisor.alone import STOPPED_CODE, Alone
 from headrace.supervisor.keeper import Budget
+from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.replay_settings import ReplaySettings
+from wire.environment import overlay
 from wire.errors import ConfigError
 
+_ANNOUNCE = "HEADRACE_ANNOUNCE"
+_LIVES = 3
+"""That one more machine may spend without having met the others: each may wait `trainer.rendezvous_timeout_s`."""
 
-def plan_node(run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str]) -> tuple[ProcessPlan, Budget]:
-    """Writes the settings of one more machine beside those of machine 0. Raises ConfigError.
+
+def join_node(run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str], output: Output) -> int:
+    """Trains as one more machine until the whole trainer has ended; returns the exit status. Raises ConfigError.
 
     `rendezvous`: empty = as the run's settings say.
     """
+    settings = node_settings(run_dir, node, rendezvous, environment)
+    lock = RunLock(run_dir, name=f"join-{node}.lock", what=f"machine {node} of {run_dir}")
+    try:
+        plan, budget = plan_node(settings, environment)
+        return _run_node(run_dir, plan, budget, output)
+    finally:
+        lock.release()
+
+
+def node_settings(
+    run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str]
+) -> TrainerSettings | StageSettings:
+    """Those of machine 0, with what is this machine's own. Raises ConfigError."""
     file = run_dir / "config" / "trainer.json"
     try:
         values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}; begin with `headrace train` on machine 0, in this run directory") from None
-    config = resolve(run_dir / "config" / "run.toml").config
     grpc_port, http_port = pick_ports(2)
-    values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port}
+    # The address that others reach machine 0 by is not this one's.
+    values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
+    values = overlay(values, {_ANNOUNCE: environment.get(_ANNOUNCE, "")})
     if rendezvous:
         values["trainer"]["rendezvous"] = rendezvous
-    kind, words = _kind(values)
-    settings = kind.model_validate(values)
+    settings = _kind(values).model_validate(values)
     table = settings.trainer
     if not 0 < node < table.nodes:
         raise ConfigError(f"--node {node}: the trainer has {table.nodes} machines; those that join are 1 and up")
     if not table.rendezvous:
         raise ConfigError("give --rendezvous HOST:PORT, where machine 0 meets the others")
-    path = run_dir / "config" / f"trainer-node-{node}.json"
+    return settings
+
+
+def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[str, str]) -> tuple[ProcessPlan, Budget]:
+    """Writes the settings beside those of machine 0, and says how this machine's part is started and kept alive."""
+    node, table = settings.node, settings.trainer
+    config = resolve(settings.run_dir / "config" / "run.toml").config
+    path = settings.run_dir / "config" / f"trainer-node-{node}.json"
     path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    words: tuple[str, ...] = ()
+    if isinstance(settings, ReplaySettings):
+        words = ("--replay",)
+    elif settings.run.stage != "rl":
+        words = ("--stage", settings.run.stage)
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     plan = ProcessPlan(
         name=f"trainer-node-{node}",
-        argv=python("services.trainer", *words, "--config", str(path)),
+        argv=python("services.trainer", *words, "--stopped-code", str(STOPPED_CODE), "--config", str(path)),
         env=env,
-        grpc_port=grpc_port,
-        http_port=http_port,
+        grpc_port=settings.grpc_port,
+        http_port=settings.http_port,
     )
-    return plan, Budget(ready_s=ready_s(config.supervisor, table), liveness_s=config.supervisor.liveness_s)
+    return plan, Budget(
+        ready_s=ready_s(config.supervisor, table),
+        early_deaths=_LIVES,
+        early_deaths_later=_LIVES,
+        liveness_s=config.supervisor.liveness_s,
+    )
 
 
-def _kind(values: dict[str, Any]) -> tuple[type[TrainerSettings | StageSettings], tuple[str, ...]]:
-    """Of the settings file, and how the trainer is started with it."""
+def _kind(values: dict[str, Any]) -> type[TrainerSettings | StageSettings]:
     if "replay" in values:
-        return ReplaySettings, ("--replay",)
-    stage = values["run"]["stage"]
-    return (TrainerSettings, ()) if stage == "rl" else (StageSettings, ("--stage", stage))
+        return ReplaySettings
+    return TrainerSettings if values["run"]["stage"] == "rl" else StageSettings
 
 
-def run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output) -> int:
-    """Keeps the machine's part of the trainer alive until the whole trainer has ended; returns the exit status."""
+def _run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output) -> int:
     screen = Lines(run_dir, output.say)
     try:
-        outcome = asyncio.run(Alone(run_dir, plan, budget=budget).run(screen.show))
+        alone = Alone(run_dir, plan, budget=budget, called_off=RunWatch(run_dir).ended)
+        outcome = asyncio.run(alone.run(screen.show))
     finally:
         screen.close()
     if outcome.state == "failed":
         output.say(f"failed: {outcome.reason}")
         return FAILED
-    output.say(f"{plan.name} {outcome.state}")
+    output.say(f"{plan.name} {outcome.state}" + (f": {outcome.reason}" if outcome.reason else ""))
     return FINISHED if outcome.state == "finished" else STOPPED

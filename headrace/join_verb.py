@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.execute import Output
-from headrace.join import plan_node, run_node
+from headrace.join import join_node
 from headrace.launch import inherited_environment
 from headrace.verb import Json, json_line, told
 
@@ -23,8 +23,7 @@ def join(
     output = Output.choose(json=json)
     with told(output, stopped="stopped"):
         folder = run_dir.resolve()
-        plan, budget = plan_node(folder, node, rendezvous, inherited_environment())
-        status = run_node(folder, plan, budget, output)
+        status = join_node(folder, node, rendezvous, inherited_environment(), output)
         if output.json:
             output.result(json_line({"node": node, "run_dir": str(folder), "status": status}))
         raise typer.Exit(status)

@@ -21,7 +21,7 @@ from headrace.model_check import check_model
 from headrace.nodes import check_nodes, how_to_join, ready_s
 from headrace.results import evals_of, steps_of
 from headrace.screen import Lines
-from headrace.supervisor.alone import Alone
+from headrace.supervisor.alone import STOPPED_CODE, Alone
 from headrace.supervisor.keeper import Budget
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment, python
@@ -166,7 +166,8 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> ProcessPlan
     )
     path = run_dir / "config" / "trainer.json"
     path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    argv = python("services.trainer", "--stage", config.run.stage, "--config", str(path))
+    words = ("--stage", config.run.stage, "--stopped-code", str(STOPPED_CODE))
+    argv = python("services.trainer", *words, "--config", str(path))
     return ProcessPlan(name="trainer", argv=argv, env=env, http_port=port)
 
 

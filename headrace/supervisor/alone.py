@@ -1,4 +1,4 @@
-"""One process kept alive until it has done its work: a stage that needs no other service."""
+"""One process kept alive until it has done its work: a stage that needs no other service, a machine that joins."""
 
 import asyncio
 import functools
@@ -12,12 +12,24 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.readiness import Faces
 from headrace.supervisor.supervisor import Outcome, Patience, View
 
+STOPPED_CODE = 75
+"""For a trainer's `--stopped-code`: a signal has ended it, which is a death, and not the end of its work."""
+
 
 class Alone:
     """Runs one plan: started again when it dies, over when it exits with status 0. On the main thread."""
 
-    def __init__(self, run_dir: Path, plan: ProcessPlan, *, budget: Budget, patience: Patience | None = None) -> None:
-        self._run_dir, self._plan = run_dir, plan
+    def __init__(
+        self,
+        run_dir: Path,
+        plan: ProcessPlan,
+        *,
+        budget: Budget,
+        patience: Patience | None = None,
+        called_off: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`called_off`: asked while the process is not ready; whether it starts, or starts again, for nothing."""
+        self._run_dir, self._plan, self._called_off = run_dir, plan, called_off
         self._patience = patience or Patience()
         self._faces = Faces()
         self._notices: list[str] = []
@@ -53,6 +65,8 @@ class Alone:
             while not task.done():
                 if self._stop.is_set():
                     return Outcome("stopped", "asked to stop")
+                if not self._is_ready() and self._called_off():
+                    return Outcome("stopped", "the run's command on machine 0 has ended")
                 observe(self._view())
                 await asyncio.wait({task, stopped}, timeout=self._patience.poll_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -62,8 +76,11 @@ class Alone:
 
     def _view(self) -> View:
         states = self._crew.states()
-        ready = states.get(self._plan.name) != KeeperState.STARTING
-        return View({"state": "running"} if ready else {}, states, tuple(self._notices))
+        began = states.get(self._plan.name) != KeeperState.STARTING
+        return View({"state": "running"} if began else {}, states, tuple(self._notices))
+
+    def _is_ready(self) -> bool:
+        return self._crew.states().get(self._plan.name) == KeeperState.READY
 
     async def _end(self) -> None:
         """Down in bounded time; after a second signal at once."""

@@ -8,13 +8,16 @@ from typing import Any
 
 from wire.errors import ConfigError
 
+_SUPERVISOR = "supervisor.json"
+
 
 class RunLock:
     """Held from the first write to the end of the run."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, name: str = _SUPERVISOR, what: str = "") -> None:
+        """`name`: of the file, where it is not the whole run that is held; `what` is held then, in words."""
         folder = run_dir / "run"
-        self._path = folder / "supervisor.json"
+        self._path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -25,7 +28,7 @@ class RunLock:
         except BlockingIOError:
             os.close(self._file)
             owner = _told(self._path).get("pid", "unknown")
-            raise ConfigError(f"{run_dir} is in use by another headrace (pid {owner})") from None
+            raise ConfigError(f"{what or run_dir} is in use by another headrace (pid {owner})") from None
         self.tell()
 
     def tell(self, **more: str) -> None:
@@ -39,6 +42,28 @@ class RunLock:
         os.close(self._file)
 
 
+class RunWatch:
+    """Whether the run's command has ended since somebody began to look: it empties its file, unless it is killed.
+
+    The kernel's lock would tell more, but other machines do not see it on every shared file system.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / "run" / _SUPERVISOR
+        self._was_there, self._absent = False, 0
+        self.ended()
+
+    def ended(self) -> bool:
+        """At two looks in a row: the file is empty for a moment when its holder writes it anew."""
+        try:
+            held = bool(self._path.read_bytes())
+        except OSError:
+            held = False
+        self._was_there = self._was_there or held
+        self._absent = 0 if held else self._absent + 1
+        return self._was_there and self._absent > 1
+
+
 def supervisor_pid(run_dir: Path) -> int | None:
     """Pid of the live supervisor of a run directory, if there is one."""
     owner = supervisor(run_dir).get("pid")
@@ -47,7 +72,7 @@ def supervisor_pid(run_dir: Path) -> int | None:
 
 def supervisor(run_dir: Path) -> dict[str, Any]:
     """What the live supervisor of a run directory says of itself; empty if there is none."""
-    path = run_dir / "run" / "supervisor.json"
+    path = run_dir / "run" / _SUPERVISOR
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

@@ -208,6 +208,7 @@ ELSEWHERE = {
         "tests/e2e/compose/test_nodes.py",
         "deploy/compose/nodes.yml",
     ),
+    "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
     "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
 }

@@ -1,13 +1,16 @@
 """What `headrace train` and `headrace join` ask of a trainer on several machines."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.join import plan_node
+from headrace.execute import Output
+from headrace.join import join_node, node_settings, plan_node
 from headrace.nodes import check_nodes, how_to_join, ready_s
+from headrace.supervisor.lock import RunLock
 from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
 from wire.errors import ConfigError
@@ -44,22 +47,45 @@ def test_several_machines_need_a_place_to_meet_and_time_for_it(tmp_path: Path) -
 
 def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) -> None:
     table = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
-    values = {"trainer": table, "run_dir": "/elsewhere", "http_port": 1, "run": {"stage": "sft"}}
+    values = {
+        "trainer": table,
+        "run_dir": "/elsewhere",
+        "http_port": 1,
+        "run": {"stage": "sft"},
+        "announce": "10.0.0.4",
+    }
     folder = run_dir(tmp_path, StageSettings.model_validate(values))
-    plan, budget = plan_node(folder, 1, "", {"HEADRACE_NODE": "7"})
+    environment = {"HEADRACE_NODE": "7"}
+    plan, budget = plan_node(node_settings(folder, 1, "", environment), environment)
     written = json.loads((folder / "config" / "trainer-node-1.json").read_text())
     assert (written["node"], written["run_dir"], written["http_port"]) == (1, str(folder), plan.http_port)
-    assert plan.argv[-4:-1] == ("--stage", "sft", "--config") and "HEADRACE_NODE" not in plan.env
+    assert written["announce"] == ""
+    assert (
+        plan.argv[-6:-1] == ("--stage", "sft", "--stopped-code", "75", "--config") and "HEADRACE_NODE" not in plan.env
+    )
     assert budget.ready_s > 600 and plan.name == "trainer-node-1"
-    plan_node(folder, 1, "10.0.0.5:1", {})
-    assert "10.0.0.5:1" in (folder / "config" / "trainer-node-1.json").read_text()
+    other = node_settings(folder, 1, "10.0.0.5:1", {"HEADRACE_ANNOUNCE": "10.0.0.6"})
+    assert (other.trainer.rendezvous, other.announce) == ("10.0.0.5:1", "10.0.0.6")
     with pytest.raises(ConfigError, match="--node 2: the trainer has 2 machines"):
-        plan_node(folder, 2, "", {})
+        node_settings(folder, 2, "", {})
+
+
+def test_a_machine_joins_once_and_whoever_comes_second_touches_nothing(tmp_path: Path) -> None:
+    table = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
+    folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": table}))
+    lock = RunLock(folder, name="join-1.lock")
+    with pytest.raises(
+        ConfigError, match=rf"machine 1 of {folder} is in use by another headrace \(pid {os.getpid()}\)"
+    ):
+        join_node(folder, 1, "", {}, Output.choose(json=True))
+    assert not (folder / "config" / "trainer-node-1.json").exists()
+    lock.release()
+    RunLock(folder, name="join-1.lock").release()
 
 
 def test_nobody_joins_what_was_not_begun_or_meets_nowhere(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="begin with `headrace train` on machine 0"):
-        plan_node(tmp_path, 1, "", {})
+        node_settings(tmp_path, 1, "", {})
     folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": {"ranks": 2, "nodes": 2}}))
     with pytest.raises(ConfigError, match="give --rendezvous HOST:PORT"):
-        plan_node(folder, 1, "", {})
+        node_settings(folder, 1, "", {})

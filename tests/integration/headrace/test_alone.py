@@ -1,0 +1,65 @@
+"""One process kept alive, with real ones: which exit is the end, and when starting it again leads nowhere."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.supervisor.keeper import Budget
+from headrace.supervisor.lock import RunLock, RunWatch
+from headrace.supervisor.ports import pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.supervisor import Outcome, View
+
+LIVES = """
+import pathlib, sys, time
+lives = pathlib.Path(sys.argv[1])
+lives.write_text(lives.read_text() + "x" if lives.exists() else "x")
+if len(lives.read_text()) == 1:
+    sys.exit(int(sys.argv[2]))
+time.sleep(float(sys.argv[3]))
+"""
+
+
+def run(folder: Path, *, then_s: float, lock: RunLock | None = None) -> tuple[Outcome, list[str]]:
+    """A process whose first life a signal ended, and the second lasts `then_s`; the run ends after the first."""
+    (folder / "logs").mkdir()
+    argv = (sys.executable, "-c", LIVES, str(folder / "lives"), str(STOPPED_CODE), str(then_s))
+    # Nobody listens there: it is never ready, as a machine that waits for the others.
+    plan = ProcessPlan(name="trainer-node-1", argv=argv, env=dict(os.environ), http_port=pick_ports(1)[0])
+    alone = Alone(folder, plan, budget=Budget(early_deaths=3), called_off=RunWatch(folder).ended)
+    told: list[str] = []
+
+    def observe(view: View) -> None:
+        nonlocal lock
+        told[:] = view.notices
+        if lock is not None and told and (folder / "lives").read_text() == "xx":
+            lock.release()
+            lock = None
+
+    return asyncio.run(alone.run(observe)), told
+
+
+def test_a_trainer_that_a_signal_ended_is_started_again_and_ends_with_the_training(tmp_path: Path) -> None:
+    outcome, told = run(tmp_path, then_s=0.0)
+    assert outcome == Outcome("finished")
+    assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
+
+
+def test_nobody_waits_for_machines_of_a_run_whose_command_has_ended(tmp_path: Path) -> None:
+    outcome, told = run(tmp_path, then_s=600.0, lock=RunLock(tmp_path))
+    assert outcome == Outcome("stopped", "the run's command on machine 0 has ended")
+    assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
+
+
+def test_a_run_that_nobody_has_begun_yet_has_not_ended(tmp_path: Path) -> None:
+    watch = RunWatch(tmp_path)
+    assert not watch.ended() and not watch.ended()
+    RunLock(tmp_path).release()
+    assert not watch.ended()
+    lock = RunLock(tmp_path)
+    assert not watch.ended()
+    lock.release()
+    # One look could fall between two writes of a holder.
+    assert [watch.ended(), watch.ended()] == [False, True]
