@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.ports import free_port
 from wire.lifecycle import die_with_parent
 
 
@@ -21,13 +22,6 @@ def server_binary() -> str:
         found = shutil.which("valkey-server") or shutil.which("redis-server")
         assert found, "no Valkey or Redis server: install the `demo` extra"
         return found
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Valkey:

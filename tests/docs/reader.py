@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -63,12 +62,6 @@ def _at_terminal() -> None:
     """In the child: a shell's job in the background would have inherited that Ctrl-C is ignored."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Served:

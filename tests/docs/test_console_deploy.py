@@ -10,9 +10,10 @@ import pytest
 from tests.docs.console import Case
 from tests.docs.console_table import AFTER_UP, BEFORE_UP, KUBERNETES, SECRETS, UP, WHILE_UP, WORDS
 from tests.docs.pages import ROOT, blocks
-from tests.docs.reader import Reader, Served, free_port
+from tests.docs.reader import Reader, Served
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import wait_until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 RUN_ARGS = "--demo --run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8"

@@ -11,8 +11,9 @@ import pytest
 from headrace.execute import STOPPED
 from tests.docs.console import Case
 from tests.docs.console_table import ENDED, LIVE, LIVE_RUN, TRAINING, UNTIL_STOPPED, WITHOUT_A_RUN, WORDS
-from tests.docs.reader import Reader, Served, free_port
+from tests.docs.reader import Reader, Served
 from tests.otlp import collector
+from tests.ports import free_port
 from wire.contracts import DropReason
 from wire.streams import StreamName
 from wire.streams.redis import RedisBroker

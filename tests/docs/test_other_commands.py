@@ -56,17 +56,34 @@ def test_kubectl_is_told_of_objects_that_exist() -> None:
     named = {
         (kind, name)
         for _, words in lines("kubectl")
-        for kind, name in re.findall(r"\b(job|deployment|statefulset|service)[/ ]([a-z-]+)", " ".join(words))
+        for kind, name in re.findall(r"\b(job|deployment|statefulset|service)[/ ]([a-z0-9-]+)", " ".join(words))
     }
     assert len(named) >= 4 and named <= objects()
 
 
 @cache
 def objects() -> set[tuple[str, str]]:
-    rendered = subprocess.run(
-        ["kubectl", "kustomize", ROOT / "deploy/kubernetes/overlays/cpu"], capture_output=True, text=True, check=True
-    )
-    return {(one["kind"].lower(), one["metadata"]["name"]) for one in yaml.safe_load_all(rendered.stdout)}
+    """Of the overlays that the pages walk through, and the Jobs that a JobSet makes."""
+    rendered = [
+        one
+        for overlay in ("cpu", "cluster")
+        for one in yaml.safe_load_all(
+            subprocess.run(
+                ["kubectl", "kustomize", ROOT / "deploy/kubernetes/overlays" / overlay],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+    ]
+    jobs = {
+        ("job", f"{one['metadata']['name']}-{replicated['name']}-{index}")
+        for one in rendered
+        if one["kind"] == "JobSet"
+        for replicated in one["spec"]["replicatedJobs"]
+        for index in range(replicated.get("replicas", 1))
+    }
+    return {(one["kind"].lower(), one["metadata"]["name"]) for one in rendered} | jobs
 
 
 def test_make_is_told_of_targets_that_exist() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from services.orchestrator.registry import STATE_NAMES
 from services.rollout.settings import RolloutSettings
+from tests.ports import free_port
 from wire.contracts import PolicyVersion
 from wire.errors import HeadraceError
 from wire.events import read_events
@@ -161,11 +162,3 @@ class Replicas:
 
     def logs(self) -> str:
         return "".join(f"\n--- {path.name}\n{path.read_text()[-2500:]}" for path in sorted(self.folder.glob("*.log")))
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -25,8 +25,9 @@ from services.orchestrator.store import Store
 from services.trainer import service as trainer_service
 from services.trainer.publication.publisher import Publisher
 from services.trainer.reporter import register
-from tests.chaos.publication.replicas import RUN_ID, Replicas, free_port
+from tests.chaos.publication.replicas import RUN_ID, Replicas
 from tests.chaos.publication.weights import Versions, backend_of, folder_of, publisher_of
+from tests.ports import free_port
 from tests.rollout_models import random_prompts
 from wire.contracts import (
     Header,

@@ -13,10 +13,11 @@ import pytest_asyncio
 
 from services.orchestrator.prompts import COLUMNS
 from tests.chaos.publication.lives import Life, orchestrator_main
-from tests.chaos.publication.replicas import RUN_ID, Replicas, free_port
+from tests.chaos.publication.replicas import RUN_ID, Replicas
 from tests.chaos.publication.stage import TIMES, Traffic, Trainer, trainer
 from tests.chaos.publication.strike import PHASES, Moment, Watch, install
 from tests.chaos.publication.weights import folder_of
+from tests.ports import free_port
 from tests.rollout_models import random_prompts
 from tests.valkey import Valkey
 from wire.contracts import PolicyVersion

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -10,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
@@ -22,12 +23,6 @@ _KINDS = {
     "network": ("network", "ls"),
     "volume": ("volume", "ls"),
 }
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def wait_until(what: str, look: Callable[[], T], *, seconds: float, told: Callable[[], str] = str) -> T:

@@ -10,7 +10,8 @@ import pytest
 import redis
 
 from tests.integration.kubernetes.rendered import named, render
-from tests.valkey import free_port, server_binary
+from tests.ports import free_port
+from tests.valkey import server_binary
 
 
 @contextmanager

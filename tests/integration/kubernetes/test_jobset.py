@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.integration.kubernetes.rendered import named, render
-from tests.valkey import free_port
+from tests.ports import free_port
 from wire.environment import NAMES
 
 WITH = ("base+jobset", "base+everything", "cluster")

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -19,6 +18,7 @@ import pytest
 import yaml
 
 from tests.integration.metrics.expressions import DEPLOY
+from tests.ports import free_port
 
 _HOW = "{0} is not installed: `apt-get install --no-install-recommends prometheus` brings it"
 _READY_S = 60.0
@@ -74,9 +74,7 @@ def prometheus(folder: Path, targets: Mapping[str, list[str]]) -> Iterator[Prome
     static = [{"targets": addresses, "labels": {"service": service}} for service, addresses in targets.items()]
     config["scrape_configs"] = [{"job_name": "headrace", "static_configs": static}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [binary, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)

@@ -22,6 +22,7 @@ from services.orchestrator.registry import Registry
 from services.rollout.app import make_engine, run_replica
 from services.rollout.settings import RolloutSettings
 from services.rollout.text import TextDecoder
+from tests.ports import free_port
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
 from wire.contracts import Header, Message, PromptGroup, Purpose, RolloutGroup, Sampling, decode, encode, group_id
 from wire.errors import ContractError, FencedError, TransientError
@@ -487,11 +488,3 @@ async def test_a_process_serves_and_ends_cleanly_at_a_signal(tmp_path: Path, val
     finally:
         process.kill()
         await orchestrator.stop(0)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

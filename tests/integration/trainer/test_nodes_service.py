@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.trainer.service import SERVICE_NAME
 from tests.integration.trainer.harness import settings_for
-from tests.integration.trainer.test_stopped_code import free_port, until_it_waits_for_the_orchestrator
+from tests.integration.trainer.test_stopped_code import until_it_waits_for_the_orchestrator
+from tests.ports import free_port
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

@@ -1,7 +1,6 @@
 """A trainer that is moved away says so by its exit code: whoever takes 0 for the end of the run must not see one."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,12 +9,7 @@ import httpx
 import pytest
 
 from tests.integration.trainer.harness import settings_for
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.ports import free_port
 
 
 def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:

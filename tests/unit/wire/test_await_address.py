@@ -8,14 +8,8 @@ import time
 
 import pytest
 
+from tests.ports import free_port
 from wire.await_address import await_address
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def test_it_returns_when_somebody_listens() -> None:

@@ -29,6 +29,7 @@ from services.trainer.place import Place, settle_place
 from services.trainer.pulse import Pulse
 from services.trainer.settings import TrainerSettings
 from services.trainer.stop import StoppedError, StopSignal
+from tests.ports import free_port
 from wire.errors import ConfigError, TransientError
 from wire.interfaces import address_of, address_towards, interface_of
 
@@ -37,12 +38,6 @@ TWO = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
 
 def place(node=0, rank=None, nodes=2, ranks=4):
     return Place(rank=node * ranks // nodes if rank is None else rank, ranks=ranks, node=node, nodes=nodes)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_machine_has_ranks_in_a_row_and_devices_from_the_first_on():
