@@ -4,6 +4,7 @@ Every rank calls every method, in the same order. The rendezvous is a TCP store 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Self
 
@@ -90,10 +91,12 @@ class Ranks:
         Gloo's threads abort a process that tears its groups down while peers leave.
         """
         # Rank 0 may write for long what the others wait for here: they are missed until the last one has come. The
-        # second barrier keeps the store of the rendezvous alive until nobody asks it any more.
+        # second barrier keeps the store of the rendezvous alive until nobody asks it any more. Who comes through it
+        # first ends, and its connections with it: the others see that as an error, and all were at the end by then.
         self.barrier()
         self.before_leaving()
-        self.barrier()
+        with suppress(TransientError):
+            self.barrier()
 
     def _call(self, what: str, collective: Callable[[], object]) -> None:
         try:

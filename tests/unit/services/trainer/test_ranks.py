@@ -1,10 +1,12 @@
 """One process alone needs no group, and a command line names a place."""
 
+import pytest
 import torch
 
 from services.trainer.crew import assemble_ranks
 from services.trainer.place import Place, rank_device, read_place
 from services.trainer.ranks import Ranks
+from wire.errors import TransientError
 
 
 def test_alone_every_collective_gives_back_what_it_got():
@@ -27,6 +29,21 @@ def test_a_rank_at_its_end_is_missed_until_the_last_one_has_come(monkeypatch):
     ranks.before_leaving = lambda: happened.append("nobody is missed")
     ranks.leave()
     assert happened == ["all are there", "nobody is missed", "all are there"]
+
+
+def test_who_is_left_behind_at_the_very_end_has_lost_nothing(monkeypatch):
+    ranks, left = Ranks.alone(), [False]
+
+    def barrier():
+        if left[0]:
+            raise TransientError("Connection reset by peer")
+
+    monkeypatch.setattr(ranks, "barrier", barrier)
+    ranks.before_leaving = lambda: left.__setitem__(0, True)
+    ranks.leave()
+    assert left[0]
+    with pytest.raises(TransientError):
+        ranks.leave()
 
 
 def test_a_place_is_read_as_it_was_written_beside_other_arguments():
