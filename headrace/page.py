@@ -50,8 +50,9 @@ def serve_page(
     child = _start(argv, child_environment(dict(environment), threads=1), log)
     try:
         _wait_until_ready(child, port, log)
-        ready()
+        # From here on Ctrl-C is the end that was told, also while a browser opens.
         with contextlib.suppress(KeyboardInterrupt):
+            ready()
             if child.wait():
                 raise _failure(child, log)
         _end(child)
