@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -19,6 +20,8 @@ from wire.lifecycle import wait_for
 _POLL_S = 0.2
 _READY_S = 2.0
 _REAP_S = 10.0
+_PORTS = range(20_000, 32_000)
+"""Below those of outgoing connections, which on Linux begin at 32768."""
 
 
 class ServerProcess:
@@ -97,10 +100,15 @@ async def until_ready(client: SGLangClient, process: ServerProcess | None, timeo
 
 
 def free_port(host: str) -> int:
-    """One that was free a moment ago; who comes too late starts again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """One that was free a moment ago; who comes too late starts again.
+
+    The server binds it when its model is loaded: no outgoing connection must get it meanwhile. Raises TransientError.
+    """
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise TransientError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {host}; set rollout.sglang.port")
 
 
 def _private(path: Path, mode: int) -> BinaryIO:
