@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
-from wire.v1 import common_pb2
+from wire.v1 import common_pb2, message_pb2
 from wire.v1 import orchestrator_pb2 as pb
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
@@ -90,6 +90,8 @@ async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_t
 
 async def test_a_member_that_never_shows_up_delays_a_publication_by_no_more_than_a_deadline(stage: Stage) -> None:
     (replica,) = await stage.cast(1)
+    # As if they had what is current: otherwise the joiners' loop may take them before the trainer's publication does.
+    held = message_pb2.PolicyVersion(incarnation=stage.current.incarnation, version=stage.current.version)
     with socket.socket() as silent, socket.socket() as closed:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -99,7 +101,7 @@ async def test_a_member_that_never_shows_up_delays_a_publication_by_no_more_than
             stage.run.registry.register(
                 pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address=address, routes=GLOO), time.monotonic()
             )
-            beat = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=pb.REPLICA_STATE_SERVING)
+            beat = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=pb.REPLICA_STATE_SERVING, version=held)
             assert stage.run.registry.heartbeat(beat, time.monotonic())
         new, waited = await stage.publish()
         assert TIMES.prepare_s <= waited <= TIMES.prepare_s + SLACK_S

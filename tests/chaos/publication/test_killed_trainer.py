@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.chaos.publication.lives import Life, trainer_main
-from tests.chaos.publication.stage import Stage
+from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
 from wire.contracts import PolicyVersion
 from wire.errors import FencedError
@@ -17,7 +17,7 @@ from wire.v1 import orchestrator_pb2 as pb
 from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
-SETTLED_S = 30.0
+SETTLED_S = 10.0 + TIMES.prepare_s + TIMES.transfer_s
 """By then an orphaned session is ended by the next one."""
 
 

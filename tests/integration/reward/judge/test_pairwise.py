@@ -90,7 +90,7 @@ async def test_a_group_at_a_hanging_judge_ends_by_the_groups_deadline() -> None:
         scorer = pairwise(server, concurrency=4, deadline_s=2.0, attempt_s=60.0)
         begin = time.monotonic()
         found = await scorer.score([sample(str(number)) for number in range(6)])
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 15
         assert all(verdict.failed for verdict in found) and len(server.requests) <= 8
         await scorer.close()
 

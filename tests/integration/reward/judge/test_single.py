@@ -125,7 +125,7 @@ async def test_an_endpoint_that_fails_abstains_after_bounded_tries_by_the_deadli
         scorer = judge(server, deadline_s=1.0)
         begin = time.monotonic()
         found = await scorer.score([sample("x"), sample("y")])
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 10
         assert [verdict.value for verdict in found] == [None, None]
         assert all(verdict.failed and verdict.reason for verdict in found)
         assert len(server.requests) <= 6
@@ -182,7 +182,7 @@ async def test_a_hanging_judge_ends_a_group_by_its_deadline_whatever_the_votes(v
         scorer = judge(server, votes=votes, temperature=1.0, concurrency=2, deadline_s=0.9, attempt_s=0.9)
         begin = time.monotonic()
         found = await scorer.score([sample(str(number)) for number in range(12)])
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 10
         assert all(verdict.failed for verdict in found)
         await scorer.close()
 
@@ -287,7 +287,7 @@ async def test_a_canary_keeps_nobody_waiting_and_only_one_is_out() -> None:
         await asyncio.sleep(0.05)
         assert sum(blocks(request)["ANSWER"] != "3" for request in server.requests) == 1
         await scorer.close()
-        assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < 20
 
 
 async def test_a_canary_that_is_not_judged_alarms_nobody() -> None:
