@@ -48,4 +48,16 @@ def last_words(log: str) -> str:
             continue
         if isinstance(found, dict) and "error" in found:
             return str(found["error"])
-    return lines[-1] if lines else "it said nothing"
+    return _in_words(lines[-1]) if lines else "it said nothing"
+
+
+def _in_words(line: str) -> str:
+    """A log line for people: the last line of its traceback, else what happened."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(found, dict):
+        return line
+    trace = str(found.get("exception") or "").strip().splitlines()
+    return trace[-1] if trace else str(found.get("event", line))

@@ -100,7 +100,17 @@ def evals_of(run_dir: Path) -> list[dict[str, Any]]:
 def _is_sound(row: dict[str, Any], key: str) -> bool:
     """Whether its number is a whole one, and its accuracy one that can be drawn; a file may have been damaged."""
     accuracy = row.get("accuracy")
-    return type(row.get(key)) is int and (accuracy is None or type(accuracy) in (int, float))
+    return type(row.get(key)) is int and (accuracy is None or number_of(accuracy) is not None)
+
+
+def number_of(value: Any) -> float | None:
+    """A number that a double can hold; None for anything else. Python reads integers of any length from JSON."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

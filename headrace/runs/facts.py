@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.diff import kept_tables
-from headrace.results import evals_of, last_steps
+from headrace.results import evals_of, last_steps, number_of
 from headrace.supervisor.lock import supervisor_pid
 from wire.errors import ConfigError
 
@@ -47,7 +47,7 @@ def facts_of(run_dir: Path) -> Facts:
     steps = int(rows[-1]["step"]) if rows else 0
     accuracies = [row["accuracy"] for row in evals_of(run_dir) if row.get("accuracy") is not None]
     began = (run_dir / "config" / "run.toml").stat().st_mtime
-    ended = rows[-1].get("t") if rows else None
+    ended = number_of(rows[-1].get("t")) if rows else None
     return Facts(
         name=run_dir.resolve().name,
         run_dir=str(run_dir),
@@ -57,7 +57,7 @@ def facts_of(run_dir: Path) -> Facts:
         steps=steps,
         max_steps=run.get("max_steps") if run.get("stage", "rl") == "rl" else None,
         began=round(began, 3),
-        seconds=round(ended - began, 3) if isinstance(ended, int | float) and ended > began else None,
+        seconds=round(ended - began, 3) if ended is not None and ended > began else None,
         eval_before=accuracies[0] if accuracies else None,
         eval_after=accuracies[-1] if accuracies else None,
         eval_best=max(accuracies, default=None),
@@ -77,8 +77,9 @@ def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for row in rows:
         for key, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and key not in ("step", "t"):
-                found.setdefault(key, []).append(float(value))
+            number = number_of(value)
+            if number is not None and key not in ("step", "t"):
+                found.setdefault(key, []).append(number)
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 

@@ -18,7 +18,7 @@ BAD: list[Any] = [None, "1", 1.5, True, [1]]
 def write(path: Path, key: str) -> None:
     rows: list[Any] = [{key: number, **row} for number, row in enumerate(GOOD)]
     rows += [{key: number, "accuracy": 0.5} for number in BAD]
-    rows += [{key: 7, "accuracy": "0.5"}, None, 3, []]
+    rows += [{key: 7, "accuracy": "0.5"}, {key: 7, "accuracy": 10**400}, None, 3, []]
     with path.open("wb") as file:
         file.write(b"".join(json.dumps(row).encode() + b"\n" for row in rows) + b'{"' + key.encode() + b'": "\xff"}\n')
 
