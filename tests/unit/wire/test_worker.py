@@ -141,15 +141,20 @@ async def test_long_work_keeps_its_claim() -> None:
     broker = MemoryBroker()
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
 
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
     async def long(message: Message) -> list[Put]:
-        await asyncio.sleep(2.0)
+        begun.set()
+        await go_on.wait()
         return await pass_on(message)
 
     stop = asyncio.Event()
-    task = asyncio.create_task(worker(broker, long, lease_s=0.6).run(stop))
-    await asyncio.sleep(0.05)
-    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=0.6)
-    assert await thief.read(count=1, block_s=1.6) == []
+    task = asyncio.create_task(worker(broker, long, lease_s=2.0).run(stop))
+    async with asyncio.timeout(30):
+        await begun.wait()
+    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=2.0)
+    assert await thief.read(count=1, block_s=4.5) == []
+    go_on.set()
     async with asyncio.timeout(30):
         while not await broker.live(StreamName.ROLLOUTS):
             await asyncio.sleep(0.05)

@@ -1,14 +1,17 @@
 """Prompts are issued within credit, once; what got lost is issued again, what is trained never."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from services.orchestrator import evaluation as evaluations
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.messages import eval_prompt, training_prompt
@@ -63,7 +66,7 @@ class Office:
             run=RunTable(id="test", seed=1, max_steps=5, max_staleness=staleness),
             batch=BatchTable(groups=3, group_size=2),
             run_dir=path,
-            eval=EvalTable(deadline_s=2),
+            eval=EvalTable(deadline_s=60),
         )
         self.broker = MemoryBroker()
         self.teller = FateTeller()
@@ -254,7 +257,11 @@ async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_p
         assert not again.due(0, 5)
 
 
-async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missing(tmp_path: Path) -> None:
+async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         evaluation.start(0)
@@ -264,6 +271,10 @@ async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missi
         await evaluation._take(evaluated(first, 1.0))
         tombstone = Tombstone(reason=DropReason.SCORER_FAILED)
         await evaluation._take(Message(header=second.header, body=tombstone))
+        clock[0] += 59.0
+        await evaluation.finished(within_s=1.2)
+        assert evaluation.running
+        clock[0] += 2.0
         await evaluation.finished()
         (result,) = evaluation.results
         assert (result.prompts, result.missing, result.accuracy) == (1, 4, 1.0)

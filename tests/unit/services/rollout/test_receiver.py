@@ -41,7 +41,8 @@ def test_a_transfer_that_waits_for_a_trainer_that_is_gone_does_not_hold_up_the_n
 
         waiting = threading.Thread(target=wait_in_vain)
         waiting.start()
-        time.sleep(0.3)
+        while not receiver._turn:
+            time.sleep(0.005)
         request = rollout_pb2.ReceiveWeightsRequest(disk_path=str(tmp_path / "v1"))
         buckets, digests = receiver.receive(snapshot.plan, request, 10.0)
         assert digests == [bucket.digest for bucket in snapshot.plan.buckets]
@@ -70,9 +71,10 @@ def test_a_transfer_that_a_later_one_has_overtaken_leaves_its_buffers_alone(tmp_
     # Somebody still fills the buffers while both come.
     receiver._busy.acquire()
     threads = [threading.Thread(target=receive, args=(index,)) for index in range(2)]
-    for thread in threads:
+    for index, thread in enumerate(threads):
         thread.start()
-        time.sleep(0.2)
+        while receiver._turn <= index:  # The one has come before the other.
+            time.sleep(0.005)
     receiver._busy.release()
     for thread in threads:
         thread.join(60)

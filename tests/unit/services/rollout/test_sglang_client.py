@@ -227,7 +227,7 @@ async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
         await until(lambda: script.paths().count("generate") == 2)
         began = time.monotonic()
         with pytest.raises(TransientError, match="has not answered for"):
-            await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 0.3)
+            await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 2)
         assert time.monotonic() - began < 20
         with pytest.raises(TransientError, match="open an update session"):
             await asyncio.wait_for(engine.failed(), 20)
@@ -236,21 +236,21 @@ async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
 
 
 async def test_a_server_that_stops_answering_ends_the_engine() -> None:
-    async with scripted(engine_timeout_s=0.5) as (script, engine):
+    async with scripted(engine_timeout_s=2) as (script, engine):
         await publish(script, engine)
         await until(lambda: "server_info" in script.paths())
         script.answers["server_info"] = lambda body: asyncio.sleep(30)
         with pytest.raises(TransientError, match="does not answer"):
-            await asyncio.wait_for(engine.failed(), 5)
+            await asyncio.wait_for(engine.failed(), 20)
 
 
 async def test_silence_in_an_update_is_left_to_the_updates_own_deadline() -> None:
-    async with scripted(engine_timeout_s=0.2) as (script, engine):
+    async with scripted(engine_timeout_s=1) as (script, engine):
         await publish(script, engine)
         await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 5)
         script.answers["server_info"] = lambda body: asyncio.sleep(30)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(engine.failed(), 0.6)
+            await asyncio.wait_for(engine.failed(), 2.5)
         del script.answers["server_info"]
         await engine.discard()
 
@@ -265,7 +265,7 @@ async def test_a_rollout_that_takes_for_ever_is_handed_back() -> None:
 
 
 async def test_others_on_the_same_server_take_places() -> None:
-    async with scripted(engine_timeout_s=0.5) as (script, engine):
+    async with scripted(engine_timeout_s=2) as (script, engine):
         script.answers["v1/loads"] = {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
         await publish(script, engine)
         await until(lambda: script.paths().count("v1/loads") >= 2)

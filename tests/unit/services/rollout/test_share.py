@@ -108,7 +108,7 @@ async def test_a_replica_that_is_told_to_stop_does_not_wait_for_its_engine() -> 
     shutdown.install(asyncio.get_running_loop())
     assert await _started(start_at_once(), shutdown) == "engine"
     asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
-    assert await asyncio.wait_for(_started(start_for_ever(), shutdown), 2) is None
+    assert await asyncio.wait_for(_started(start_for_ever(), shutdown), 20) is None
     assert given_up.is_set()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().remove_signal_handler(number)

@@ -1,6 +1,7 @@
 """The engine behind its thread: staging, installing, pausing, giving up."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,36 @@ async def engine(tmp_path: Path) -> AsyncIterator[TorchEngine]:
     await made.close(5)
 
 
-async def publish(engine: TorchEngine, model: Any, folder: Path, version: int) -> None:
+class Steps:
+    """The engine takes so many decode steps and no more; commands it obeys as ever.
+
+    Else the engine's thread may be through with a group before the test's has its next turn.
+    """
+
+    def __init__(self, engine: TorchEngine) -> None:
+        core = engine._thread.core
+        assert core is not None
+        self._step, self.left = core.step, 0
+        core.step = self._take  # type: ignore[method-assign]
+
+    def _take(self) -> None:
+        if not self.left:
+            time.sleep(0.001)
+            return
+        self._step()
+        self.left -= 1
+
+    async def take(self, count: int) -> None:
+        """Returns when they are taken: whatever was asked before is under way."""
+        self.left = count
+        while self.left:
+            await asyncio.sleep(0.001)
+
+
+async def publish(engine: TorchEngine, model: Any, folder: Path, version: int, *, timeout_s: float = 10) -> None:
     """Through the disk, into the engine."""
     await stage(engine, model, folder)
-    await engine.install(PolicyVersion(incarnation=1, version=version), f"digest-{version}", 10)
+    await engine.install(PolicyVersion(incarnation=1, version=version), f"digest-{version}", timeout_s)
     await engine.resume(10)
 
 
@@ -91,14 +118,16 @@ async def test_abandoned_groups_are_told_so_and_cancelled_ones_free_their_rows(
     engine: TorchEngine, tmp_path: Path
 ) -> None:
     await publish(engine, make_model(), tmp_path / "w", 0)
+    steps = Steps(engine)
     group = asyncio.ensure_future(engine.generate(make_request([1, 2], 8, max_tokens=100)))
-    await asyncio.sleep(0.02)
+    await steps.take(5)
     await engine.abandon("quarantined", 5)
     with pytest.raises(AbandonedError, match="quarantined"):
         await group
     other = asyncio.ensure_future(engine.generate(make_request([1, 2], 8, max_tokens=100)))
-    await asyncio.sleep(0.02)
+    await steps.take(5)
     other.cancel()
+    steps.left = 20  # Not enough for the cancelled one to end by itself.
     assert len(await engine.generate(make_request([1, 2], 8, max_tokens=2))) == 8
 
 
@@ -106,10 +135,17 @@ async def test_draining_ends_running_groups_under_the_old_weights(tmp_path: Path
     folder = save_folder(make_model(), tmp_path / "model")
     engine = TorchEngine(folder, max_rows=4, context_length=200, in_flight=InFlight.DRAIN)
     await publish(engine, make_model(), tmp_path / "w0", 0)
+    core, steps = engine._thread.core, Steps(engine)
+    assert core is not None
     running = asyncio.ensure_future(engine.generate(make_request([1, 2], 4, max_tokens=150)))
     waiting = asyncio.ensure_future(engine.generate(make_request([3], 4, max_tokens=5)))
-    await asyncio.sleep(0.03)
-    await publish(engine, make_model(seed=1), tmp_path / "w1", 1)
+    await steps.take(5)
+    publishing = asyncio.ensure_future(publish(engine, make_model(seed=1), tmp_path / "w1", 1, timeout_s=60))
+    while core.admitting:
+        assert not publishing.done()
+        await asyncio.sleep(0.001)
+    steps.left = 1000
+    await publishing
     first, second = await running, await waiting
     assert [[span.version.version for span in each.spans] for each in first] == [[0]] * 4
     assert [[span.version.version for span in each.spans] for each in second] == [[1]] * 4

@@ -117,13 +117,19 @@ def test_one_that_hangs_does_not_hold_up_the_end() -> None:
 
 def test_refusals_are_counted_and_told_once_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     answers = iter([False, False, True, False])
-    before, told = dropped(), []
-    outbox = Outbox(lambda: lambda spans: next(answers), every_s=0.05)
+    before, told, sent = dropped(), [], []
+
+    def export(spans: Sequence[Finished]) -> bool:
+        sent.append(len(spans))
+        return next(answers)
+
+    outbox = Outbox(lambda: export, every_s=0.05)
     outbox._drop = _noting(outbox._drop, told)  # type: ignore[method-assign]
-    for _ in range(4):
+    for number in range(4):
         outbox.put(one())
-        time.sleep(0.2)
-    outbox.close(2)
+        while len(sent) <= number:  # Each in an export of its own.
+            time.sleep(0.005)
+    outbox.close(20)
     assert dropped() - before == 3 and told == [1, 1, 1]
     assert capsys.readouterr().err.count("spans_not_exported") <= 2
 
@@ -137,22 +143,23 @@ def _noting(drop: Callable[[int, str], None], told: list[int]) -> Callable[[int,
 
 
 def test_no_more_wait_than_there_is_room_for() -> None:
-    gate, sent = threading.Event(), []
+    begun, gate, sent = threading.Event(), threading.Event(), []
 
     def slow(spans: Sequence[Finished]) -> bool:
-        gate.wait(10)
+        begun.set()
+        gate.wait(60)
         sent.extend(spans)
         return True
 
     before = dropped()
     outbox = Outbox(lambda: slow, size=10, every_s=0.01)
     outbox.put(one())
-    time.sleep(0.2)  # The thread holds this one.
+    assert begun.wait(60)  # The thread holds this one.
     for _ in range(50):
         outbox.put(one())
     assert dropped() - before == 40
     gate.set()
-    outbox.close(5)
+    outbox.close(20)
     assert len(sent) == 11
 
 

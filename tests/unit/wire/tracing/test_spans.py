@@ -110,11 +110,11 @@ def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
     parent, rounds = new_traceparent(), 20_000
     best = float("inf")
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(rounds):
             with tracing.span("generate", parent, group_id="g"):
                 pass
-        best = min(best, (time.perf_counter() - began) / rounds)
+        best = min(best, (time.thread_time() - began) / rounds)
     assert best < 10e-6  # About half a microsecond; a group has some five spans.
 
 

@@ -58,7 +58,6 @@ async def test_closing_while_it_opens_lets_the_votes_go(
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
     asyncio.get_running_loop().call_later(0.05, slow.set)
     await desk.close()
-    await asyncio.sleep(0.2)
     Book(tmp_path).close()
 
 

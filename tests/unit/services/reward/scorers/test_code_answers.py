@@ -198,7 +198,7 @@ def test_a_forged_set_with_one_item_twice_is_not_a_set_of_two():
 def test_numbers_that_collide_as_hashes_cost_no_more_than_others():
     forged = [number * ((1 << 61) - 1) for number in range(50_000)]
     wanted = Equals(set(range(50_000)))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert not wanted.accepts(json.dumps({"set": forged}).encode(), TOLERANCE)
     assert not Equals(1).accepts(json.dumps({"dict": [[number, 0] for number in forged]}).encode(), TOLERANCE)
-    assert time.perf_counter() - begin < 5  # Hashed, it would be minutes.
+    assert time.process_time() - begin < 5  # Hashed, it would be minutes.

@@ -63,10 +63,10 @@ async def test_a_job_gets_its_result_and_prints_do_not_disturb_it(fork: bool) ->
 
 @both_ways
 async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fork: bool) -> None:
-    async with a_pool(deadline_s=0.5, fork=fork) as pool:
+    async with a_pool(deadline_s=2.0, fork=fork) as pool:
         before = (await pool.run({"do": "add", "a": 0}))["pid"]
         begin = time.monotonic()
-        with pytest.raises(JobTimeoutError, match=r"the test's jobs: no answer within 0\.5 s") as caught:
+        with pytest.raises(JobTimeoutError, match=r"the test's jobs: no answer within 2 s") as caught:
             await pool.run({"do": "nap", "seconds": 60})
         assert caught.value.cpu_s is not None
         assert caught.value.cpu_s < 0.25  # It slept: whoever judges it may tell it from one that worked.
@@ -78,8 +78,8 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fo
 
 @both_ways
 async def test_waiting_for_a_turn_costs_nothing_of_the_deadline(fork: bool) -> None:
-    async with a_pool(deadline_s=2.0, fork=fork) as pool:
-        naps = [pool.run({"do": "nap", "seconds": 0.7}) for _ in range(4)]
+    async with a_pool(deadline_s=3.0, fork=fork) as pool:
+        naps = [pool.run({"do": "nap", "seconds": 0.8}) for _ in range(4)]
         assert len(await asyncio.gather(*naps)) == 4
 
 
@@ -112,8 +112,9 @@ async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(fork: bool,
 @both_ways
 async def test_a_child_that_died_idle_is_no_jobs_fault(fork: bool) -> None:
     async with a_pool(fork=fork) as pool:
-        os.kill((await pool.run({"do": "add", "a": 1}))["pid"], 9)
-        await asyncio.sleep(0.2)
+        pid = (await pool.run({"do": "add", "a": 1}))["pid"]
+        os.kill(pid, 9)
+        await until(lambda: not is_alive(pid))
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
 
@@ -121,8 +122,7 @@ async def test_all_forked_children_gone_with_their_parent_are_made_anew() -> Non
     async with a_pool(fork=True) as pool:
         pid = (await pool.run({"do": "add", "a": 1}))["pid"]
         os.kill(parent_of(pid), 9)
-        await asyncio.sleep(0.3)
-        assert not is_alive(pid)
+        await until(lambda: not is_alive(pid))
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
 
@@ -220,7 +220,7 @@ async def test_a_child_that_cannot_be_replaced_means_that_the_scorer_is_down(tmp
 @both_ways
 async def test_a_cancelled_jobs_answer_is_never_taken_for_anothers(fork: bool) -> None:
     async with a_pool(fork=fork) as pool:
-        task = asyncio.create_task(pool.run({"do": "nap", "seconds": 0.5}))
+        task = asyncio.create_task(pool.run({"do": "nap", "seconds": 5}))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
