@@ -7,6 +7,7 @@ import signal
 import stat
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
-from tests.integration.headrace.test_supervisor import QUICK, is_running, marks, orchestra, plan, say
+from tests.integration.headrace.test_supervisor import CALM, QUICK, is_running, marks, orchestra, plan, say
 from wire.control import ask
 from wire.errors import ConfigError, TransientError
 
@@ -54,7 +55,7 @@ class Stage:
         return {name: state for name, state in self.view.services.items() if name.startswith("rollout")}
 
     async def scale(self, count: object, service: str = "rollout") -> list[str]:
-        return await ask(self.control.path, {"verb": "scale", "service": service, "count": count}, 5)
+        return await ask(self.control.path, {"verb": "scale", "service": service, "count": count}, 60)
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
@@ -73,6 +74,8 @@ class Stage:
             run = asyncio.create_task(self.supervisor.run(observe))
             try:
                 await self.until_ready("rollout-0")
+                # A run that is over when it is first heard would be one that was left so, and go on.
+                await self.until(lambda: self.view.status.get("state") == "running", "the orchestrator to be heard")
                 await asyncio.wait_for(script(self), 150)
             finally:
                 say(self.run_dir, "finished")
@@ -93,7 +96,7 @@ def test_replicas_go_from_1_to_4_to_0_to_2_without_a_restart(tmp_path: Path) -> 
         assert await stage.scale(2) == ["rollout-0 is started", "rollout-1 is started"]
         await stage.until_ready("rollout-0", "rollout-1")
 
-    stage = Stage(tmp_path)
+    stage = Stage(tmp_path, patience=CALM)
     assert stage.play(script).state == "finished"
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     starts = [name for name, what, _ in marks(tmp_path) if what == "start"]
@@ -122,9 +125,10 @@ def test_a_seat_is_taken_again_when_its_last_holder_has_drained(tmp_path: Path) 
         assert stage.supervisor._crew.states()["rollout-0"] == "draining"
         await stage.until(lambda: "rollout-0 is started" in stage.view.notices, "it to come again")
         await stage.until_ready("rollout-0")
-        assert "rollout-0 was killed: it did not end within 1 s" in stage.view.notices
+        assert "rollout-0 was killed: it did not end within 4 s" in stage.view.notices
 
-    Stage(tmp_path, "--ignore-term").play(script)
+    # Long enough to be asked for again meanwhile.
+    Stage(tmp_path, "--ignore-term", patience=replace(QUICK, grace_s=4.0)).play(script)
 
 
 def test_the_run_may_end_while_a_replica_drains(tmp_path: Path) -> None:
@@ -214,7 +218,8 @@ def test_scale_finds_the_live_run_by_its_lock(tmp_path: Path, monkeypatch: pytes
         lock.release()
 
 
-IMPATIENT = Budget(liveness_s=1.0, probe_s=0.1)
+IMPATIENT = Budget(liveness_s=4.0, probe_s=0.2)
+"""With the others, who are not frozen but share a busy machine."""
 
 
 def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
@@ -222,8 +227,8 @@ def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
         pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
         os.kill(pid, signal.SIGSTOP)
         await stage.until(lambda: not is_running(pid), "the frozen one to be killed")
-        await stage.until(lambda: len(stage.view.notices) == 2, "the notices")
-        assert stage.view.notices[0] == "rollout-0 has not answered for 1 s: it is killed"
+        await stage.until(lambda: len(stage.view.notices) >= 2, "the notices")
+        assert stage.view.notices[0] == "rollout-0 has not answered for 4 s: it is killed"
         await stage.until_ready("rollout-0")
 
     assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
@@ -252,5 +257,6 @@ def test_one_that_was_ready_once_and_then_hangs_at_its_start_is_started_again(tm
         hang.unlink()
         await stage.until_ready("rollout-0")
 
-    stage = Stage(tmp_path, "--not-ready-while", str(hang), budget=Budget(ready_s=2.0))
+    # All must be ready within it at first.
+    stage = Stage(tmp_path, "--not-ready-while", str(hang), budget=Budget(ready_s=8.0))
     assert stage.play(script).state == "finished"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
 
 SCRIPT = Path(__file__).with_name("small_service.py")
 QUICK = Patience(poll_s=0.05, settle_s=2.0, finish_s=2.0, drain_s=3.0, grace_s=1.0)
+CALM = replace(QUICK, drain_s=60.0, grace_s=60.0)
+"""Where all end when they are asked to: nobody is killed because the machine is busy."""
 
 
 def plan(name: str, run_dir: Path, *options: str, port: int = 0) -> ProcessPlan:
@@ -69,7 +72,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> No
 
 
 def run(supervisor: Supervisor, act: Callable[[View], None] = lambda _: None) -> Outcome:
-    return asyncio.run(asyncio.wait_for(supervisor.run(act), 30))
+    return asyncio.run(asyncio.wait_for(supervisor.run(act), 150))
 
 
 def test_a_finished_run_ends_with_all_processes_down_and_pid_files_written(tmp_path: Path) -> None:
@@ -78,7 +81,8 @@ def test_a_finished_run_ends_with_all_processes_down_and_pid_files_written(tmp_p
     ports = {one.name: one.http_port for one in plans}
 
     def act(view: View) -> None:
-        if all(state == "ready" for state in view.services.values()) and len(view.services) == 4:
+        are_ready = all(state == "ready" for state in view.services.values()) and len(view.services) == 4
+        if are_ready and view.status.get("state") == "running":
             say(tmp_path, "finished")
             (tmp_path / "done").touch()
 
@@ -113,11 +117,14 @@ def test_a_trainer_that_exits_with_zero_before_the_end_is_started_again(tmp_path
     plans = orchestra(tmp_path, "--exit-when", str(tmp_path / "done"))
 
     def act(view: View) -> None:
-        if len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]) == 2:
+        starts = [1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]
+        # Not before the run was heard to go on: one that is over when it is first heard is one that was left so.
+        if len(starts) >= 2 and view.status.get("state") == "running":
             say(tmp_path, "finished")
 
-    patience = Patience(poll_s=0.05, settle_s=0.3, finish_s=2.0, drain_s=1.0, grace_s=1.0)
-    assert run(Supervisor(tmp_path, plans, broker=None, patience=patience), act).state == "finished"
+    patience, budget = replace(QUICK, settle_s=0.3), Budget(early_deaths=1000)
+    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=patience), act)
+    assert outcome.state == "finished"
 
 
 def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_path: Path) -> None:
@@ -146,9 +153,9 @@ def test_a_child_that_has_given_up_ends_the_run_with_its_reason(tmp_path: Path) 
 
 
 def test_a_wait_for_readiness_has_a_deadline_and_a_name(tmp_path: Path) -> None:
-    plans = orchestra(tmp_path)
+    # Alone: others might not be ready in time either.
     mute = ProcessPlan(name="reward", argv=("sleep", "60"), env=dict(os.environ), http_port=pick_ports(1)[0])
-    outcome = run(Supervisor(tmp_path, [*plans, mute], broker=None, budget=Budget(ready_s=0.5), patience=QUICK))
+    outcome = run(Supervisor(tmp_path, [mute], broker=None, budget=Budget(ready_s=0.5), patience=QUICK))
     assert outcome.state == "failed"
     assert "waited 0.5 s for reward to become ready" in outcome.reason
 
@@ -171,11 +178,11 @@ def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: 
             sent.append(True)
             os.kill(os.getpid(), signal.SIGINT)
 
-    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act)
+    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=CALM), act)
     assert outcome.state == "stopped"
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     assert ended[0] == "trainer" and set(ended) == {"trainer", "orchestrator", "reward"}
-    until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone", 2.0)
+    until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone")
 
 
 @pytest.mark.parametrize("left", ["stopped", "finished"])
