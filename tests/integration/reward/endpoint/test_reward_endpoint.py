@@ -21,9 +21,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
 
 
-def scorer(server: Scripted, **options: Any) -> Scorer:
-    context = Context(component="reward_endpoint", timeout_s=2.0, allow_hosts=(f"127.0.0.1:{server.port}",))
-    return build_scorer("reward_endpoint", {"url": server.url, "attempt_s": 0.5} | options, context)
+def scorer(server: Scripted, *, timeout_s: float = 20.0, **options: Any) -> Scorer:
+    context = Context(component="reward_endpoint", timeout_s=timeout_s, allow_hosts=(f"127.0.0.1:{server.port}",))
+    return build_scorer("reward_endpoint", {"url": server.url, "attempt_s": 5.0} | options, context)
 
 
 def sample(*completion: int) -> Sample:
@@ -116,7 +116,7 @@ async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_sco
 
 async def test_batches_at_a_hanging_endpoint_end_by_one_deadline() -> None:
     async with scripted(otherwise=lambda _: hang()) as server:
-        model = scorer(server, token_budget=1, concurrency=2, deadline_s=1.0, attempt_s=1.0)
+        model = scorer(server, timeout_s=2.0, token_budget=1, concurrency=2, deadline_s=1.0, attempt_s=1.0)
         begin = time.monotonic()
         found = await model.score([sample(number) for number in range(1, 13)])
         assert time.monotonic() - begin < 30 and all(verdict.failed for verdict in found)
