@@ -8,7 +8,8 @@ from pathlib import Path
 from wire.errors import ConfigError
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST = 10_000
+_LOWEST = 10_081
+"""Browsers open no page on port 10080 (fetch.spec.whatwg.org/#port-blocking), nor on many below it."""
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -90,8 +90,9 @@ async def serve(settings: OrchestratorSettings) -> int:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    board.close()
     await rpc.stop()
+    # Not before: pages whose stream has ended ask for another one soon, and nobody is to be refused it.
+    board.close()
     await http.stop()
     await desk.close()
     await peers.close()
