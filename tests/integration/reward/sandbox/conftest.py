@@ -3,10 +3,12 @@ HEADRACE_REQUIRE_SANDBOX=1 they fail instead."""
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +76,29 @@ class Bench:
 
 def sample(source: str, tests: object) -> Sample:
     return Sample(prompt="", completion=f"```python\n{source}\n```", columns={"tests": tests})
+
+
+def descendants(root: int) -> list[int]:
+    """Processes below this one."""
+    try:
+        children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+    except OSError:  # It has just ended.
+        return []
+    return [pid for child in map(int, children) for pid in (child, *descendants(child))]
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    return holds()
+
+
+async def end_sandbox(pid: int) -> None:
+    """From outside. Returns when nothing of it is left: on a busy machine it could serve one more test before."""
+    inside = descendants(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,19 +25,12 @@ from services.reward.sandbox import (
     slot,
 )
 from services.reward.sandbox.errors import StarvedError
-from tests.integration.reward.sandbox.conftest import Bench, Host
+from tests.integration.reward.sandbox.conftest import Bench, Host, descendants, end_sandbox, eventually
 from wire.errors import ConfigError
 
 ROOT = Path(__file__).parents[4]
 IDLE = 3
 """Processes below an idle sandbox's first: bubblewrap again, and the fork server with its parent."""
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        await asyncio.sleep(0.02)
-    return holds()
 
 
 async def test_a_script_reads_its_input_and_its_output_and_status_come_back(bench: Bench) -> None:
@@ -270,27 +262,38 @@ async def test_asyncio_works_in_it(bench: Bench) -> None:
 
 
 async def test_a_sandbox_that_dies_is_replaced_and_its_test_run_again(bench: Bench) -> None:
-    before = metrics.SANDBOX_FAILURES._value.get()
-    running = asyncio.create_task(bench.run("import time\ntime.sleep(0.8)\nprint('done')", ""))
-    await asyncio.sleep(0.3)
-    for pid in bench.boxes.pids:
-        os.kill(pid, signal.SIGKILL)
-    (outcome,) = await running
-    assert outcome.output == b"done\n"
+    boxes = Sandboxes(1, Limits(timeout_s=60))
+    await boxes.start()
+    before, found = metrics.SANDBOX_FAILURES._value.get(), []
+    program = Program("import time\ntime.sleep(3)\nprint('done')")
+    running = asyncio.create_task(boxes.run(program, [b""], lambda one: bool(found.append(one)), lambda: None))
+    await kill_under_a_test(boxes)
+    await running
+    assert [outcome.output for outcome in found] == [b"done\n"]
     assert metrics.SANDBOX_FAILURES._value.get() > before
+    await boxes.close()
 
 
 async def test_a_sandbox_that_dies_twice_under_a_test_is_an_error_and_no_outcome(bench: Bench) -> None:
-    running = asyncio.create_task(bench.run("import time\ntime.sleep(0.9)\nprint('done')", ""))
-    while not running.done():
-        for pid in bench.boxes.pids:
-            if len(descendants(pid)) > IDLE:
-                os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.05)
+    boxes, found = Sandboxes(1, Limits(timeout_s=60)), []
+    await boxes.start()
+    program = Program("import time\ntime.sleep(50)\nprint('done')")
+    running = asyncio.create_task(boxes.run(program, [b""], lambda one: bool(found.append(one)), lambda: None))
+    for _ in range(2):
+        await kill_under_a_test(boxes)
     with pytest.raises(SandboxError):
         await running
-    (outcome,) = await bench.run("print(1)", "")
-    assert outcome.output == b"1\n"
+    assert not found
+    await boxes.run(Program("print(1)"), [b""], lambda one: bool(found.append(one)), lambda: None)
+    assert [outcome.output for outcome in found] == [b"1\n"]
+    await boxes.close()
+
+
+async def kill_under_a_test(boxes: Sandboxes) -> None:
+    """The one sandbox, as soon as it runs a test."""
+    assert await eventually(lambda: any(len(descendants(pid)) > IDLE for pid in boxes.pids))
+    for pid in boxes.pids:
+        await end_sandbox(pid)
 
 
 async def test_a_sandbox_that_hangs_is_killed_and_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,22 +305,13 @@ async def test_a_sandbox_that_hangs_is_killed_and_replaced(bench: Bench, monkeyp
     assert outcome.output == b"1\n"
 
 
-def descendants(root: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
-    except OSError:  # It has just ended.
-        return []
-    return [pid for child in map(int, children) for pid in (child, *descendants(child))]
-
-
 async def test_closing_ends_running_programs_and_all_processes(bench: Bench) -> None:
     boxes = Sandboxes(1, Limits(timeout_s=30))
     await boxes.start()
     (pid,) = boxes.pids
     inside = descendants(pid)
     running = asyncio.create_task(boxes.run(Program("while True: pass"), [b""], lambda _: True, lambda: None))
-    await asyncio.sleep(0.3)
-    assert len(descendants(pid)) == len(inside) + 1
+    assert await eventually(lambda: len(descendants(pid)) == len(inside) + 1)
     inside = descendants(pid)
     await boxes.close()
     with pytest.raises(SandboxError):
@@ -389,7 +383,7 @@ async def test_where_no_sandbox_starts_any_more_that_is_told_apart(
     boxes = Sandboxes(1, Limits())
     await boxes.start()
     monkeypatch.setattr(slot, "command", lambda *_, **__: ["/bin/false"])
-    os.kill(boxes.pids[0], signal.SIGKILL)
+    await end_sandbox(boxes.pids[0])
     with pytest.raises(SandboxStartError):
         await boxes.run(Program("print(1)"), [b""], lambda _: True, lambda: None)
     await boxes.close()
