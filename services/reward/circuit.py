@@ -84,6 +84,8 @@ class Circuit:
         self._wait = _FIRST_PROBE_S
         self._probes = 0
         self._admitted = 0
+        self._round = 0
+        """Groups of this round of probes. None take the places of those that have failed: it must come to its end."""
 
     @property
     def trouble(self) -> str:
@@ -96,7 +98,8 @@ class Circuit:
             return None
         if self.state is State.OPEN and now < self._next_probe:
             return 0
-        return max(0, self._failures_in_row + 1 - self._admitted)
+        tried = self._round if self.state is State.PROBING else self._admitted
+        return max(0, self._failures_in_row + 1 - tried)
 
     def admit(self, now: float) -> None:
         """A group is about to be tried; one of `succeed`, `fail` and `abandon` must follow.
@@ -106,13 +109,15 @@ class Circuit:
         room = self.room(now)
         if room == 0:
             raise CircuitOpenError(self._scorer, self.reason, max(0.1, self._next_probe - now))
-        if room is not None:
-            self.state = State.PROBING
+        if self.state is State.OPEN:
+            self.state, self._round = State.PROBING, self._admitted
         self._admitted += 1
+        self._round += 1
 
     def abandon(self) -> None:
         """The try says nothing of the scorer."""
         self._admitted -= 1
+        self._round -= 1
         if self.state is State.PROBING and self._admitted <= 0:
             self.state = State.OPEN
 

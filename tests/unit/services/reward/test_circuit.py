@@ -72,6 +72,24 @@ def test_probes_that_fail_come_ever_more_rarely() -> None:
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
+def test_probes_that_fail_one_after_the_other_are_rounds_with_an_end_and_an_outage_ends_the_run() -> None:
+    """A slow scorer: whenever a probe fails, others are still at work."""
+    one = circuit(outage_s=10)
+    fail(one, "g0", 0.0, Failure.DOWN)
+    now, at_work, probes, ended = 0.0, list[str](), 0, ""
+    while now < 30 and ended != "ScorerOutageError":
+        now += 0.5
+        while one.room(now):
+            probes += 1
+            at_work.append(f"g{probes}")
+            one.admit(now)
+        if at_work:
+            with pytest.raises((CircuitOpenError, ScorerOutageError)) as failed:
+                one.fail(at_work.pop(0), "a timeout", now)
+            ended = failed.typename
+    assert ended == "ScorerOutageError" and probes <= 16, (ended, probes, now)
+
+
 def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
     one = circuit(outage_s=10)
     fail(one, "g1", 0.0, Failure.DOWN)
