@@ -15,16 +15,24 @@ class LossyProxy:
         self.lost = 0
         self.port = 0
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        """Once its clients are gone: a connection that outlived the loop would be an error of whichever test comes."""
         assert self._server is not None
         self._server.close()
+        while self._serving:
+            await asyncio.wait(self._serving, timeout=60)
 
     async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         upstream, request = await asyncio.open_connection("127.0.0.1", self._upstream)
         doomed = asyncio.Event()
         pumps = [
@@ -34,6 +42,7 @@ class LossyProxy:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         for pump in pumps:
             pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
         for writer in (request, answer):
             writer.close()
             with contextlib.suppress(OSError):

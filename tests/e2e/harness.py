@@ -101,11 +101,7 @@ class TinyRun:
         return [json.loads(line) for line in (self.run_dir / "metrics.jsonl").read_text().splitlines()]
 
     def wait_for_step(self, step: int) -> None:
-        end = time.monotonic() + DEADLINE_S
-        while self.steps() < step:
-            assert self.process is not None and self.process.poll() is None, "ended early" + self.logs()
-            assert time.monotonic() < end, f"step {step} did not come" + self.logs()
-            time.sleep(0.05)
+        self.wait_until(lambda: self.steps() >= step, f"step {step}")
 
     def scale(self, count: int, service: str = "rollout") -> str:
         """`headrace scale SERVICE COUNT`; returns what it said."""
@@ -130,8 +126,12 @@ class TinyRun:
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
         end = time.monotonic() + seconds
-        while not condition():
-            assert self.process is not None and self.process.poll() is None, f"ended before {what}" + self.logs()
+        while True:
+            # Looked at first: between the condition and this, the run may have come to its end.
+            lives = self.process is not None and self.process.poll() is None
+            if condition():
+                return
+            assert lives, f"ended before {what}" + self.logs()
             assert time.monotonic() < end, f"waited {seconds} s for {what}: {self.status()}" + self.logs()
             time.sleep(0.05)
 

@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 WITHIN_S = 2 * TIMES.transfer_s + 1
 
 
