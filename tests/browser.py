@@ -14,8 +14,9 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-# Playwright's own 5 s are few on a busy machine.
-expect.set_options(timeout=60_000)
+# Playwright's own 5 s, and 30 s for what is done to a page, are few on a busy machine.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 REQUIRE = "HEADRACE_REQUIRE_BROWSER"
 
@@ -34,7 +35,7 @@ def chromium_path() -> str:
 def launched() -> Iterator[Browser]:
     path = chromium_path()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -45,6 +46,7 @@ def opened(browser: Browser, url: str, *, allowed: Sequence[str] = (), **options
     origin = re.match(r"https?://[^/]+", url)
     assert origin is not None
     context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda one: errors.append(one.text) if one.type in ("error", "warning") else None)

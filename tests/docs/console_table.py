@@ -20,7 +20,7 @@ _PAGE = r"http://127\.0\.0\.1:\d+/"
 LIVE = (
     Case(line="headrace pause RUN_DIR", says="paused"),
     Case(line="headrace status", says=r"orchestrator +pid \d+ +running"),
-    Case(line="headrace status --url http://127.0.0.1:8080", says=r"rollout-1 .*serving"),
+    Case(line="headrace status --url http://127.0.0.1:8080", says=r"rollout-1 .*(serving|updating)"),
     Case(line="headrace status RUN_DIR", says=r"trainer +pid \d+ +alive"),
     Case(line="headrace watch RUN_DIR", says=r"waits for|step \d+", until_ctrl_c=True),
     Case(line="headrace annotate runs/mine", says=_PAGE + "annotate"),

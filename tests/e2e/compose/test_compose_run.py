@@ -104,7 +104,8 @@ def test_secrets_are_readable_by_the_services_user_alone(running: tuple[Project,
 
 def test_rollouts_scale_up_and_serve_and_down_and_leave(running: tuple[Project, Watch]) -> None:
     project, _ = running
-    assert len(serving(project)) == 1
+    # While it takes new weights in it is not among them.
+    wait_until("one to serve", lambda: _exactly(1, serving(project)), seconds=60, told=project.logs)
     project.compose(
         "up", "--detach", "--no-recreate", "--no-deps", "--scale", "rollout-cpu=3", "rollout-cpu", seconds=UP_S
     )

@@ -15,7 +15,8 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from tests.annotation import write_prompts, write_run, write_step
 from tests.integration.orchestrator.served import Served
 
-expect.set_options(timeout=60_000)
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 HOSTILE = [
     "<script>window.hit = 1; fetch('https://evil.example/')</script>",
@@ -28,7 +29,7 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -37,6 +38,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 def opened(browser: Browser, served: Served, name: str, **options: Any) -> Iterator[Page]:
     """A page of an annotator of their own browser; errors on it, and requests to elsewhere, fail the test."""
     context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda one: errors.append(one.text) if one.type in ("error", "warning") else None)

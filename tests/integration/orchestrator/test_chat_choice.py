@@ -191,6 +191,7 @@ async def test_too_many_at_once_are_refused(orchestrator: Orchestrator) -> None:
         assert refused.status_code == 429 and "2 chats are under way" in refused.json()["error"]["message"]
         for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def test_a_replica_that_dies_is_left_for_another(orchestrator: Orchestrator) -> None:
