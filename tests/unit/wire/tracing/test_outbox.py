@@ -24,6 +24,12 @@ def off_again() -> Iterator[None]:
     tracing.stop()
 
 
+@pytest.fixture
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is to arrive: the exporter's packages are imported first, which may take longer than an end waits."""
+    monkeypatch.setattr("wire.tracing.switch._CLOSE_S", 60.0)
+
+
 def start(endpoint: str, **table: object) -> None:
     settings = TracingTable.model_validate({"endpoint": endpoint} | table)
     tracing.start(settings, service="trainer", run_id="tiny", instance="0")
@@ -37,6 +43,7 @@ def dropped() -> float:
     return float(metrics.DROPPED._value.get())
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_a_span_arrives_as_it_was(tmp_path: Path) -> None:
     headers = tmp_path / "headers"
     headers.write_text("X-Key: secret: 1\n\n")
@@ -54,6 +61,7 @@ def test_a_span_arrives_as_it_was(tmp_path: Path) -> None:
     assert found.headers[0]["x-key"] == "secret: 1"
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_grpc_takes_them_too() -> None:
     import concurrent.futures
 
