@@ -38,10 +38,13 @@ def arguments_of(run: TinyRun, scorer: str) -> list[str]:
 def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
     runs: list[TinyRun] = []
 
-    def begin(scorer: str, *arguments: str, **shape: Any) -> TinyRun:
+    def begin(scorer: str, *arguments: str, slow: bool = False, **shape: Any) -> TinyRun:
+        """`slow`: a step takes more than a second until `hurry`, so the run outlasts what the test does to it."""
         run = TinyRun(tmp_path / f"run-{len(runs)}", replicas=1, **shape)
         runs.append(run)
         (run.folder / "my_rewards.py").write_text(REWARDS)
+        if slow:
+            (run.folder / "slow").touch()
         run.start(*arguments_of(run, scorer), *arguments)
         return run
 
@@ -50,17 +53,22 @@ def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
         run.close()
 
 
+def hurry(run: TinyRun) -> None:
+    (run.folder / "slow").unlink()
+
+
 def test_a_scorer_that_goes_away_holds_the_run_and_the_run_goes_on_when_it_is_back(
     start: Callable[..., TinyRun],
 ) -> None:
-    run = start("flaky", steps=6, staleness=1, deterministic=False)
+    run = start("flaky", slow=True, steps=12, staleness=1, deterministic=False)
     run.wait_for_step(2)
     (run.folder / "out").touch()
     run.wait_until(lambda: "scorer_down" in run.logs(), "the circuit to open")
     held = run.steps()
     (run.folder / "out").unlink()
+    hurry(run)
     line = run.finish()
-    assert line["steps"] == 6 and held < 6
+    assert line["steps"] == 12 and held < 12
     dropped = run.check()["groups"]["dropped"]
     assert set(dropped) <= {"run_ended", "stale"}, dropped
 
@@ -68,7 +76,7 @@ def test_a_scorer_that_goes_away_holds_the_run_and_the_run_goes_on_when_it_is_ba
 def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_on(
     start: Callable[..., TinyRun],
 ) -> None:
-    run = start("flaky", "--reward.outage-s=2", steps=5, staleness=1, deterministic=False)
+    run = start("flaky", "--reward.outage-s=2", slow=True, steps=12, staleness=1, deterministic=False)
     run.wait_for_step(1)
     (run.folder / "out").touch()
     assert run.process is not None
@@ -77,8 +85,9 @@ def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_
     told = (run.folder / "stderr.log").read_text()
     assert "the scorer mine has been down" in told and "at lunch" in told, told
     (run.folder / "out").unlink()
+    hurry(run)
     run.start("--resume", *arguments_of(run, "flaky"))
-    assert run.finish()["steps"] == 5
+    assert run.finish()["steps"] == 12
     run.check()
 
 
@@ -93,15 +102,14 @@ def test_rollouts_that_cannot_be_scored_are_left_out_and_counted(start: Callable
 
 
 def test_reward_replicas_share_the_work_and_come_and_go(start: Callable[..., TinyRun]) -> None:
-    run = start("flaky", "--reward.replicas=2", steps=12, staleness=1, deterministic=False)
-    (run.folder / "slow").touch()
+    run = start("flaky", "--reward.replicas=2", slow=True, steps=30, staleness=1, deterministic=False)
     run.wait_for_step(1)
     assert "reward-2 is started" in run.scale(3, "reward")
     run.wait_for_step(3)
     run.kill("reward-1")
     assert "reward-1 drains" in run.scale(1, "reward")
-    (run.folder / "slow").unlink()
-    assert run.finish()["steps"] == 12
+    hurry(run)
+    assert run.finish()["steps"] == 30
     run.check()
     events = [path.name for path in (run.run_dir / "events").iterdir()]
     assert sum(name.startswith("reward-0") for name in events) and sum(name.startswith("reward-1") for name in events)
