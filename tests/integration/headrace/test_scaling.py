@@ -74,8 +74,6 @@ class Stage:
             run = asyncio.create_task(self.supervisor.run(observe))
             try:
                 await self.until_ready("rollout-0")
-                # A run that is over when it is first heard would be one that was left so, and go on.
-                await self.until(lambda: self.view.status.get("state") == "running", "the orchestrator to be heard")
                 await asyncio.wait_for(script(self), 150)
             finally:
                 say(self.run_dir, "finished")
