@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests import builders
+from tests.virtual_time import run_in_own_time
 from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
 from wire.streams import Put, StreamName
 from wire.streams.memory import MemoryBroker
@@ -137,30 +138,27 @@ async def test_a_stop_hands_everything_back_at_once() -> None:
     assert entry.deliveries == 1
 
 
-async def test_long_work_keeps_its_claim() -> None:
-    broker = MemoryBroker()
-    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
-
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
+def test_long_work_keeps_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     async def long(message: Message) -> list[Put]:
-        begun.set()
-        await go_on.wait()
+        await asyncio.sleep(2.0)
         return await pass_on(message)
 
-    stop = asyncio.Event()
-    task = asyncio.create_task(worker(broker, long, lease_s=2.0).run(stop))
-    async with asyncio.timeout(30):
-        await begun.wait()
-    thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=2.0)
-    assert await thief.read(count=1, block_s=4.5) == []
-    go_on.set()
-    async with asyncio.timeout(30):
-        while not await broker.live(StreamName.ROLLOUTS):
-            await asyncio.sleep(0.05)
-    stop.set()
-    await task
-    assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+    async def main() -> None:
+        broker = MemoryBroker()
+        await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+        stop = asyncio.Event()
+        task = asyncio.create_task(worker(broker, long, lease_s=0.6).run(stop))
+        await asyncio.sleep(0.05)
+        thief = broker.consumer(StreamName.PROMPTS, "thief", lease_s=0.6)
+        assert await thief.read(count=1, block_s=1.6) == []
+        async with asyncio.timeout(30):
+            while not await broker.live(StreamName.ROLLOUTS):
+                await asyncio.sleep(0.05)
+        stop.set()
+        await task
+        assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+
+    run_in_own_time(main, monkeypatch)
 
 
 @pytest.mark.parametrize(("purpose", "end"), [(Purpose.TRAIN, StreamName.SCORED), (Purpose.EVAL, StreamName.EVALUATED)])
