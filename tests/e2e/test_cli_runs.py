@@ -128,7 +128,7 @@ def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path, rows: 
 
 def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) -> None:
     run_dir = tmp_path / "demo"
-    steps = ("--run.max-steps=40", "--eval.every=0", "--trainer.checkpoint-every=100")
+    steps = ("--run.max-steps=1000", "--eval.every=0", "--trainer.checkpoint-every=100")
     arguments = command("demo", "--json", "--run-dir", str(run_dir), *SMALL_DEMO, *steps)
     process = subprocess.Popen(
         arguments, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -144,7 +144,7 @@ def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) ->
     assert f"dashboard: http://127.0.0.1:{port}/" in err
     assert left_running(tmp_path) == []
     stopped = json.loads(out.splitlines()[-1])
-    assert 3 <= stopped["steps"] < 40
+    assert 3 <= stopped["steps"] < 1000
     assert any((run_dir / "checkpoints").glob("step-*"))
     in_order(tmp_path, run_dir)
     target = stopped["steps"] + 3

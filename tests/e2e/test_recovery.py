@@ -96,7 +96,7 @@ def test_a_wiped_broker_changes_no_bit(start: Start, undisturbed: str) -> None:
 
 def test_stop_and_resume_changes_no_bit(start: Start, undisturbed: str) -> None:
     run = start()
-    run.wait_for_step(4)
+    run.wait_for_step(2)
     assert run.stop() != 0
     assert run.check()["steps"] < STEPS
     run.start("--resume")

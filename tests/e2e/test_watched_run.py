@@ -39,6 +39,11 @@ def traced(tiny: TinyRun) -> dict[int, list[str]]:
     return found
 
 
+def settled(spans: list[Seen]) -> list[Seen]:
+    """Without what was handed back: prompts that come before their weights may all be with one replica at first."""
+    return [span for span in spans if not span.error.startswith("HandBack: ")]
+
+
 def check_group(spans: list[Seen], step: int) -> None:
     """The life of one group: all four services, in order, all under the first."""
     by_name = {span.name: span for span in spans}
@@ -91,9 +96,9 @@ def test_one_trace_leads_from_each_prompt_to_its_step(watched: tuple[TinyRun, Co
     assert sorted(traces) == [1, 2, 3] and all(len(groups) == 4 for groups in traces.values())
     for step, groups in traces.items():
         for trace in groups:
-            check_group(found.of_trace(trace), step)
+            check_group(settled(found.of_trace(trace)), step)
         check_step(found, step, groups)
-    assert not [span for span in found.spans if span.error]
+    assert not [span for span in settled(found.spans) if span.error]
 
 
 def test_an_evaluation_has_its_traces_too(watched: tuple[TinyRun, Collector]) -> None:
@@ -101,7 +106,8 @@ def test_an_evaluation_has_its_traces_too(watched: tuple[TinyRun, Collector]) ->
     issued = [span for span in found.spans if span.name == "issue" and span.attributes["purpose"] == "eval"]
     assert len(issued) == 4  # Two prompts, before the first step and after the last.
     for span in issued:
-        assert [one.name for one in found.of_trace(span.trace)] == ["issue", "generate", "score", "score length"]
+        lived = settled(found.of_trace(span.trace))
+        assert [one.name for one in lived] == ["issue", "generate", "score", "score length"]
 
 
 def test_a_tracker_is_told_every_step_and_every_evaluation(watched: tuple[TinyRun, Collector]) -> None:
