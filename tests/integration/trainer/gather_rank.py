@@ -4,6 +4,7 @@ import datetime
 import os
 import sys
 import time
+from contextlib import suppress
 
 import torch
 from torch import distributed as dist
@@ -34,8 +35,11 @@ def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.d
         join_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
     else:
         send(model, port, dtype)
-    # All at once and at once: gloo's threads abort a process that tears its groups down while peers leave.
+    # All at once and at once: gloo's threads abort a process that tears its groups down while peers leave. Who comes
+    # through the second barrier first ends: the others may see that as an error, and all were at the end by then.
     dist.barrier()
+    with suppress(RuntimeError):
+        dist.barrier()
     sys.stdout.flush()
     os._exit(0)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,10 +185,6 @@ def one_life(values, stop_at, staleness, orchestrator):
     absent, mute, abstain = (orchestrator.pop(key, False) for key in ("absent", "mute", "abstain"))
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
-    if absent:
-        timer = threading.Timer(stop_at, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.daemon = True
-        timer.start()
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
     configure_logging("trainer", settings.run.id)
 
@@ -208,9 +205,20 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     stop = StopSignal()
     stop.install()
-    code = RlStage(settings, make_broker, stop).run()
+    stage = RlStage(settings, make_broker, stop)
+    if absent and stop_at is not None:
+        threading.Thread(target=stop_while_it_waits, args=(stage,), daemon=True).start()
+    code = stage.run()
     (settings.run_dir.parent / "pending.json").write_text(json.dumps(servicer.pending_at_publication))
     sys.exit(code)
+
+
+def stop_while_it_waits(stage):
+    """For the orchestrator that is absent."""
+    while "orchestrator" not in stage._runtime.doing:
+        time.sleep(0.05)
+    time.sleep(0.5)  # It is in the middle of its wait.
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def live(settings, *, stop_at=None, **orchestrator):

@@ -239,7 +239,8 @@ def test_an_orchestrator_that_forgot_everything_is_told_everything(undisturbed, 
 
 
 def test_without_a_batch_in_time_it_fails_with_a_diagnosis(tmp_path):
-    settings = settings_for(tmp_path, batch_timeout_s=0.5)
+    # Time enough for the three to come, also on a busy machine.
+    settings = settings_for(tmp_path, batch_timeout_s=5.0)
     starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 40})})
     assert live(starved) == 1
     text = (tmp_path / "trainer.log").read_text()
@@ -270,8 +271,8 @@ def test_over_disk_each_version_is_a_folder_and_old_ones_go(tmp_path):
 
 
 def test_while_the_orchestrator_is_away_it_can_be_stopped_or_gives_up_with_a_reason(tmp_path):
-    assert live(settings_for(tmp_path), stop_at=1.0, absent=True) == 0
-    assert live(settings_for(tmp_path, orchestrator_timeout_s=0.5), stop_at=9.0, absent=True) == 1
+    assert live(settings_for(tmp_path), stop_at=0, absent=True) == 0
+    assert live(settings_for(tmp_path, orchestrator_timeout_s=0.5), absent=True) == 1
     assert "the orchestrator to register the trainer" in (tmp_path / "trainer.log").read_text()
     assert highest_incarnation(tmp_path / "run" / "journal") == 0
 

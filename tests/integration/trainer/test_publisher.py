@@ -208,7 +208,11 @@ async def test_a_closed_group_lets_go_of_whoever_waits_for_it(served):
     await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
     request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=60)
     sending = asyncio.create_task(call(stub.SendWeights, request, timeout_s=70, what="send"))
-    await asyncio.sleep(0.3)
+    link = sender.sender._links["g"]
+    async with asyncio.timeout(60):
+        while not link.lock.locked():
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)  # It waits for the member that does not come.
     begin = time.monotonic()
     await call(stub.CloseGroup, trainer_pb2.CloseGroupRequest(group_name="g"), timeout_s=5, what="close")
     with pytest.raises(TransientError):

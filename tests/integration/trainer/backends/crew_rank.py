@@ -31,6 +31,9 @@ def main(size: int, what: str) -> None:
     asked = (ranks.agree(ranks.rank == 1), ranks.agree(False))
     if ranks.rank == 0:
         say(f"{found} {total} {asked}")
+    # Who ends while another is still in a collective with it ends that one by an error.
+    ranks.store.set(f"through {ranks.rank}", "")
+    ranks.store.wait([f"through {rank}" for rank in range(size)])
     if what == "killed" and ranks.rank == size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "refuses" and ranks.rank == size - 1:

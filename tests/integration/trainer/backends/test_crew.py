@@ -34,10 +34,16 @@ def test_three_ranks_gather_sum_and_agree():
 
 @pytest.mark.parametrize(("what", "code"), [("killed", 1), ("refuses", GIVEN_UP)])
 def test_the_first_rank_ends_with_the_code_of_a_child_that_fails(what, code):
-    begin = time.monotonic()
-    found, out, errors = run(2, what)
-    assert found == code, errors[-2000:]
+    process = start(2, what)
+    try:
+        next(line for line in process.stdout if line.startswith("[["))
+        begin = time.monotonic()
+        out, errors = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == code, errors[-2000:]
     assert "rank_lost" in out + errors
+    # Without its word all would wait for a minute.
     assert time.monotonic() - begin < 50
 
 
