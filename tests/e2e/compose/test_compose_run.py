@@ -148,7 +148,8 @@ def test_a_killed_rollout_and_a_killed_trainer_do_not_end_the_run(running: tuple
     wait_until("steps after it", lambda: step(project) > before + 3, seconds=180, told=project.logs)
 
     (trainer,) = project.of("trainer-cpu")
-    before, incarnation = step(project), project.status()["incarnation"]
+    answer = wait_until("an answer", project.status, seconds=60, told=project.logs)
+    before, incarnation = answer["step"], answer["incarnation"]
     project.python("trainer-cpu", KILL)
     wait_until(
         "another trainer to go on",
