@@ -6,211 +6,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx
 import numpy as np
 import pytest
-import torch
-from prometheus_client import REGISTRY
 
 from services.orchestrator.registry import Registry
-from services.rollout.app import make_engine, run_replica
 from services.rollout.settings import RolloutSettings
-from services.rollout.text import TextDecoder
+from tests.integration.rollout.world import Listener, outcomes, replica, take, until
 from tests.ports import free_port
-from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
-from wire.contracts import Header, Message, PromptGroup, Purpose, RolloutGroup, Sampling, decode, encode, group_id
+from tests.rollout_models import make_model, reference_logprobs, save_folder
+from wire.contracts import decode
 from wire.errors import ContractError, FencedError, TransientError
 from wire.events import read_events
-from wire.lifecycle import Shutdown
-from wire.rpc import call, channel, serve
+from wire.rpc import serve
 from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.v1 import common_pb2, message_pb2, orchestrator_pb2_grpc, rollout_pb2
 from wire.v1 import orchestrator_pb2 as pb
-from wire.v1.rollout_pb2_grpc import RolloutServiceStub
-from wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store, save_weights
-
-CANARY = random_prompts(24, seed=5)[0]
-
-
-class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
-    """The orchestrator's registry behind its gRPC face; remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.registry = Registry(lease_s=5.0)
-        self.addresses: asyncio.Queue[str] = asyncio.Queue()
-        self.states: list[int] = []
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
-
-    async def RegisterReplica(self, request: Any, context: Any) -> pb.RegisterReplicaResponse:
-        self.registry.register(request, time.monotonic())
-        self.addresses.put_nowait(request.address)
-        return pb.RegisterReplicaResponse(lease_s=5.0)
-
-    async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
-        self.states.append(request.state)
-        return pb.HeartbeatResponse(registered=self.registry.heartbeat(request, time.monotonic()))
-
-
-class World:
-    """A running replica and everything around it."""
-
-    def __init__(self, settings: RolloutSettings, broker: MemoryBroker, listener: Listener, stub: Any) -> None:
-        self.settings = settings
-        self.broker = broker
-        self.listener = listener
-        self.stub = stub
-        self.model = make_model()
-
-    async def ask(self, method: str, request: Any, timeout_s: float = 20.0) -> Any:
-        return await call(getattr(self.stub, method), request, timeout_s=timeout_s, what=method)
-
-    async def state(self) -> tuple[str, int]:
-        found = await self.ask("GetReplica", rollout_pb2.GetReplicaRequest())
-        return pb.ReplicaState.Name(found.state).removeprefix("REPLICA_STATE_"), found.version.version
-
-    async def prepare(self, publication: str, version: int, snapshot: Snapshot, **other: Any) -> Any:
-        numbers = {"incarnation": 1, "deadline_s": 30.0} | other
-        return await self.ask(
-            "PrepareWeights",
-            rollout_pb2.PrepareWeightsRequest(
-                publication_id=publication,
-                version=message_pb2.PolicyVersion(incarnation=numbers["incarnation"], version=version),
-                plan=snapshot.plan,
-                deadline_s=numbers["deadline_s"],
-            ),
-        )
-
-    async def receive(self, publication: str, snapshot: Snapshot, name: str = "") -> list[str]:
-        """Over gloo, from a sender thread that plays the trainer."""
-        store, port = open_store("127.0.0.1")
-        # The sender leaves its group after each transfer: the next one has another name.
-        name = name or f"{publication}-{port}"
-        sending = asyncio.create_task(asyncio.to_thread(send, snapshot, name, port))
-        group = rollout_pb2.CollectiveGroup(
-            name=name, backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
-        )
-        request = rollout_pb2.ReceiveWeightsRequest(publication_id=publication, collective=group, deadline_s=10)
-        answer = await self.ask("ReceiveWeights", request)
-        await sending
-        del store
-        return list(answer.digests)
-
-    async def verify(self, publication: str, *, spoil: float = 0.0) -> Any:
-        logprobs, _ = reference_logprobs(self.model, CANARY[:1], np.array(CANARY[1:], np.int32))
-        canary = common_pb2.Canary(
-            token_ids=np.array(CANARY, "<i4").tobytes(),
-            logprobs=(logprobs + spoil).astype("<f4").tobytes(),
-            tolerance=1e-4,
-        )
-        request = rollout_pb2.VerifyWeightsRequest(publication_id=publication, canary=canary, deadline_s=10)
-        return await self.ask("VerifyWeights", request)
-
-    async def commit(self, publication: str) -> None:
-        await self.ask("CommitWeights", rollout_pb2.CommitWeightsRequest(publication_id=publication))
-
-    async def abort(self, publication: str) -> None:
-        await self.ask("AbortWeights", rollout_pb2.AbortWeightsRequest(publication_id=publication))
-
-    async def publish(self, version: int, **other: Any) -> Snapshot:
-        snapshot = take(self.model)
-        publication = f"p{version}"
-        assert (await self.prepare(publication, version, snapshot, **other)).accepted
-        assert await self.receive(publication, snapshot) == [bucket.digest for bucket in snapshot.plan.buckets]
-        assert (await self.verify(publication)).equal
-        await self.commit(publication)
-        return snapshot
-
-    async def issue(self, index: int, **options: Any) -> None:
-        await self.broker.add(StreamName.PROMPTS, encode(prompt_message(index, **options)))
-
-    async def rollouts(self, count: int, timeout_s: float = 60.0) -> list[tuple[Header, RolloutGroup]]:
-        await until(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, timeout_s)
-        found = []
-        for data in self.broker.streams[StreamName.ROLLOUTS].entries.values():
-            message = decode(data)
-            assert isinstance(message.body, RolloutGroup)
-            found.append((message.header, message.body))
-        return found
-
-    @property
-    def pending(self) -> int:
-        return len(self.broker.streams[StreamName.PROMPTS].pending)
-
-
-def outcomes(outcome: str) -> float:
-    """How many entries of this process's replicas ended so."""
-    return REGISTRY.get_sample_value("headrace_rollout_groups_total", {"outcome": outcome}) or 0.0
-
-
-def prompt_message(
-    index: int, *, size: int = 3, max_tokens: int = 12, min_version: int = 0, prompt_tokens: int = 7
-) -> Message:
-    run_id = "test"
-    (tokens,) = random_prompts(prompt_tokens, seed=index)
-    body = PromptGroup(
-        sample_id=f"s{index}",
-        token_ids=np.array(tokens, np.int32),
-        group_size=size,
-        # What is meant to be long ends by its limit.
-        sampling=Sampling(max_tokens=max_tokens, stop_token_ids=(95,) if max_tokens < 100 else (), seed=9),
-        min_version=min_version,
-    )
-    header = Header(run_id=run_id, purpose=Purpose.TRAIN, group_index=index, group_id=group_id(run_id, index))
-    return Message(header=header, body=body)
-
-
-def take(model: Any) -> Snapshot:
-    return make_snapshot(model.named_parameters(), dtype=torch.float32, bucket_bytes=40_000)
-
-
-def send(snapshot: Snapshot, name: str, port: int) -> None:
-    group = CollectiveGroup.join(name, "gloo", "127.0.0.1", port, 0, 2, 10)
-    for bucket in snapshot.buckets:
-        group.broadcast(bucket, 10)
-    group.abort()
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def replica(folder: Path, **rollout: Any) -> AsyncIterator[World]:
-    listener = Listener()
-    orchestrator = await serve({"wire.v1.OrchestratorService": listener.add_to}, "127.0.0.1", 0)
-    settings = RolloutSettings.model_validate(
-        {
-            "run": {"id": "test", "max_staleness": 1},
-            "model": {"path": save_folder(make_model(max_position_embeddings=4096), folder / "model")},
-            "batch": {"groups": 8, "group_size": 3},
-            "run_dir": folder,
-            "orchestrator_address": f"127.0.0.1:{orchestrator.port}",
-            "rollout": {"max_rows": 6, "hold_s": 0.3, "heartbeat_s": 0.2} | rollout,
-        }
-    )
-    broker, shutdown = MemoryBroker(), Shutdown()
-    engine = make_engine(settings)
-    running = asyncio.create_task(run_replica(settings, engine, TextDecoder(settings.model.path), broker, shutdown))
-    address = await asyncio.wait_for(listener.addresses.get(), 10)
-    async with channel(address) as link:
-        try:
-            yield World(settings, broker, listener, RolloutServiceStub(link))
-        finally:
-            shutdown.event.set()
-            await asyncio.wait_for(running, 60)
-            await orchestrator.stop(0)
+from wire.v1 import rollout_pb2
+from wire.weights import save_weights
 
 
 async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_path: Path) -> None:
@@ -241,12 +56,13 @@ async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_p
 async def test_the_gate_lets_nothing_in_or_out_during_a_publication(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
-        await world.issue(0, max_tokens=60)
-        await until(lambda: world.pending == 1)
+        await world.begin(0, 9, max_tokens=60)
         snapshot = take(world.model)
         await world.prepare("p1", 1, snapshot)
         await world.issue(1)
-        await asyncio.sleep(0.4)
+        await world.go_on()
+        await until(lambda: world.engine.stats().rollouts == 0)  # It is ready to go out.
+        await asyncio.sleep(0.2)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         await world.receive("p1", snapshot)
         assert (await world.verify("p1")).equal
@@ -261,8 +77,7 @@ async def test_a_running_group_is_retracted_and_its_spans_say_so(tmp_path: Path)
     async with replica(tmp_path) as world:
         await world.publish(0)
         old = world.model
-        await world.issue(0, max_tokens=2000)
-        await until(lambda: world.pending == 1)
+        await world.begin(0, 600, max_tokens=1000)
         world.model = make_model(seed=1)
         await world.publish(1)
         ((_, group),) = await world.rollouts(1, 20)
@@ -392,10 +207,11 @@ async def test_an_abort_after_the_installation_leaves_no_weights_to_serve(tmp_pa
 async def test_a_session_nobody_ends_ends_by_its_own_deadline(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
-        await world.prepare("lost", 1, take(world.model), deadline_s=0.3)
+        await world.prepare("lost", 1, take(world.model), deadline_s=2.0)
         assert (await world.state())[0] == "UPDATING"
-        await asyncio.sleep(0.5)
-        assert await world.state() == ("SERVING", 0)
+        async with asyncio.timeout(20):  # One of the usual length would last longer.
+            while await world.state() != ("SERVING", 0):
+                await asyncio.sleep(0.05)
 
 
 async def test_a_new_publication_takes_the_place_of_an_open_one(tmp_path: Path) -> None:
@@ -484,7 +300,7 @@ async def test_a_process_serves_and_ends_cleanly_at_a_signal(tmp_path: Path, val
             metrics = (await http.get(f"http://127.0.0.1:{http_port}/metrics")).text
             assert 'headrace_rollout_state{replica="rollout-0",run="test",state="pending_weights"} 1.0' in metrics
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 10) == 0, (tmp_path / "log").read_text()
+        assert await asyncio.to_thread(process.wait, 60) == 0, (tmp_path / "log").read_text()
     finally:
         process.kill()
         await orchestrator.stop(0)

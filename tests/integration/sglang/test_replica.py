@@ -12,7 +12,7 @@ import pytest
 from services.rollout.app import run_replica
 from services.rollout.engines.sglang.start import start_engine
 from services.rollout.text import TextDecoder
-from tests.integration.rollout.test_replica import CANARY, Listener, World, outcomes, until
+from tests.integration.rollout.world import CANARY, Listener, World, outcomes, until
 from tests.rollout_models import make_model, reference_logprobs
 from tests.sglang import Server, Trainer, attached, expected_checksums, take
 from wire.lifecycle import Shutdown

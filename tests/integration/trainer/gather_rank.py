@@ -45,6 +45,8 @@ def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.d
 
 
 def send(model: nn.Module, port: int, dtype: torch.dtype) -> None:
+    sys.stderr.write("gathers\n")
+    sys.stderr.flush()
     snapshot = make_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -53,6 +53,8 @@ def test_a_rank_that_never_shows_up_is_told_by_the_deadline(tmp_path: Path) -> N
     _store, port = open_store("127.0.0.1")
     processes = start(tmp_path, 2, port, late=1)
     try:
+        assert processes[0].stderr is not None
+        assert "gathers\n" in processes[0].stderr
         begin = time.monotonic()
         _, errors = processes[0].communicate(timeout=60)
         assert processes[0].returncode == 1
