@@ -38,9 +38,9 @@ async def canary_gap(engine: SGLangEngine, model: Any) -> float:
 
 
 async def running(engine: SGLangEngine, count: int) -> None:
-    """Until the engine has decoded for a while."""
-    async with asyncio.timeout(10):
-        while engine.stats().rollouts < count:
+    """Until the server has decoded so many for a while; what waits on a busy machine has no token yet."""
+    async with asyncio.timeout(60):
+        while engine.stats().rollouts < count or (await engine._client.loads(30))[0] < count:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.3)
 

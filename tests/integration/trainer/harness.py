@@ -229,7 +229,7 @@ def live(settings, *, stop_at=None, **orchestrator):
         target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, orchestrator)
     )
     process.start()
-    process.join(60)
+    process.join(150)
     assert process.exitcode is not None, "the life did not end"
     return process.exitcode
 

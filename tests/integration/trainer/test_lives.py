@@ -282,6 +282,6 @@ def test_the_process_itself_refuses_a_bad_model_folder(tmp_path):
     path = tmp_path / "trainer.json"
     path.write_text(settings.model_copy(update={"model": ModelTable(path=tmp_path / "none")}).model_dump_json())
     argv = [sys.executable, "-P", "-m", "services.trainer", "--config", str(path)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=150)
     assert done.returncode == 2
     assert "no Hugging Face model folder" in done.stderr

@@ -27,7 +27,7 @@ def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
 @pytest.mark.parametrize(("arguments", "code", "ranks"), [(["--stopped-code", "143"], 143, 2), ([], 0, 1)])
 def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code, ranks):
     port = free_port()
-    settings = settings_for(tmp_path, steps=2, ranks=ranks).model_copy(
+    settings = settings_for(tmp_path, steps=2, ranks=ranks, orchestrator_timeout_s=300.0).model_copy(
         update={"orchestrator_address": "127.0.0.1:9", "http_port": port}
     )
     config = tmp_path / "trainer.json"
@@ -35,7 +35,7 @@ def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(
     command = [sys.executable, "-P", "-m", "services.trainer", "--config", str(config), *arguments]
     with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stderr=log) as trainer:
         try:
-            until_it_waits_for_the_orchestrator(port, 60)
+            until_it_waits_for_the_orchestrator(port, 150)
             trainer.send_signal(signal.SIGTERM)
             assert trainer.wait(90) == code
         finally:

@@ -132,7 +132,7 @@ async def one_judged(scorer: Scorer, answer: Any, completion: str) -> Verdict:
 
 async def test_symbolic_answers_are_equal_as_mathematics() -> None:
     async with math_scorer() as scorer:
-        verdicts = await scorer.score([sample(answer, said) for answer, said, _ in SYMBOLIC])
+        verdicts = await all_judged(scorer, [sample(answer, said) for answer, said, _ in SYMBOLIC])
         wrong = [
             (answer, said, verdict)
             for (answer, said, value), verdict in zip(SYMBOLIC, verdicts, strict=True)
@@ -163,7 +163,7 @@ async def test_a_hanging_answer_holds_up_no_others() -> None:
 
 
 async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with math_scorer() as scorer:
+    async with math_scorer(timeout_s=60.0) as scorer:  # What a busy machine keeps waiting is asked again.
         asked: list[Any] = []
         run = scorer._pool.run  # type: ignore[attr-defined]
 
