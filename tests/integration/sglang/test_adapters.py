@@ -102,15 +102,16 @@ async def test_adapters_serve_their_version_and_running_rollouts_go_on_under_the
     np.testing.assert_allclose(rollout.logprobs, reference_logprobs(first, prompt, rollout.token_ids)[0], atol=1e-5)
     assert [span.version.version for span in rollout.spans] == [1]
 
-    under_way = asyncio.create_task(engine.generate(make_request(prompt, 3, max_tokens=400, stop_token_ids=())))
-    while engine.stats().rollouts < 3:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.5)
+    under_way = asyncio.create_task(engine.generate(make_request(prompt, 3, max_tokens=1000, stop_token_ids=())))
+    async with asyncio.timeout(60):
+        while (await engine._client.loads(30))[0] < 3:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
     assert await adapters.publish(engine, 2) < 1e-5
     second = adapters.merged()
     for each in await under_way:
         old, new = each.spans
-        assert (old.version.version, new.version.version, new.end) == (1, 2, 400)
+        assert (old.version.version, new.version.version, new.end) == (1, 2, 1000)
         for model, span in ((first, old), (second, new)):
             wanted = reference_logprobs(model, prompt, each.token_ids)[0][span.start : span.end]
             np.testing.assert_allclose(each.logprobs[span.start : span.end], wanted, atol=1e-4)
