@@ -21,6 +21,8 @@ class Desk:
         self._run_dir = run_dir
         self._opening: asyncio.Task[Book] | None = None
         self._export: asyncio.Task[None] | None = None
+        self._is_stale = False
+        """Votes have changed since the ranked pairs were last begun."""
 
     async def ask(self, act: Callable[[Book], T]) -> T:
         """What `act` makes of the book, on a thread. Raises ConfigError or DataError if the book cannot be opened."""
@@ -58,13 +60,15 @@ class Desk:
         return book
 
     def _export_soon(self, book: Book) -> None:
+        self._is_stale = True
         if self._export is None or self._export.done():
-            self._export = asyncio.create_task(_export_later(book))
+            self._export = asyncio.create_task(self._export_later(book))
 
-
-async def _export_later(book: Book) -> None:
-    await asyncio.sleep(_EXPORT_AFTER_S)
-    await _on_disk(book.export, "the ranked pairs to be written")
+    async def _export_later(self, book: Book) -> None:
+        while self._is_stale:
+            await asyncio.sleep(_EXPORT_AFTER_S)
+            self._is_stale = False
+            await _on_disk(book.export, "the ranked pairs to be written")
 
 
 async def _on_disk(act: Callable[[], T], what: str) -> T:

@@ -72,6 +72,29 @@ async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path)
     await desk.close()
 
 
+async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, written, loop = threading.Event(), [], asyncio.get_running_loop()
+    begun, again = asyncio.Event(), asyncio.Event()
+
+    class SlowExport(Book):
+        def export(self) -> None:
+            loop.call_soon_threadsafe((again if written else begun).set)
+            written.append(True)
+            assert go.wait(60)
+
+    monkeypatch.setattr(desk_module, "Book", SlowExport)
+    monkeypatch.setattr(desk_module, "_EXPORT_AFTER_S", 0.0)
+    desk = Desk(write_run(tmp_path))
+    await desk.change(lambda book: None)
+    await asyncio.wait_for(begun.wait(), 60)
+    await desk.change(lambda book: None)
+    go.set()
+    await asyncio.wait_for(again.wait(), 60)
+    await desk.close()
+
+
 async def test_closing_a_desk_that_could_not_open_is_quiet(tmp_path: Path) -> None:
     other = Book(write_run(tmp_path))
     desk = Desk(tmp_path)
