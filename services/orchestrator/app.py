@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.beginning import Beginning
@@ -84,12 +86,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     ]
     if evaluation is not None:
         loops.append(evaluation.consume(shutdown.event))
-    tasks = [asyncio.ensure_future(loop) for loop in loops]
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    run.stop()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    done = await _until_one_ends(loops, run.stop)
     await rpc.stop()
     # Not before: pages whose stream has ended ask for another one soon, and nobody is to be refused it.
     board.close()
@@ -101,3 +98,16 @@ async def serve(settings: OrchestratorSettings) -> int:
     for task in done:
         task.result()
     return 0
+
+
+async def _until_one_ends(
+    loops: Iterable[Coroutine[Any, Any, object]], then: Callable[[], None]
+) -> set[asyncio.Task[object]]:
+    """Returns what has ended, whose results the caller takes; the others are cancelled, after `then`."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    then()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return done

@@ -1,7 +1,6 @@
 """Replicas come, go, freeze and return during a run, and the run goes on."""
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -10,45 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from headrace.supervisor.lock import supervisor
-from tests.e2e.harness import TinyRun
+from tests.e2e.paced import PacedRun
 from wire.control import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
-
-PACE = """
-import pathlib, time
-SLOW = pathlib.Path(__file__).with_name("slow")
-def slowly(text, **_):
-    time.sleep(0.1 if SLOW.exists() else 0.0)
-    return 0.0
-"""
-SCORERS = [{"name": "length", "options": {"target": 3}}, {"name": "pace:slowly"}]
-
-
-class PacedRun(TinyRun):
-    """Takes its time until `hurry`: the machine's speed decides nothing."""
-
-    def begin(self, *arguments: str) -> None:
-        (self.folder / "pace.py").write_text(PACE)
-        (self.folder / "slow").touch()
-        self.start(f"--reward.scorers={json.dumps(SCORERS)}", f"--reward.path={self.folder}", *arguments)
-
-    def hurry(self) -> None:
-        (self.folder / "slow").unlink()
-
-    def prompts_of(self, replica: str) -> set[str]:
-        """Entries that a replica has taken and not settled; of all consumers without a name."""
-        url = json.loads((self.run_dir / "run" / "broker.json").read_text())["url"]
-        with redis.Redis.from_url(url) as broker:
-            key = "headrace:{tiny}:prompts"
-            found = broker.xpending_range(key, "rollout", "-", "+", 1000, consumername=replica or None)
-        return {str(one["message_id"]) for one in found}
-
-    def notices(self) -> str:
-        return (self.folder / "stderr.log").read_text()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import TinyRun
+from tests.e2e.paced import PacedRun
 from wire.events import read_events
 from wire.journal import BatchRecord, read_journal
 
@@ -17,14 +18,6 @@ STEPS = 8
 CHECKPOINT = 4
 HELD = CHECKPOINT + 2
 REPLICAS = {"rollout-0", "rollout-1"}
-PACE = """
-import pathlib, time
-SLOW = pathlib.Path(__file__).with_name("slow")
-def slowly(text, **_):
-    time.sleep(0.1 if SLOW.exists() else 0.0)
-    return 0.0
-"""
-SCORERS = [{"name": "length", "options": {"target": 3}}, {"name": "pace:slowly"}]
 
 
 def commits(run: TinyRun) -> list[dict[str, Any]]:
@@ -42,20 +35,16 @@ def holders(run: TinyRun, incarnation: int, version: int) -> set[str]:
 
 
 def test_a_trainer_from_step_k_replays_what_engines_at_k_plus_2_hold_and_publishes_it_anew(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path / "run", steps=STEPS)
-    (run.folder / "pace.py").write_text(PACE)
+    run = PacedRun(tmp_path / "run", steps=STEPS)
     # A step takes more than a second, most of it the scorers': the trainer is killed before it has made two more.
-    slow = run.folder / "slow"
-    slow.touch()
-    pace = (f"--reward.scorers={json.dumps(SCORERS)}", f"--reward.path={run.folder}")
     try:
-        run.start("--trainer.checkpoint_every", str(CHECKPOINT), *pace)
+        run.begin("--trainer.checkpoint_every", str(CHECKPOINT))
         end = time.monotonic() + 90
         while holders(run, 1, HELD) != REPLICAS:
             assert time.monotonic() < end, f"version {HELD} is not there" + run.logs()
             time.sleep(0.01)
         run.kill("trainer")
-        slow.unlink()
+        run.hurry()
         line = run.finish()
     finally:
         run.close()
