@@ -50,7 +50,7 @@ FORWARD_TOKENS = Counter("headrace_reward_forward_tokens", "Tokens of forward pa
 
 WORKER_JOBS = Counter(
     "headrace_reward_worker_jobs",
-    "Jobs of worker processes, by how they ended: done, raised, timeout, died, lost, cancelled.",
+    "Jobs of worker processes, by how they ended: done, raised, timeout, starved, died, lost, cancelled.",
     ["outcome"],
 )
 

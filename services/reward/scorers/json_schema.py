@@ -36,7 +36,7 @@ class JsonSchemaTable(Table):
     column: str | None = None
     """The data column with the row's own: an object, or its text."""
     timeout_s: float = Field(2.0, gt=0)
-    """For one completion; one that takes longer does not validate."""
+    """Processor time for one completion; one that takes longer does not validate."""
 
     @model_validator(mode="after")
     def _is_one(self) -> "JsonSchemaTable":
@@ -97,8 +97,7 @@ class JsonSchemaScorer(Scorer):
         seen = [self._look(sample) for sample in samples]
         pairs = list(dict.fromkeys(one for one in seen if isinstance(one, tuple)))
         # Each wait inside is bounded; this bounds their sum, also behind the other groups' completions.
-        tries = 2 * WorkerPool.TRIES * self._table.timeout_s
-        most = self._context.timeout_s + tries * len(pairs) * self._context.concurrency
+        most = self._context.timeout_s + 2 * self._pool.longest_s * len(pairs) * self._context.concurrency
         work = asyncio.gather(*(self._verdict(*pair) for pair in pairs))
         found = await wait_for(work, most, f"{self._context.component}: the validation of a group's completions")
         known = dict(zip(pairs, found, strict=True))

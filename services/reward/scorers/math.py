@@ -37,7 +37,7 @@ class MathTable(Table):
     answer: str = "answer"
     r"""The column with the answer: a number, a formula, or a solution that ends in `#### 18` or `\\boxed{18}`."""
     timeout_s: float = Field(2.0, gt=0)
-    """For the verification of one completion; one that takes longer is wrong."""
+    """Processor time for the verification of one completion; one that takes longer is wrong."""
 
 
 def build(options: Mapping[str, Any], context: Context) -> Scorer:
@@ -109,10 +109,7 @@ class MathScorer(Scorer):
 
     async def _verified(self, pairs: Sequence[Pair]) -> list[Verdict]:
         # Each wait inside is bounded; this bounds their sum, also behind the other groups' pairs.
-        most = (
-            self._context.timeout_s
-            + 2 * WorkerPool.TRIES * self._table.timeout_s * len(pairs) * self._context.concurrency
-        )
+        most = self._context.timeout_s + 2 * self._pool.longest_s * len(pairs) * self._context.concurrency
         work = asyncio.gather(*(self._verdict(pair) for pair in pairs))
         return list(await wait_for(work, most, f"{self._context.component}: the verification of a group's answers"))
 

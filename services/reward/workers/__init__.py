@@ -1,6 +1,21 @@
 """Worker processes for code that may hang or crash; only their killing bounds it."""
 
-from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobTimeoutError, WorkerError
+from services.reward.workers.errors import (
+    JobDiedError,
+    JobError,
+    JobLostError,
+    JobStarvedError,
+    JobTimeoutError,
+    WorkerError,
+)
 from services.reward.workers.pool import WorkerPool
 
-__all__ = ["JobDiedError", "JobError", "JobLostError", "JobTimeoutError", "WorkerError", "WorkerPool"]
+__all__ = [
+    "JobDiedError",
+    "JobError",
+    "JobLostError",
+    "JobStarvedError",
+    "JobTimeoutError",
+    "WorkerError",
+    "WorkerPool",
+]

@@ -26,6 +26,10 @@ class JobLostError(WorkerError):
     """Its process ended, and that was not the job's fault."""
 
 
+class JobStarvedError(WorkerError):
+    """It got less processor time than its deadline allows, in many times that: the machine is too busy."""
+
+
 class JobError(WorkerError):
     """The function raised, or returned what is no JSON object. `kind` is the exception's class."""
 

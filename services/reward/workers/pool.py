@@ -1,14 +1,15 @@
 """A fixed number of children that take jobs. Whoever passes the deadline is killed and replaced."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from services.reward import metrics
 from services.reward.scorers.base import ScorerDownError
-from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobTimeoutError
+from services.reward.workers.clock import Meter, within_cpu_s
+from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobStarvedError, JobTimeoutError
 from services.reward.workers.frames import encode
 from services.reward.workers.process import Child, DiedAtStartError, Order, Process
 from wire.errors import ConfigError, WaitTimeoutError
@@ -28,6 +29,8 @@ class WorkerPool:
 
     TRIES = 3
     """Of `run_fairly`, at most."""
+    PATIENCE = 10
+    """A try of `run_fairly` takes `PATIENCE * deadline_s` at most, however little of a CPU its child gets."""
 
     def __init__(
         self,
@@ -72,20 +75,39 @@ class WorkerPool:
             await self.close()
             raise
 
+    @property
+    def longest_s(self) -> float:
+        """What `run_fairly` takes at most, tries included, from its turn on."""
+        return self.TRIES * self.PATIENCE * self._deadline_s
+
     async def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Waits for its turn (the caller bounds that), then no longer than the deadline.
 
         Raises JobTimeoutError, JobDiedError and JobLostError (the child is replaced), JobError for what the function
         raises, and ScorerDownError if no child can be started any more.
         """
+        return await self._run(job, fairly=False)
+
+    async def run_fairly(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """As `run`, for jobs that only compute: the deadline is one of processor time, however busy the machine.
+
+        A job whose child dies is tried again, so JobTimeoutError and JobDiedError are the job's own doing. Raises
+        JobStarvedError for one whose child gets less processor time than the deadline in `PATIENCE` times as long.
+        """
+        for _ in range(1, self.TRIES):
+            with suppress(JobDiedError, JobLostError):
+                return await self._run(job, fairly=True)
+        return await self._run(job, fairly=True)
+
+    async def _run(self, job: Mapping[str, Any], *, fairly: bool) -> dict[str, Any]:
         try:
             frame = encode(job)
         except (TypeError, ValueError) as error:
             raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
-        before, keep, outcome = child.cpu_s(), False, "cancelled"
+        meter, keep, outcome = Meter(child), False, "cancelled"
         try:
-            result = await wait_for(child.ask(frame), self._deadline_s, self._what)
+            result = await self._answer(child.ask(frame), meter if fairly else None)
             keep, outcome = True, "done"
             return result
         except JobError:
@@ -93,10 +115,15 @@ class WorkerPool:
             raise
         except WaitTimeoutError as error:
             outcome = "timeout"
-            after = child.cpu_s()
+            used = meter.used_s()
             await child.end()
-            used = None if before is None or after is None else after - before
-            raise JobTimeoutError(f"{self._what}: no answer within {self._deadline_s:g} s", used) from error
+            words = f"{self._what}: no answer within {self._deadline_s:g} s"
+            if fairly and used is not None and used < self._deadline_s:
+                outcome = "starved"
+                raise JobStarvedError(
+                    f"{words} of processor time: the machine is too busy, it got {used:.1f} s in {error.seconds:.1f} s"
+                ) from error
+            raise JobTimeoutError(words, used) from error
         except OSError as error:
             words = f"{self._what}: its process {await child.end()}"
             outcome = "lost" if child.is_lost else "died"
@@ -110,23 +137,11 @@ class WorkerPool:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def run_fairly(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """As `run`, but tries again where not the job may be to blame: the machine was starved, or the process killed.
-
-        So what still raises JobTimeoutError or JobDiedError is the job's own doing.
-        """
-        for attempt in range(1, self.TRIES + 1):
-            try:
-                return await self.run(job)
-            except JobTimeoutError as error:
-                if error.cpu_s is None or error.cpu_s > self._deadline_s / 2:
-                    raise
-                if attempt == self.TRIES:
-                    raise JobLostError(f"{error}: the machine is too busy") from error
-            except (JobDiedError, JobLostError):
-                if attempt == self.TRIES:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+    async def _answer(self, answer: Awaitable[dict[str, Any]], meter: Meter | None) -> dict[str, Any]:
+        """Raises WaitTimeoutError; with a meter at the end of the deadline's processor time."""
+        if meter is None:
+            return await wait_for(answer, self._deadline_s, self._what)
+        return await within_cpu_s(answer, meter, self._deadline_s, self.PATIENCE * self._deadline_s, self._what)
 
     async def close(self) -> None:
         """Ends every child."""

@@ -117,22 +117,9 @@ async def one(scorer: Scorer, answer: Any, completion: str) -> Verdict:
     return (await scorer.score([sample(answer, completion)]))[0]
 
 
-async def all_judged(scorer: Scorer, samples: list[Sample]) -> list[Verdict]:
-    """Asked again while the machine was too busy to tell: that says nothing of the answers."""
-    for _ in range(20):
-        verdicts = list(await scorer.score(samples))
-        if not any("too busy" in verdict.reason for verdict in verdicts):
-            break
-    return verdicts
-
-
-async def one_judged(scorer: Scorer, answer: Any, completion: str) -> Verdict:
-    return (await all_judged(scorer, [sample(answer, completion)]))[0]
-
-
 async def test_symbolic_answers_are_equal_as_mathematics() -> None:
     async with math_scorer() as scorer:
-        verdicts = await all_judged(scorer, [sample(answer, said) for answer, said, _ in SYMBOLIC])
+        verdicts = await scorer.score([sample(answer, said) for answer, said, _ in SYMBOLIC])
         wrong = [
             (answer, said, verdict)
             for (answer, said, value), verdict in zip(SYMBOLIC, verdicts, strict=True)
@@ -146,7 +133,7 @@ async def test_hostile_answers_are_wrong_in_time_and_never_an_abstention() -> No
         for answer in ("18", "y=x+1"):
             for completion in HOSTILE:
                 begin = time.monotonic()
-                verdict = await one_judged(scorer, answer, completion)
+                verdict = await one(scorer, answer, completion)
                 assert verdict.value == 0.0, (answer, completion, verdict)
                 assert time.monotonic() - begin < 60.0, completion
         assert (await one(scorer, "18", "18")).value == 1.0
@@ -158,20 +145,20 @@ async def test_a_hanging_answer_holds_up_no_others() -> None:
             sample(r"2\sqrt{3}", HOSTILE[8]),
             *(sample(r"2\sqrt{3}", rf"\boxed{{{n}\sqrt{{3}}}}") for n in range(7)),
         ]
-        values = [verdict.value for verdict in await all_judged(scorer, group)]
+        values = [verdict.value for verdict in await scorer.score(group)]
         assert values == [0, 0, 0, 1, 0, 0, 0, 0]
 
 
 async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with math_scorer(timeout_s=60.0) as scorer:  # What a busy machine keeps waiting is asked again.
+    async with math_scorer(timeout_s=60.0) as scorer:
         asked: list[Any] = []
-        run = scorer._pool.run  # type: ignore[attr-defined]
+        run = scorer._pool.run_fairly  # type: ignore[attr-defined]
 
         async def counted(job: Any) -> Any:
             asked.append(job)
             return await run(job)
 
-        monkeypatch.setattr(scorer._pool, "run", counted)  # type: ignore[attr-defined]
+        monkeypatch.setattr(scorer._pool, "run_fairly", counted)  # type: ignore[attr-defined]
         await scorer.score([sample(r"2\sqrt{3}", rf"say{n}: $\sqrt{{12}}$") for n in range(8)])
         await scorer.score([sample(r"2\sqrt{3}", r"\boxed{\sqrt{12}}")])
         assert len(asked) == 1
@@ -190,9 +177,9 @@ async def test_a_row_whose_answer_nobody_can_read_is_a_failure_and_found_before(
 
 async def test_a_row_whose_answer_hangs_the_verifier_blames_no_completion() -> None:
     async with math_scorer(timeout_s=1.0) as scorer:
-        assert (await one_judged(scorer, HANGS, rf"\boxed{{{HANGS}}}")).value == 1.0
+        assert (await one(scorer, HANGS, rf"\boxed{{{HANGS}}}")).value == 1.0
         # Alone it verifies (it is equal to itself at a look), so a completion that makes it hang is to blame.
-        assert (await one_judged(scorer, HANGS, r"\boxed{y = \sin^{30}(x)\cos^{30}(y)+\tan^{25}(x+y)}")).value == 0.0
+        assert (await one(scorer, HANGS, r"\boxed{y = \sin^{30}(x)\cos^{30}(y)+\tan^{25}(x+y)}")).value == 0.0
 
 
 async def test_a_verifier_that_gets_no_time_fails_the_sample_and_blames_nobody() -> None:

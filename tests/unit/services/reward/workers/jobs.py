@@ -29,6 +29,14 @@ def nap(job: dict[str, Any], _: int) -> dict[str, Any]:
     return {"pid": os.getpid(), "from": begin, "to": time.monotonic()}
 
 
+def work(job: dict[str, Any], _: int) -> dict[str, Any]:
+    """Processor time, whatever the clock says meanwhile."""
+    Path(job["file"]).touch()
+    while time.process_time() < job["until"]:
+        pass
+    return {"pid": os.getpid()}
+
+
 def leave_a_child(job: dict[str, Any], _: int) -> dict[str, Any]:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     Path(job["file"]).write_text(str(other.pid))
@@ -56,6 +64,7 @@ ACTS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "raise": lambda _, __: {}["absent"],
     "leave": lambda _, __: sys.exit(0),
     "nap": nap,
+    "work": work,
     "leave_a_child": leave_a_child,
     "eat": eat,
     "die": die,

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,14 @@ from typing import Any
 import pytest
 
 from services.reward.scorers.base import ScorerDownError
-from services.reward.workers import JobDiedError, JobError, JobLostError, JobTimeoutError, WorkerPool
+from services.reward.workers import (
+    JobDiedError,
+    JobError,
+    JobLostError,
+    JobStarvedError,
+    JobTimeoutError,
+    WorkerPool,
+)
 from wire.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -34,10 +42,11 @@ async def a_pool(target: str = "jobs:plain", **options: Any) -> AsyncIterator[Wo
 
 
 def is_alive(pid: int) -> bool:
-    """Zombies do not count."""
+    """A zombie does not count once its other threads, which hold its sockets open, have ended too."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -77,6 +86,36 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fo
 
 
 @both_ways
+async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fork: bool, tmp_path: Path) -> None:
+    async with a_pool(deadline_s=5.0, fork=fork) as pool:
+        pid = (await pool.run({"do": "add", "a": 0}))["pid"]
+        begun = tmp_path / "begun"
+        job = asyncio.create_task(pool.run_fairly({"do": "work", "until": 3.0, "file": str(begun)}))
+        await until(begun.exists)
+        os.kill(pid, signal.SIGSTOP)  # As a busy machine does to it, for longer than its deadline.
+        await asyncio.sleep(5.5)
+        os.kill(pid, signal.SIGCONT)
+        assert (await job)["pid"] == pid
+
+
+@both_ways
+async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(fork: bool, tmp_path: Path) -> None:
+    async with a_pool(deadline_s=1.0, fork=fork) as pool:
+        with pytest.raises(JobTimeoutError, match="no answer within 1 s") as caught:
+            await pool.run_fairly({"do": "work", "until": 3600.0, "file": str(tmp_path / "begun")})
+        assert caught.value.cpu_s is not None and caught.value.cpu_s >= 1.0
+        assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
+
+
+@both_ways
+async def test_a_job_that_gets_no_processor_time_ends_all_the_same(fork: bool) -> None:
+    async with a_pool(deadline_s=0.3, fork=fork) as pool:
+        with pytest.raises(JobStarvedError, match=r"too busy, it got 0\.0 s in 3\.\d s"):
+            await pool.run_fairly({"do": "nap", "seconds": 60})
+        assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
+
+
+@both_ways
 async def test_waiting_for_a_turn_costs_nothing_of_the_deadline(fork: bool) -> None:
     async with a_pool(deadline_s=3.0, fork=fork) as pool:
         naps = [pool.run({"do": "nap", "seconds": 0.8}) for _ in range(4)]
@@ -101,11 +140,11 @@ async def test_a_killed_job_takes_what_it_started_with_it(fork: bool, tmp_path: 
 
 
 @both_ways
-@pytest.mark.parametrize("signal", ["SIGKILL", "SIGSEGV"])
-async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(fork: bool, signal: str) -> None:
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(fork: bool, name: str) -> None:
     async with a_pool(fork=fork) as pool:
-        with pytest.raises(JobDiedError, match=f"was killed by {signal}"):
-            await pool.run({"do": "die", "signal": signal})
+        with pytest.raises(JobDiedError, match=f"was killed by {name}"):
+            await pool.run({"do": "die", "signal": name})
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
 
