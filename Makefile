@@ -1,5 +1,6 @@
 # make demo   sets up .venv from the pinned lock and runs the demo
-# make test   sets up .venv and runs the whole test suite
+# make test   sets up .venv and runs the test suite, but what is marked `long`
+# make test-long  what `make test` leaves out
 # make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
 # make check  lint, types, import rules, unit tests: before every commit
 SHELL := /bin/bash
@@ -29,17 +30,31 @@ SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
 
-.PHONY: help demo test sglang sglang-venv docs check lint types unit sizes proto lock clean
+.PHONY: help demo test test-long once sglang sglang-venv docs check lint types unit sizes proto lock clean
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minutes
 	$(BIN)/headrace demo --run-dir $(RUN)
 
-test: $(READY) ## The whole test suite
-	$(PYTEST) $(or $(TESTS),$(PURE))
-	$(if $(TESTS),,$(BIN)/python -m pytest $(addprefix --ignore=,$(PURE)))
+# Tests that fail in the first part say nothing of the second: it runs all the same.
+test: $(READY) ## The test suite, but what is marked `long`
+ifdef TESTS
+	$(PYTEST) $(TESTS)
+else
+	@status=0; \
+	$(PYTEST) -m "not long" $(PURE) || status=$$?; \
+	[ $$status -le 1 ] || exit $$status; \
+	$(BIN)/python -m pytest -m "not long" $(addprefix --ignore=,$(PURE)) || status=$$?; \
+	echo "Left out: tests marked long (make test-long), and those of the real SGLang (make sglang)."; exit $$status
+endif
+
+test-long: $(READY) ## The tests that take minutes and repeat a claim of `make test`
+	$(BIN)/python -m pytest -m long $(TESTS)
+
+once: $(READY)
+	env -u HEADRACE_FAILED HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
 
 sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(or $(TESTS),$(SGLANG_TESTS))

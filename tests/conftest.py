@@ -26,6 +26,12 @@ settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    from tests import failures
+
+    failures.install(config)
+
+
 @pytest.fixture
 def valkey(tmp_path: Path) -> "Iterator[Valkey]":
     from tests.valkey import Valkey

@@ -1,0 +1,101 @@
+"""Runs once more, each by itself, the failed tests that start processes: `python -m tests.repeat FILE SESSIONS`.
+
+What passes then is printed under FLAKY with its first traceback, and forgiven; what is not repeated is a failure: tests
+that start no process, more than MOST tests, and sessions of pytest that never began or did not come to their end.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST = 5
+"""More are no accident."""
+_LONGEST_S = 1800
+_PASSED, _FAILED = 0, 1
+"""Exit statuses of pytest after which all tests have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One test that failed, at whichever of its phases was the first to."""
+
+    test: str
+    starts_processes: bool
+    text: str
+
+
+def read(file: Path, sessions: int) -> list[Failure]:
+    """The failures of that many sessions; raises ValueError if they are not all that may have gone wrong."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    begun = sum("begin" in line for line in lines)
+    ended = [line["end"] for line in lines if "end" in line]
+    if begun != sessions or len(ended) != sessions:
+        raise ValueError(f"of {sessions} sessions of pytest {begun} began and {len(ended)} came to their end")
+    if any(status not in (_PASSED, _FAILED) for status in ended):
+        raise ValueError(f"pytest ended with {ended}: not every test was run")
+    failures: dict[str, Failure] = {}
+    for line in lines:
+        if "test" in line:
+            failures.setdefault(line["test"], Failure(line["test"], line["starts_processes"], line["text"]))
+    if not failures:
+        raise ValueError("no test failed: something else did")
+    return list(failures.values())
+
+
+def judge(failures: Sequence[Failure], passes: Callable[[str], bool]) -> list[str]:
+    """Repeats them and prints what it finds; returns the tests that are failures for good."""
+    pure = [one.test for one in failures if not one.starts_processes]
+    show("Not repeated, for they start no process", pure)
+    others = [one for one in failures if one.starts_processes]
+    if len(others) > MOST:
+        names = [one.test for one in others]
+        show(f"Not repeated, for {len(others)} failed and at most {MOST} are", names)
+        return pure + names
+    outcomes = {}
+    for one in others:
+        show("Once more, by itself", [one.test])
+        outcomes[one.test] = passes(one.test)
+    flaky = [one for one in others if outcomes[one.test]]
+    for one in flaky:
+        print(f"\nFLAKY {one.test}\nfailed once, and passed by itself. The first time:\n{one.text}")
+    show("FLAKY: failed once, and passed by themselves", [one.test for one in flaky])
+    return pure + [name for name, passed in outcomes.items() if not passed]
+
+
+def show(what: str, tests: Sequence[str]) -> None:
+    """One line each; nothing if there is none."""
+    if tests:
+        print(f"\n{what}:", *tests, sep="\n  ", flush=True)
+
+
+def run_alone(test: str) -> bool:
+    """Whether it passes in a session of its own, with the environment of the suites."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = Path(folder, "tests")
+        names.write_text(test + "\n")
+        # A file, for no shell then reads the brackets and quotes of a test's name.
+        try:
+            return subprocess.run(["make", "once", f"TESTS=@{names}"], timeout=_LONGEST_S, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            print(f"{test}: not done in {_LONGEST_S} s")
+            return False
+
+
+def main(file: str, sessions: str) -> int:
+    """The exit status: 0 if every failure is forgiven."""
+    try:
+        failures = read(Path(file), int(sessions))
+    except ValueError as error:
+        print(f"Nothing is repeated: {error}")
+        return 1
+    lasting = judge(failures, run_alone)
+    show("FAILED", lasting)
+    return int(bool(lasting))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""Continuous integration forgives a failed test that starts processes and then passes by itself, and nothing else."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.failures import VARIABLE
+from tests.repeat import MOST, Failure, judge, main, read
+
+ROOT = Path(__file__).parents[3]
+CONFTEST = """
+from tests import failures
+
+def pytest_configure(config):
+    failures.install(config)
+"""
+SUITE = """
+import os, subprocess, sys
+import pytest
+
+def test_that_starts_no_process():
+    assert 1 == 2
+
+@pytest.fixture
+def broken():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    raise RuntimeError("the fixture")
+
+def test_whose_fixture_breaks(broken):
+    pass
+
+def test_in_whose_file_a_process_was_started():
+    assert 3 == 4, "the words of its failure"
+
+def test_that_passes():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+"""
+LEFT_TO_ITSELF = """
+import os, time
+
+def test_with_a_child_that_is_still_there():
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os._exit(0)
+    raise AssertionError("while it lives")
+"""
+
+
+def session(folder: Path, *options: str) -> Path:
+    """Runs a suite as `.ci/run` does; the file of its failures."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_some.py").write_text(SUITE)
+    (folder / "test_other.py").write_text(LEFT_TO_ITSELF)
+    file = folder / "failed.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", folder, *options, folder]
+    paths = {"PYTHONPATH": str(ROOT), VARIABLE: str(file)}
+    done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return file
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2", "--dist", "loadfile")], ids=["one process", "two workers"])
+def test_a_session_writes_down_what_failed_and_which_of_it_had_started_processes(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = {one.test.partition("::")[2]: one for one in read(session(tmp_path, *options), 1)}
+    assert {name: one.starts_processes for name, one in found.items()} == {
+        "test_that_starts_no_process": False,
+        "test_whose_fixture_breaks": True,
+        "test_in_whose_file_a_process_was_started": True,
+        "test_with_a_child_that_is_still_there": True,
+    }
+    assert "the words of its failure" in found["test_in_whose_file_a_process_was_started"].text
+    assert "RuntimeError: the fixture" in found["test_whose_fixture_breaks"].text
+
+
+def written(folder: Path, lines: Iterable[dict[str, object]]) -> Path:
+    file = folder / "failed.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+FAILED = {"test": "tests/test_a.py::test_b", "starts_processes": True, "text": "why"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "0 began"),
+        ([{"begin": 1}, FAILED], "1 began and 0 came to their end"),
+        ([{"begin": 1}, FAILED, {"end": 1}, {"begin": 2}, {"end": 0}], "2 began"),
+        ([{"begin": 1}, FAILED, {"end": 3}], "not every test was run"),
+        ([{"begin": 1}, FAILED, {"end": 2}], "not every test was run"),
+        ([{"begin": 1}, {"end": 0}], "something else did"),
+    ],
+)
+def test_what_is_no_failed_test_is_never_forgiven(
+    lines: list[dict[str, object]], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(str(written(tmp_path, lines)), "1") == 1
+    assert words in capsys.readouterr().out
+
+
+def test_no_file_is_no_reason_to_forgive(tmp_path: Path) -> None:
+    assert main(str(tmp_path / "none"), "1") == 1
+
+
+def failures(*started: bool) -> list[Failure]:
+    return [Failure(f"test_{n}", started, f"traceback {n}") for n, started in enumerate(started)]
+
+
+def test_one_that_passes_by_itself_is_told_with_its_first_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+    assert judge(failures(True, True), lambda test: asked.append(test) is None) == []
+    said = capsys.readouterr().out
+    assert asked == ["test_0", "test_1"]
+    assert "FLAKY test_0" in said and "traceback 0" in said and "traceback 1" in said
+
+
+def test_one_that_fails_again_or_starts_no_process_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def passes(test: str) -> bool:
+        asked.append(test)
+        return test == "test_2"
+
+    assert judge(failures(False, True, True), passes) == ["test_0", "test_1"]
+    assert asked == ["test_1", "test_2"]
+    assert "FLAKY test_2" in capsys.readouterr().out
+
+
+def test_many_failures_are_no_accident() -> None:
+    many = failures(*[True] * (MOST + 1))
+    assert judge(many, lambda _: pytest.fail("repeated")) == [one.test for one in many]
+
+
+def test_a_test_fails_once_however_many_of_its_phases_do(tmp_path: Path) -> None:
+    lines = [{"begin": 1}, FAILED, {**FAILED, "text": "its teardown"}, {"end": 1}]
+    (found,) = read(written(tmp_path, lines), 1)
+    assert found.text == "why"
+
+
+def test_names_of_any_kind_reach_pytest_whole_and_a_repeat_is_not_written_down(tmp_path: Path) -> None:
+    suite = tmp_path / "test_odd.py"
+    suite.write_text(
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('value', [1, 2], ids=[\"$(false) 'a' [b] x;y\", 'other'])\n"
+        "def test_odd(value):\n"
+        f"    assert value == 1 and {VARIABLE!r} not in os.environ\n"
+    )
+    name = f"{suite}::test_odd[$(false) 'a' [b] x;y]"
+    script = f"import tests.repeat as r; raise SystemExit(not r.run_alone({name!r}))"
+    environment = {"PATH": "/usr/bin:/bin", VARIABLE: str(tmp_path / "failed")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+    assert not (tmp_path / "failed").exists()
