@@ -46,18 +46,18 @@ else
 	@status=0; \
 	$(PYTEST) -m "not long" $(PURE) || status=$$?; \
 	[ $$status -le 1 ] || exit $$status; \
-	$(BIN)/python -m pytest -m "not long" $(addprefix --ignore=,$(PURE)) || status=$$?; \
+	$(PYTEST) -m "not long" $(addprefix --ignore=,$(PURE)) || status=$$?; \
 	echo "Left out: tests marked long (make test-long), and those of the real SGLang (make sglang)."; exit $$status
 endif
 
-test-long: $(READY) ## The tests that take minutes and repeat a claim of `make test`
-	$(BIN)/python -m pytest -m long $(TESTS)
+test-long: $(READY) sglang-venv ## The tests that take minutes and repeat a claim, those of SGLang among them
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 
 once: $(READY)
 	env -u HEADRACE_FAILED HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
 
 sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m sglang $(or $(TESTS),$(SGLANG_TESTS))
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "sglang and not long" $(or $(TESTS),$(SGLANG_TESTS))
 
 sglang-venv:
 	@mkdir -p $(dir $(SGLANG_VENV))

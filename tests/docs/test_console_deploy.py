@@ -47,6 +47,7 @@ def compose(reader: Reader) -> Iterator[Reader]:
         reader.shell("docker compose --profile '*' down --volumes --timeout 5", folder=ROOT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", BEFORE_UP, ids=str)
 def test_before_it_is_up(case: Case, compose: Reader) -> None:
     compose.do(case, folder=ROOT, seconds=BUILD_S)
@@ -63,11 +64,13 @@ def up(compose: Reader) -> Iterator[Served]:
         served.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", WHILE_UP, ids=str)
 def test_while_it_is_up(case: Case, up: Served, compose: Reader) -> None:
     compose.do(case, folder=ROOT, seconds=UP_S)
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_everything_and_down_leaves_nothing(up: Served, compose: Reader) -> None:
     assert (compose.folder / "my-model" / "model.safetensors").is_file()
     assert re.search(UP.says, up.ctrl_c())

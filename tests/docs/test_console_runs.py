@@ -91,6 +91,7 @@ def test_without_a_run(case: Case, reader: Reader) -> None:
     reader.do(case)
 
 
+@pytest.mark.long  # Stages, ranks, traces and trackers have e2e tests of their own.
 @pytest.mark.parametrize("case", TRAINING, ids=str)
 def test_a_training(case: Case, reader: Reader) -> None:
     with collector() as found:
@@ -100,6 +101,7 @@ def test_a_training(case: Case, reader: Reader) -> None:
         assert {"issue", "generate", "score", "train", "step"} <= {span.name for span in found.spans}
 
 
+@pytest.mark.long
 def test_a_training_until_it_is_stopped(reader: Reader) -> None:
     train, stop = UNTIL_STOPPED
     served = reader.serve(train.command(WORDS))

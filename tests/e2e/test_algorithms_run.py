@@ -51,6 +51,7 @@ def test_ppo_with_critic_and_reference_killed_on_the_way_ends_in_the_same_weight
     assert len(set(coefficients[0].values())) > 1
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start: Start) -> None:
     run = start("--trainer.ranks", "2", "--trainer.checkpoint-every", "2", *PPO)
     run.wait_for_step(3)
@@ -63,6 +64,7 @@ def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start
     assert not psutil.pid_exists(follower.pid)
 
 
+@pytest.mark.long
 def test_a_run_of_two_ranks_stops_and_goes_on_with_one(start: Start) -> None:
     run = start("--trainer.ranks", "2")
     run.wait_for_step(3)

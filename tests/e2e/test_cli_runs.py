@@ -126,6 +126,7 @@ def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path, rows: 
     assert model.generate(ids, max_new_tokens=4, do_sample=False).shape[1] > ids.shape[1]
 
 
+@pytest.mark.long
 def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) -> None:
     run_dir = tmp_path / "demo"
     steps = ("--run.max-steps=1000", "--eval.every=0", "--trainer.checkpoint-every=100")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.harness import TinyRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 STEPS = 8
 ARGUMENTS = (
     "--discriminator.every=1",

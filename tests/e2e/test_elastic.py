@@ -72,6 +72,7 @@ def test_1_to_4_to_0_to_2_replicas_during_a_run_and_at_0_the_trainer_waits_and_s
     assert "was killed" not in run.notices(), "each left within the grace period"
 
 
+@pytest.mark.long
 def test_one_that_is_sent_away_hands_back_at_once_and_the_last_one_may_die(begin: Callable[..., PacedRun]) -> None:
     lease_s = 40
     run = begin(
@@ -106,6 +107,7 @@ def test_one_that_is_sent_away_hands_back_at_once_and_the_last_one_may_die(begin
     run.check()
 
 
+@pytest.mark.long
 def test_a_frozen_replica_holds_no_step_beyond_its_lease_and_comes_back_by_itself(
     begin: Callable[..., PacedRun],
 ) -> None:

@@ -32,6 +32,7 @@ def module(name: str) -> ModuleType:
     return found
 
 
+@pytest.mark.long
 def test_each_stage_goes_on_from_the_one_before_and_all_are_measured(tmp_path: Path) -> None:
     env = os.environ | SMALL | {"HEADRACE": f"{sys.executable} -P -m headrace"}
     bash = shutil.which("bash")

@@ -124,7 +124,7 @@ def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was
     assert finished["eval_after"]["loss"] < finished["eval_before"]["loss"]
 
 
-@pytest.mark.parametrize("stage", ["reward_model", "dpo"])
+@pytest.mark.parametrize("stage", ["reward_model", pytest.param("dpo", marks=pytest.mark.long)])
 def test_two_ranks_train_as_one_does(tmp_path: Path, stage: str) -> None:
     found = []
     for ranks in (1, 2):
@@ -149,6 +149,7 @@ def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None
     assert process.returncode == 2 and "dpo.batch_size was 16" in stage.logs()
 
 
+@pytest.mark.long
 def test_a_stage_without_held_out_examples_is_prepared_trained_and_resumed(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "a", "dpo", steps=6)
     # What an earlier dry run held out is trained now: it must not be evaluated.

@@ -20,7 +20,7 @@ DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("members", [2, pytest.param(4, marks=pytest.mark.long)])
 async def test_the_trainer_waits_no_longer_than_the_deadline_and_the_thawed_one_comes_back_over_the_disk(
     stage: Stage, phase: str, members: int
 ) -> None:

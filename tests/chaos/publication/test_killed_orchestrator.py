@@ -105,7 +105,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPa
             valkey.stop()
 
 
-@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("middle", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("phase", PHASES)
 async def test_its_next_life_publishes_anew_and_the_trainer_only_waits(stage: Stage, phase: str, middle: bool) -> None:
     dying = stage.life

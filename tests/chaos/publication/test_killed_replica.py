@@ -10,7 +10,7 @@ WITHIN_S = 2 * TIMES.transfer_s + 1
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("members", [pytest.param(2, marks=pytest.mark.long), 4])
 async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(
     stage: Stage, phase: str, members: int
 ) -> None:

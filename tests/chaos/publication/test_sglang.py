@@ -59,7 +59,9 @@ def schedulers(processes: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize(
+    "blow", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)], ids=["killed", "frozen"]
+)
 async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_returns_from_the_disk(
     stage: Stage, blow: signal.Signals, phase: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, docker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.gpu_image, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.gpu_image, pytest.mark.timeout(1500)]
 
 ENGINE, IMAGE = "headrace-test-engine:0", "headrace-rollout:test-gpu"
 VERSIONS = (

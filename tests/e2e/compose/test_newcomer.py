@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, docker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.newcomer, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.newcomer, pytest.mark.timeout(1800)]
 
 _INSTALL_S, _DEMO_S = 300, 1500
 _LOADS = """

@@ -102,6 +102,7 @@ VICTIMS = [
 ]
 
 
+@pytest.mark.long
 def test_whoever_is_gone_ends_all_machines_by_name_and_they_meet_again(machines):
     nodes = [machines.start(0), machines.start(1)]
     for lives, (number, rank, name) in enumerate(VICTIMS, 1):
