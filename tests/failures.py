@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 VARIABLE = "HEADRACE_FAILED"
+_HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 
 
 def install(config: pytest.Config) -> None:
@@ -27,21 +28,23 @@ def install(config: pytest.Config) -> None:
 
 
 class Watch:
-    """Adds to each report whether the test's file had started a process by then."""
+    """Adds to each report whether the test may have to do with processes: its file has started some by then, or there
+    are some of a fixture that several files share.
+    """
 
     def __init__(self) -> None:
         self._file: Path | None = None
-        self._before: object = None
+        self._ended = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         if item.path != self._file:
-            self._file, self._before = item.path, _children()
+            self._file, self._ended = item.path, _ended()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         report = yield
-        report.starts_processes = _children() != self._before
+        report.starts_processes = _ended() != self._ended or _any_alive()
         return report
 
 
@@ -74,11 +77,17 @@ class Recorder:
             file.write(json.dumps(line) + "\n")
 
 
-def _children() -> tuple[int, frozenset[str]]:
-    """Changes with each child that is started, and with each that has ended."""
-    alive: set[str] = set()
-    with suppress(OSError):
-        for task in Path("/proc/self/task").iterdir():
-            with suppress(OSError):  # The thread has ended.
-                alive.update((task / "children").read_text().split())
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt, frozenset(alive)
+def _ended() -> int:
+    """Changes with each child that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
+def _any_alive() -> bool:
+    """Whether there is any child, but for the helpers that Python keeps once it has needed them."""
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # The thread, or the child, has ended.
+            for child in task.read_text().split():
+                command = Path(f"/proc/{child}/cmdline").read_bytes()  # Empty: a zombie.
+                if command and not any(name in command for name in _HELPERS):
+                    return True
+    return False

@@ -18,6 +18,8 @@ from services.rollout.engines.torch.weights import build_weights
 from wire.contracts import PolicyVersion, Sampling
 
 VOCAB = 97
+SPECIAL = VOCAB - 3
+"""Ids from here on are special tokens."""
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
@@ -115,7 +117,8 @@ def save_folder(model: Any, folder: Path) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocab = {chr(33 + index): index for index in range(VOCAB - 3)} | {"<pad>": 94, "<eos>": 95, "<unk>": 96}
+    vocab = {chr(33 + index): index for index in range(SPECIAL)}
+    vocab |= {name: SPECIAL + index for index, name in enumerate(("<pad>", "<eos>", "<unk>"))}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.supervisor.port_claims import claim
 from wire.errors import ConfigError
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -43,7 +44,8 @@ def check_free(wanted: Iterable[tuple[int, str]], host: str = "127.0.0.1") -> No
 def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1") -> list[int]:
     """Free ports below the range from which the kernel takes those of outgoing connections.
 
-    A service that is restarted needs its port again, and no client may have got it meanwhile.
+    A service that is restarted needs its port again, and no client may have got it meanwhile. Nor another run: an
+    engine loads for minutes before it listens, so the ports are this process's for as long as it lives.
     """
     highest = _first_ephemeral() - 1
     used = set(taken)
@@ -51,7 +53,7 @@ def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1"
     for port in random.sample(range(_LOWEST, highest), min(highest - _LOWEST, 5000)):
         if len(ports) == count:
             break
-        if port not in used and is_free(port, host):
+        if port not in used and is_free(port, host) and claim(port):
             ports.append(port)
     if len(ports) < count:
         raise ConfigError(f"only {len(ports)} of {count} free ports were found on {host}")

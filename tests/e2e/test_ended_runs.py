@@ -29,6 +29,7 @@ def told(tiny: TinyRun) -> bytes | None:
         store.close()
 
 
+@pytest.mark.long
 def test_a_stopped_and_a_finished_run_go_on_when_they_are_started_again(tiny: TinyRun) -> None:
     tiny.start()
     tiny.wait_for_step(1)

@@ -64,6 +64,7 @@ def test_a_run_over_two_machines_one_of_which_is_killed_ends_in_the_weights_of_o
         two.close()
 
 
+@pytest.mark.long
 def test_a_stage_over_two_machines_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
     one, two = (Stage(tmp_path / name, "sft", steps=8) for name in ("one", "two"))
     undisturbed, process = one.start("--trainer.ranks=2"), two.start(*two_machines())

@@ -101,6 +101,7 @@ def test_rollouts_that_cannot_be_scored_are_left_out_and_counted(start: Callable
     assert set(dropped) <= {"abstained", "run_ended", "stale"}, dropped
 
 
+@pytest.mark.long
 def test_reward_replicas_share_the_work_and_come_and_go(start: Callable[..., TinyRun]) -> None:
     run = start("flaky", "--reward.replicas=2", slow=True, steps=30, staleness=1, deterministic=False)
     run.wait_for_step(1)

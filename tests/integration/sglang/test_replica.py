@@ -13,7 +13,7 @@ from services.rollout.app import run_replica
 from services.rollout.engines.sglang.start import start_engine
 from services.rollout.text import TextDecoder
 from tests.integration.rollout.world import CANARY, Listener, World, outcomes, until
-from tests.rollout_models import make_model, reference_logprobs
+from tests.rollout_models import SPECIAL, make_model, reference_logprobs
 from tests.sglang import Server, Trainer, attached, expected_checksums, take
 from wire.lifecycle import Shutdown
 from wire.rpc import channel, serve
@@ -104,7 +104,8 @@ async def test_prompts_become_verified_rollouts_of_one_version_after_the_other(s
                     assert span.version.version == version and span.weights_digest == digest
                     wanted, _ = reference_logprobs(world.model, group.prompt.token_ids.tolist(), rollout.token_ids)
                     np.testing.assert_allclose(rollout.logprobs, wanted, atol=1e-4)
-                    assert rollout.text
+                    # Special tokens are no text; a short rollout may have drawn nothing else.
+                    assert bool(rollout.text) == any(token < SPECIAL for token in rollout.token_ids)
         await until(lambda: world.pending == 0)
         assert await world.state() == ("SERVING", 1)
 

@@ -101,13 +101,10 @@ def test_tensorboard_shows_both_lives_as_one_run(tmp_path: Path) -> None:
     assert shown.Tags()["tensors"] == ["config/text_summary"]
 
 
-def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
-    needs("wandb")
+def wandb_rows(files: list[Path]) -> tuple[set[tuple[str, str]], list[dict[str, float]]]:
+    """Projects with their runs' names, and what was logged."""
     from wandb.proto import wandb_internal_pb2
 
-    two_lives(tmp_path / "run", "wandb", mode="offline")
-    files = sorted((tmp_path / "run" / "trackers" / "wandb").glob("offline-run-*/run-*.wandb"))
-    assert len(files) == 2 and len({file.name for file in files}) == 1
     rows: list[dict[str, float]] = []
     projects = set()
     for file in files:
@@ -118,6 +115,19 @@ def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
             if record.HasField("history"):
                 items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
                 rows.append({key: float(value) for key, value in items.items()})
+    return projects, rows
+
+
+def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
+    needs("wandb")
+    two_lives(tmp_path / "run", "wandb", mode="offline")
+    files = sorted((tmp_path / "run" / "trackers" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2 and len({file.name for file in files}) == 1
+    # Its own service, a process, writes the file; the end of a run is acknowledged, which says nothing of the disk.
+    end = time.monotonic() + 60
+    while len(wandb_rows(files)[1]) < len(LOSSES) + len(ACCURACY) and time.monotonic() < end:
+        time.sleep(0.1)
+    projects, rows = wandb_rows(files)
     assert projects == {("sums", "one")}
     assert {row["train/step"]: row["train/loss"] for row in rows if "train/loss" in row} == LOSSES
     assert {row["eval/version"]: row["eval/accuracy"] for row in rows if "eval/accuracy" in row} == ACCURACY

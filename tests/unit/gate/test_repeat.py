@@ -39,6 +39,24 @@ def test_in_whose_file_a_process_was_started():
 def test_that_passes():
     subprocess.run([sys.executable, "-c", ""], check=True)
 """
+SHARED = """
+import subprocess, sys
+import pytest
+
+@pytest.fixture(scope="session")
+def server():
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    yield
+    child.communicate()
+"""
+FIRST_OF_TWO = """
+def test_that_starts_a_server(server):
+    pass
+"""
+SECOND_OF_TWO = """
+def test_on_the_server_that_another_file_has_started(server):
+    assert 5 == 6
+"""
 LEFT_TO_ITSELF = """
 import os, time
 
@@ -53,8 +71,12 @@ def test_with_a_child_that_is_still_there():
 def session(folder: Path, *options: str) -> Path:
     """Runs a suite as `.ci/run` does; the file of its failures."""
     (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "with_server").mkdir()
+    (folder / "with_server" / "conftest.py").write_text(SHARED)
+    (folder / "with_server" / "test_1.py").write_text(FIRST_OF_TWO)
+    (folder / "with_server" / "test_2.py").write_text(SECOND_OF_TWO)
     (folder / "test_some.py").write_text(SUITE)
-    (folder / "test_other.py").write_text(LEFT_TO_ITSELF)
+    (folder / "test_then.py").write_text(LEFT_TO_ITSELF)
     file = folder / "failed.jsonl"
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", folder, *options, folder]
     paths = {"PYTHONPATH": str(ROOT), VARIABLE: str(file)}
@@ -73,6 +95,7 @@ def test_a_session_writes_down_what_failed_and_which_of_it_had_started_processes
         "test_whose_fixture_breaks": True,
         "test_in_whose_file_a_process_was_started": True,
         "test_with_a_child_that_is_still_there": True,
+        "test_on_the_server_that_another_file_has_started": True,
     }
     assert "the words of its failure" in found["test_in_whose_file_a_process_was_started"].text
     assert "RuntimeError: the fixture" in found["test_whose_fixture_breaks"].text
