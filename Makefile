@@ -54,7 +54,7 @@ test-long: $(READY) sglang-venv ## The tests that take minutes and repeat a clai
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 
 once: $(READY)
-	env -u HEADRACE_FAILED HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
 
 sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "sglang and not long" $(or $(TESTS),$(SGLANG_TESTS))

@@ -53,11 +53,13 @@ class Recorder:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._passed = 0
 
     def pytest_sessionstart(self) -> None:
         self._write({"begin": os.getpid()})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._passed += report.passed and report.when == "call"
         if report.failed:
             self._write(
                 {
@@ -70,7 +72,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._write({"end": int(exitstatus)})
+        self._write({"end": int(exitstatus), "passed": self._passed})
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._file.open("a", encoding="utf-8", errors="replace") as file:

@@ -5,12 +5,15 @@ that start no process, more than MOST tests, and sessions of pytest that never b
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.failures import VARIABLE
 
 MOST = 5
 """More are no accident."""
@@ -73,16 +76,15 @@ def show(what: str, tests: Sequence[str]) -> None:
 
 
 def run_alone(test: str) -> bool:
-    """Whether it passes in a session of its own, with the environment of the suites."""
+    """Whether it passes, and is not skipped, in a session of its own with the environment of the suites."""
     with tempfile.TemporaryDirectory() as folder:
-        names = Path(folder, "tests")
+        names, outcome = Path(folder, "tests"), Path(folder, "outcome")
         names.write_text(test + "\n")
         # A file, for no shell then reads the brackets and quotes of a test's name.
-        try:
-            return subprocess.run(["make", "once", f"TESTS=@{names}"], timeout=_LONGEST_S, check=False).returncode == 0
-        except subprocess.TimeoutExpired:
-            print(f"{test}: not done in {_LONGEST_S} s")
-            return False
+        command = ["timeout", "--kill-after=30", str(_LONGEST_S), "make", "once", f"TESTS=@{names}"]
+        subprocess.run(command, env={**os.environ, VARIABLE: str(outcome)}, check=False)
+        lines = outcome.read_text(encoding="utf-8").splitlines() if outcome.exists() else []
+        return any(line.get("end") == _PASSED and line["passed"] for line in map(json.loads, lines))
 
 
 def main(file: str, sessions: str) -> int:

@@ -1,6 +1,7 @@
 """Continuous integration forgives a failed test that starts processes and then passes by itself, and nothing else."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -167,19 +168,35 @@ def test_a_test_fails_once_however_many_of_its_phases_do(tmp_path: Path) -> None
     assert found.text == "why"
 
 
-def test_names_of_any_kind_reach_pytest_whole_and_a_repeat_is_not_written_down(tmp_path: Path) -> None:
+ODD = "$(false) 'a' [b] x;y"
+ODDLY_NAMED = f"""
+import pytest
+
+@pytest.mark.parametrize("value", [1, 2], ids=[{ODD!r}, "other"])
+def test_passes(value):
+    assert value == 1
+
+@pytest.mark.parametrize("value", [1], ids=[{ODD!r}])
+def test_fails(value):
+    assert value == 2
+
+@pytest.mark.parametrize("value", [1], ids=[{ODD!r}])
+def test_skips(value):
+    pytest.skip("not here")
+"""
+
+
+@pytest.mark.parametrize(("name", "passes"), [("passes", True), ("fails", False), ("skips", False), ("is_gone", False)])
+def test_a_test_of_any_name_is_run_alone_and_one_that_is_skipped_has_not_passed(
+    name: str, passes: bool, tmp_path: Path
+) -> None:
     suite = tmp_path / "test_odd.py"
-    suite.write_text(
-        "import os, pytest\n"
-        "@pytest.mark.parametrize('value', [1, 2], ids=[\"$(false) 'a' [b] x;y\", 'other'])\n"
-        "def test_odd(value):\n"
-        f"    assert value == 1 and {VARIABLE!r} not in os.environ\n"
-    )
-    name = f"{suite}::test_odd[$(false) 'a' [b] x;y]"
-    script = f"import tests.repeat as r; raise SystemExit(not r.run_alone({name!r}))"
-    environment = {"PATH": "/usr/bin:/bin", VARIABLE: str(tmp_path / "failed")}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
-    assert not (tmp_path / "failed").exists()
+    suite.write_text(ODDLY_NAMED)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    script = f"import tests.repeat as r; raise SystemExit(r.run_alone({f'{suite}::test_{name}[{ODD}]'!r}))"
+    mine = tmp_path / "failed"
+    environment = {"PATH": os.environ["PATH"], VARIABLE: str(mine)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == passes, done.stdout + done.stderr
+    assert not mine.exists(), "a repeat is no failure of the suite"
