@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests use."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ settings.load_profile("headrace")
 def pytest_configure(config: pytest.Config) -> None:
     from tests import failures
 
+    # What is started in the background of a shell has inherited that SIGINT is ignored, and so would the programs that
+    # tests end by Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     failures.install(config)
 
 

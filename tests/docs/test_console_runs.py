@@ -9,15 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.execute import STOPPED
+from tests.dead_letters import bury_prompts
 from tests.docs.console import Case
 from tests.docs.console_table import ENDED, LIVE, LIVE_RUN, TRAINING, UNTIL_STOPPED, WITHOUT_A_RUN, WORDS
 from tests.docs.reader import Reader, Served
 from tests.otlp import collector
 from tests.ports import free_port
-from wire.contracts import DropReason
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import bury_puts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 NEEDED_STEPS = 92
@@ -38,7 +35,7 @@ def live(reader: Reader) -> Iterator[Served]:
         served.wait_for(r"step 2 ")
         config = json.loads((reader.folder / "runs/mine/config/orchestrator.json").read_text())
         with ThreadPoolExecutor() as threads:
-            threads.submit(asyncio.run, bury_prompts(config["broker"]["url"], LETTERS)).result(120)
+            threads.submit(asyncio.run, bury_prompts(config["broker"]["url"], "mine", LETTERS)).result(120)
         served.wait_for(rf"step {NEEDED_STEPS} ")
         told = json.loads(reader.shell("headrace dead runs/mine --json").splitlines()[-1])
         assert len(told["rows"]) == LETTERS, told
@@ -51,19 +48,6 @@ def live(reader: Reader) -> Iterator[Served]:
         yield served
     finally:
         served.close()
-
-
-async def bury_prompts(url: str, count: int) -> None:
-    """As a replica that gives prompts up."""
-    broker = RedisBroker(url, "mine")
-    consumer = broker.consumer(StreamName.PROMPTS, "gives-up", lease_s=30)
-    async with asyncio.timeout(90):
-        for _ in range(count):
-            while not (entries := await consumer.read(count=1, block_s=1)):
-                pass
-            puts = bury_puts(entries[0].data, DropReason.ROLLOUT_FAILED, "the engine said no", "rollout")
-            await consumer.settle(entries[0], puts)
-    await broker.close()
 
 
 def port_of(reader: Reader, service: str) -> int:

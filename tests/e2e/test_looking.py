@@ -39,11 +39,6 @@ def result(*arguments: str) -> Any:
     return json.loads(said(*arguments, "--json").splitlines()[-1])
 
 
-def hear_ctrl_c() -> None:
-    """In the child: what is started in the background of a shell has inherited that SIGINT is ignored."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 class Watched:
     """`headrace watch` on a terminal of its own."""
 
@@ -55,7 +50,6 @@ class Watched:
             stdout=slave,
             stderr=slave,
             env={**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40"},
-            preexec_fn=hear_ctrl_c,
         )
         os.close(slave)
         self._read = bytearray()
@@ -182,9 +176,7 @@ def test_an_ended_run_is_listed_compared_and_drawn(ended: TinyRun, tmp_path: Pat
 
 def test_the_dashboard_of_an_ended_run_is_served_until_ctrl_c(ended: TinyRun) -> None:
     before = set(ended.run_dir.rglob("*"))
-    with subprocess.Popen(
-        command("dashboard", str(ended.run_dir)), stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
-    ) as process:
+    with subprocess.Popen(command("dashboard", str(ended.run_dir)), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
         assert found

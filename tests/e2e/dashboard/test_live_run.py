@@ -15,11 +15,8 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import opened
+from tests.dead_letters import bury_prompts
 from tests.e2e.harness import TinyRun
-from wire.contracts import DropReason
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import bury_puts
 
 pytestmark = pytest.mark.e2e
 SLOW_MS = 60_000
@@ -191,22 +188,10 @@ def test_replicas_are_drained_and_scaled_and_a_refusal_is_shown(browser: Browser
         live.wait_until(lambda: len(live.serving()) == 2, "the second replica")
 
 
-async def bury_a_prompt(broker_url: str) -> None:
-    """Takes a prompt as a replica would, and gives it up."""
-    broker = RedisBroker(broker_url, "tiny")
-    consumer = broker.consumer(StreamName.PROMPTS, "gives-up", lease_s=30)
-    async with asyncio.timeout(90):
-        while not (entries := await consumer.read(count=1, block_s=1)):
-            pass
-    puts = bury_puts(entries[0].data, DropReason.ROLLOUT_FAILED, "the engine said no", "rollout")
-    await consumer.settle(entries[0], puts)
-    await broker.close()
-
-
 def test_a_dead_letter_is_shown_and_requeued_once(browser: Browser, live: TinyRun, url: str) -> None:
     config = json.loads((live.run_dir / "config" / "orchestrator.json").read_text())
     with ThreadPoolExecutor() as threads:
-        threads.submit(asyncio.run, bury_a_prompt(config["broker"]["url"])).result(120)
+        threads.submit(asyncio.run, bury_prompts(config["broker"]["url"], "tiny", 1)).result(120)
     with opened(browser, f"{url}/#/queues", allowed=ASKS_TOKEN) as page:
         letter = page.locator(".dead tbody tr")
         expect(letter).to_have_count(1, timeout=SLOW_MS)
