@@ -18,13 +18,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 STEPS = "4"
 _PAGE_S = 300
 _FIRST = ("docs/quickstart.md", "docs/cli.md", "docs/operate.md")
-"""In this order: the other pages need nothing of each other."""
+"""In this order: the other pages need nothing of each other.
+
+The demo that they begin with takes two minutes; tests/e2e/test_cli_runs.py runs it, too.
+"""
 
 
 def pages() -> list[object]:
     found = {name: list(of_page) for name, of_page in itertools.groupby(blocks("bash"), key=lambda block: block.name)}
     order = [*_FIRST, *(name for name in found if name not in _FIRST)]
-    return [pytest.param(found[name], id=name) for name in order]
+    return [pytest.param(found[name], id=name, marks=[pytest.mark.long] * (name in _FIRST)) for name in order]
 
 
 @pytest.fixture(scope="module")
