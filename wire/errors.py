@@ -31,6 +31,11 @@ class ContractError(HeadraceError, ValueError):
         self.code = code
         self.message = message
 
+    @property
+    def is_damage(self) -> bool:
+        """The bytes are not those that were sent: another copy of the message may be whole."""
+        return self.code == "bad_checksum"
+
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.code, self.message)
 

@@ -1,6 +1,7 @@
 """The embedded broker: a Valkey or Redis server as our own child, reachable by nobody else."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ from wire.streams.redis import RedisBroker
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
+_EARLY_DEATHS = 2
+"""In a row: then its data is what kills it. Fewer than what ends the run (Budget)."""
 _SERVERS = ("valkey-server", "redis-server")
 
 
@@ -24,15 +27,34 @@ class EmbeddedBroker:
 
     url: str
     data: Path
-    """Its append-only file; made when it starts."""
+    """The folder of its append-only file: a cache, whose loss costs the rollouts that were under way."""
     socket: Path
     plan: ProcessPlan
     temporary: Path | None
     """A folder outside the run directory to be removed at the end."""
 
-    def make_folder(self) -> None:
-        """Makes the folder that the server wants to find."""
-        self.data.mkdir(exist_ok=True)
+    def prepare(self, early_deaths: int) -> str:
+        """Before each start: makes the folder that the server wants to find; returns what the user is to know, if any.
+
+        After its second early death in a row (see Keeper) what is in the folder is put aside, and it starts empty.
+        Raises OSError.
+        """
+        aside = self._put_aside() if early_deaths == _EARLY_DEATHS else None
+        self.data.mkdir(parents=True, exist_ok=True)
+        if aside is None:
+            return ""
+        return (
+            f"broker died {_EARLY_DEATHS} times before it was ready: {self.data} is now {aside.name}, and it starts "
+            "empty; groups that were under way are issued again"
+        )
+
+    def _put_aside(self) -> Path | None:
+        """Where the folder is now; None if there was nothing in it."""
+        if not self.data.exists() or (self.data.is_dir() and not any(self.data.iterdir())):
+            return None
+        numbers = itertools.count(1)
+        aside = next(path for n in numbers if not (path := self.data.with_name(f"broker.damaged-{n}")).exists())
+        return self.data.rename(aside)
 
     def clean(self) -> None:
         """Removes socket and temporary folder."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.supervisor.keeper import Budget, IsOver, Keeper, Notice, Probe, Ready, RunFailedError
+from headrace.supervisor.keeper import Budget, IsOver, Keeper, Notice, Prepare, Probe, Ready, RunFailedError
 from headrace.supervisor.process import Child, ProcessPlan
 from wire.errors import WaitTimeoutError
 from wire.lifecycle import wait_for
@@ -35,6 +35,7 @@ class Crew:
         *,
         is_over: IsOver | None = None,
         probe: Probe | None = None,
+        prepare: Prepare | None = None,
         on_trial: bool = False,
     ) -> "asyncio.Task[None]":
         """Starts a process and keeps it alive; the task ends with it, or fails with RunFailedError.
@@ -43,7 +44,14 @@ class Crew:
         """
         assert plan.name not in self._keepers, plan.name
         keeper = Keeper(
-            plan, self._run_dir, ready=ready, is_over=is_over, budget=self._budget, notice=self._notice, probe=probe
+            plan,
+            self._run_dir,
+            ready=ready,
+            is_over=is_over,
+            budget=self._budget,
+            notice=self._notice,
+            probe=probe,
+            prepare=prepare,
         )
         self._keepers[plan.name] = keeper
         if on_trial:

@@ -18,6 +18,9 @@ Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
 IsOver = Callable[[], Awaitable[bool]]
 """Whether an exit with status 0 is the end, and not a death."""
+Prepare = Callable[[int], str]
+"""Called before each start with the number of early deaths in a row; returns what the user is to know. May raise
+OSError."""
 Probe = Callable[[float], Awaitable[str | None]]
 """What troubles the process, empty = nothing; None = it does not answer within so many seconds."""
 
@@ -70,6 +73,7 @@ class Keeper:
         budget: Budget,
         notice: Notice,
         probe: Probe | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self.plan = plan
         self.state = KeeperState.STARTING
@@ -78,6 +82,7 @@ class Keeper:
         self.first_ready = asyncio.Event()
         self._run_dir, self._ready, self._is_over = run_dir, ready, is_over
         self._budget, self._notice, self._probe = budget, notice, probe
+        self._prepare = prepare
         self._stopping = False
 
     @property
@@ -94,6 +99,7 @@ class Keeper:
         early, backoff = 0, self._budget.backoff_s
         while not self._stopping:
             self.state = KeeperState.STARTING
+            self._make_ready_to_start(early)
             self.child = await Child.spawn(self.plan, self._run_dir)
             was_ready, calm, code = await self._one_life(self.child)
             if await self._was_the_end(code):
@@ -110,6 +116,16 @@ class Keeper:
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, self._budget.longest_backoff_s)
         self.state = KeeperState.ENDED
+
+    def _make_ready_to_start(self, early: int) -> None:
+        if self._prepare is None:
+            return
+        try:
+            told = self._prepare(early)
+        except OSError as error:
+            raise RunFailedError(f"{self.plan.name} cannot be started: {error}") from error
+        if told:
+            self._notice(told)
 
     async def _was_the_end(self, code: int) -> bool:
         return self._stopping or (code == 0 and self._is_over is not None and await self._is_over())

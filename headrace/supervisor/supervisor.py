@@ -114,8 +114,9 @@ class Supervisor:
 
     async def _start_all(self) -> None:
         if self._broker:
-            self._broker.make_folder()
-            task = self._crew.keep(self._broker.plan, functools.partial(wait_until_up, self._broker))
+            task = self._crew.keep(
+                self._broker.plan, functools.partial(wait_until_up, self._broker), prepare=self._broker.prepare
+            )
             keeper = self._crew.keeper(self._broker.plan.name)
             assert keeper is not None
             up = asyncio.ensure_future(keeper.first_ready.wait())

@@ -1,6 +1,7 @@
 """The stream side: takes scored groups and tombstones in. Entries stay unacked until the journal has them."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from services.trainer.book import Book
@@ -19,7 +20,7 @@ from wire.contracts import (
 from wire.errors import ContractError, TransientError, WaitTimeoutError
 from wire.metrics import DEAD_LETTERS
 from wire.streams import Broker, Consumer, Entry, StreamName
-from wire.streams.worker import dead_put
+from wire.streams.worker import dead_put, is_lost
 from wire.telemetry import get_logger
 
 _READ_COUNT = 64
@@ -131,14 +132,12 @@ class Inbox:
         """Keeps the entry for people; the group, if it can be told which, is dropped as poison."""
         log.error("bad_entry", entry=entry.id, code=error.code, reason=error.message)
         DEAD_LETTERS.labels(StreamName.SCORED, DropReason.POISON).inc()
-        try:
+        if not is_lost(entry.data, error):
             header = decode_header(entry.data)
-            self._check(header)
-        except ContractError:
-            pass  # Nobody can tell whose it was: the orchestrator finds the group missing and issues it again.
-        else:
-            await asyncio.to_thread(self._book.drop, header.group_index, header.group_id, DropReason.POISON)
-            self._ended()
+            with contextlib.suppress(ContractError):  # Another run's, or another stream's.
+                self._check(header)
+                await asyncio.to_thread(self._book.drop, header.group_index, header.group_id, DropReason.POISON)
+                self._ended()
         await self._consumer.settle(entry, [dead_put(entry.data, DropReason.POISON, str(error), "trainer")])
 
 

@@ -101,8 +101,26 @@ def test_no_flipped_bit_passes_unnoticed(data: st.DataObject) -> None:
         damaged = decode(bytes(raw))
     except ContractError:
         return
-    # Only the header is outside the checksum; the body that was trained would be the same.
-    assert repr(damaged.body) == repr(MESSAGES["rollouts"].body)
+    assert repr(damaged) == repr(MESSAGES["rollouts"])
+
+
+@given(st.data())
+def test_no_flipped_bit_makes_a_header_of_another_group(data: st.DataObject) -> None:
+    whole = encode(MESSAGES["rollouts"])
+    raw = bytearray(whole)
+    position = data.draw(st.integers(0, len(raw) - 1))
+    raw[position] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        damaged = decode_header(bytes(raw))
+    except ContractError:
+        return
+    assert damaged == decode_header(whole)
+
+
+def test_a_message_of_an_older_build_has_no_checksum_of_its_header_and_is_read() -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["rollouts"]))
+    entry.header.ClearField("header_checksum")
+    assert decode(entry.SerializeToString()).header == MESSAGES["rollouts"].header
 
 
 @given(st.binary(max_size=300))

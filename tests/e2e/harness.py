@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -150,9 +149,10 @@ class TinyRun:
                 assert time.monotonic() < end, f"{service} has no live process"
                 time.sleep(0.05)
 
-    def kill_and_wipe_broker(self) -> None:
-        shutil.rmtree(self.run_dir / "broker")
-        (self.run_dir / "broker").mkdir()
+    def kill_broker_over(self, damage: Callable[[Path], None]) -> None:
+        """Damages the embedded broker's folder while it stands still, then SIGKILLs it: it writes nothing more."""
+        os.kill(self.pid("broker"), signal.SIGSTOP)
+        damage(self.run_dir / "broker")
         self.kill("broker")
 
     def stop(self) -> int:

@@ -86,14 +86,6 @@ def test_sigkill_of_every_service_changes_no_bit(start: Start, undisturbed: str)
     assert run.check()["weights_sha256"] == undisturbed
 
 
-def test_a_wiped_broker_changes_no_bit(start: Start, undisturbed: str) -> None:
-    run = start()
-    run.wait_for_step(3)
-    run.kill_and_wipe_broker()
-    run.finish()
-    assert run.check()["weights_sha256"] == undisturbed
-
-
 def test_stop_and_resume_changes_no_bit(start: Start, undisturbed: str) -> None:
     run = start()
     run.wait_for_step(2)

@@ -59,6 +59,7 @@ def encode(message: Message) -> bytes:
             checksum=zlib.crc32(payload),
         )
     )
+    entry.header.header_checksum = _header_checksum(entry.header)
     setattr(entry, kind, payload)
     data = entry.SerializeToString()
     if len(data) > MAX_ENTRY_BYTES:
@@ -117,10 +118,20 @@ def _parse(data: bytes) -> pb.StreamMessage:
         raise ContractError("bad_bytes", f"not a stream message: {error}") from error
 
 
+def _header_checksum(raw: pb.Header) -> int:
+    fields = (
+        *(raw.schema_version, raw.run_id, raw.purpose, raw.group_index, raw.group_id, raw.attempt),
+        *(raw.traceparent, raw.issued_at.hex()),
+    )
+    return zlib.crc32("\n".join(map(str, fields)).encode())
+
+
 def _header(entry: pb.StreamMessage) -> Header:
     raw = entry.header
     if raw.schema_version != SCHEMA_VERSION:
         raise ContractError("bad_schema", f"schema version {raw.schema_version}, this build reads {SCHEMA_VERSION}")
+    if raw.HasField("header_checksum") and raw.header_checksum != _header_checksum(raw):
+        raise ContractError("bad_checksum", "the header does not match its checksum")
     purposes = {number: purpose for purpose, number in _PURPOSE.items()}
     if raw.purpose not in purposes or not raw.group_id or not raw.run_id or raw.group_index < 0:
         raise ContractError("bad_header", f"purpose {raw.purpose}, group {raw.group_id!r}, run {raw.run_id!r}")

@@ -40,6 +40,18 @@ def dead_put(data: bytes, reason: DropReason, detail: str, service: str) -> Put:
     return Put(stream=StreamName.DEAD, data=data, note=json.dumps(why))
 
 
+def is_lost(data: bytes, error: ContractError) -> bool:
+    """Whether an entry that cannot be read was damaged on its way: the orchestrator then issues its group again.
+
+    So does a broker whose log was damaged change no weight. A group that comes damaged every time is poison.
+    """
+    try:
+        header = decode_header(data)
+    except ContractError:
+        return True  # It is of no known group.
+    return error.is_damage and header.purpose is Purpose.TRAIN and header.attempt + 1 < MAX_FAILURES
+
+
 def bury_puts(data: bytes, reason: DropReason, detail: str, service: str) -> list[Put]:
     """Entries that end a group for good: a tombstone where its end is awaited, the payload for people.
 
@@ -158,7 +170,10 @@ class Worker:
             self._pause_until = asyncio.get_running_loop().time() + wish.delay_s
             self._observe("handed_back")
         except ContractError as error:
-            await self._bury(entry, DropReason.POISON, str(error))
+            if is_lost(entry.data, error):
+                await self._keep_for_people(entry, error)
+            else:
+                await self._bury(entry, DropReason.POISON, str(error))
         except Exception as error:
             log.exception("handler_failed", stream=self._stream, entry=entry.id)
             self._observe("failed")
@@ -168,6 +183,12 @@ class Worker:
         else:
             await self._consumer.settle(entry, puts)
             self._observe("settled")
+
+    async def _keep_for_people(self, entry: Entry, error: ContractError) -> None:
+        log.warning("damaged_entry", stream=self._stream, entry=entry.id, detail=str(error))
+        DEAD_LETTERS.labels(self._stream, DropReason.POISON).inc()
+        await self._consumer.settle(entry, [dead_put(entry.data, DropReason.POISON, str(error), self._service)])
+        self._observe("buried")
 
     async def _bury(self, entry: Entry, reason: DropReason, detail: str) -> None:
         log.warning("buried", stream=self._stream, entry=entry.id, reason=reason, detail=detail)

@@ -74,6 +74,7 @@ class Header(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     ISSUED_AT_FIELD_NUMBER: _builtins.int
+    HEADER_CHECKSUM_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     run_id: _builtins.str
     purpose: Global___Purpose.ValueType
@@ -88,6 +89,8 @@ class Header(_message.Message):
     """CRC-32 (zlib) of `payload`."""
     issued_at: _builtins.float
     """When the orchestrator put the group on the stream, in unix seconds; 0 = unknown."""
+    header_checksum: _builtins.int
+    """CRC-32 (zlib) of the fields above but `checksum`, as text, see `wire/contracts/codec.py`; absent in messages of older builds."""
     def __init__(
         self,
         *,
@@ -100,12 +103,15 @@ class Header(_message.Message):
         traceparent: _builtins.str = ...,
         checksum: _builtins.int = ...,
         issued_at: _builtins.float = ...,
+        header_checksum: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_header_checksum", b"_header_checksum", "header_checksum", b"header_checksum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checksum", b"checksum", "group_id", b"group_id", "group_index", b"group_index", "issued_at", b"issued_at", "purpose", b"purpose", "run_id", b"run_id", "schema_version", b"schema_version", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_header_checksum", b"_header_checksum", "attempt", b"attempt", "checksum", b"checksum", "group_id", b"group_id", "group_index", b"group_index", "header_checksum", b"header_checksum", "issued_at", b"issued_at", "purpose", b"purpose", "run_id", b"run_id", "schema_version", b"schema_version", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__header_checksum: _TypeAlias = _typing.Literal["header_checksum"]  # noqa: Y015
+    _WhichOneofArgType__header_checksum: _TypeAlias = _typing.Literal["_header_checksum", b"_header_checksum"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__header_checksum) -> _WhichOneofReturnType__header_checksum | None: ...
 
 Global___Header: _TypeAlias = Header  # noqa: Y015
 

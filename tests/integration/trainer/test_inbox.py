@@ -15,8 +15,9 @@ from wire.streams import StreamName
 from wire.streams.memory import MemoryBroker
 
 
-def entry(index, *, purpose=Purpose.TRAIN, run_id="run", name=None, body=None):
-    header = Header(run_id=run_id, purpose=purpose, group_index=index, group_id=name or group_id("run", index))
+def entry(index, *, purpose=Purpose.TRAIN, run_id="run", name=None, body=None, attempt=0):
+    name = name or group_id("run", index)
+    header = Header(run_id=run_id, purpose=purpose, group_index=index, group_id=name, attempt=attempt)
     return encode(Message(header=header, body=body or scored_group(index)))
 
 
@@ -168,8 +169,8 @@ async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(t
         assert [index for index, _ in bench.drops()] == [0, 1, 2]
 
 
-def damaged(index):
-    data = bytearray(entry(index))
+def damaged(index, attempt=0):
+    data = bytearray(entry(index, attempt=attempt))
     data[-1] ^= 1
     assert decode_header(bytes(data))
     return bytes(data)
@@ -179,7 +180,8 @@ def damaged(index):
     ("data", "dropped"),
     [
         (b"\xff junk", []),
-        (damaged(2), [(2, "poison")]),
+        (damaged(2), []),
+        (damaged(2, attempt=2), [(2, "poison")]),
         (entry(2, run_id="other"), []),
         (entry(2, purpose=Purpose.EVAL), []),
         (entry(2, name="run/g00000007"), []),

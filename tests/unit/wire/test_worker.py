@@ -1,6 +1,8 @@
 """The one consumer loop: settles, hands back, buries, and lets nothing vanish when it stops."""
 
 import asyncio
+import dataclasses
+import zlib
 
 import pytest
 
@@ -9,7 +11,8 @@ from tests.virtual_time import run_in_own_time
 from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
 from wire.streams import Put, StreamName
 from wire.streams.memory import MemoryBroker
-from wire.streams.worker import MAX_DELIVERIES, HandBack, Handler, Worker, bury_puts
+from wire.streams.worker import MAX_DELIVERIES, MAX_FAILURES, HandBack, Handler, Worker, bury_puts
+from wire.v1 import message_pb2
 
 
 def worker(broker: MemoryBroker, handle: Handler, *, room: int = 4, name: str = "w", lease_s: float = 5.0) -> Worker:
@@ -159,6 +162,47 @@ def test_long_work_keeps_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(await broker.live(StreamName.ROLLOUTS)) == 1
 
     run_in_own_time(main, monkeypatch)
+
+
+def damaged(message: Message) -> bytes:
+    data = bytearray(encode(message))
+    data[-1] ^= 1
+    return bytes(data)
+
+
+async def left_by(data: bytes) -> tuple[list[Message], int]:
+    """What a worker makes of one entry: ends of groups, and messages for people."""
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, data)
+    await running(broker, pass_on)
+    assert await broker.live(StreamName.ROLLOUTS) == []
+    ends = [*await broker.live(StreamName.SCORED), *await broker.live(StreamName.EVALUATED)]
+    return [decode(end) for end in ends], len(await broker.live(StreamName.DEAD))
+
+
+async def test_a_message_damaged_on_its_way_ends_no_group_which_is_issued_again() -> None:
+    assert await left_by(damaged(builders.prompt_message(3))) == ([], 1)
+
+
+async def test_a_group_that_comes_damaged_every_time_is_poison() -> None:
+    message = builders.prompt_message(3)
+    again = Message(header=dataclasses.replace(message.header, attempt=MAX_FAILURES - 1), body=message.body)
+    (end,), dead = await left_by(damaged(again))
+    assert isinstance(end.body, Tombstone) and end.body.reason is DropReason.POISON and dead == 1
+
+
+async def test_a_damaged_prompt_of_an_evaluation_is_missing_in_it() -> None:
+    (end,), _ = await left_by(damaged(Message(header=builders.header(1, purpose=Purpose.EVAL), body=builders.prompt())))
+    assert isinstance(end.body, Tombstone)
+
+
+async def test_a_whole_message_that_breaks_the_contract_is_poison_at_once() -> None:
+    entry = message_pb2.StreamMessage.FromString(encode(builders.prompt_message(3)))
+    entry.prompt_group = b"\xff\xff"
+    entry.header.checksum = zlib.crc32(entry.prompt_group)
+    entry.header.ClearField("header_checksum")
+    (end,), dead = await left_by(entry.SerializeToString())
+    assert isinstance(end.body, Tombstone) and dead == 1
 
 
 @pytest.mark.parametrize(("purpose", "end"), [(Purpose.TRAIN, StreamName.SCORED), (Purpose.EVAL, StreamName.EVALUATED)])

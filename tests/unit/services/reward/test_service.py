@@ -178,7 +178,8 @@ async def test_a_scorer_that_stays_down_ends_the_service_with_the_reason(down: D
 
 async def test_a_damaged_message_is_buried_at_once_and_the_next_one_still_scored(down: Down) -> None:
     stage = Stage(rubrics(scripted("index")))
-    bad = bytearray(encode(Message(header=builders.header(0), body=builders.group(0))))
+    header = replace(builders.header(0), attempt=2)  # Damaged for the third time.
+    bad = bytearray(encode(Message(header=header, body=builders.group(0))))
     bad[-3] ^= 1
     await stage.broker.add(StreamName.ROLLOUTS, bytes(bad))
     await add(stage.broker, 1, builders.group(1))
