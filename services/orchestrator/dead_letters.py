@@ -11,6 +11,7 @@ from services.orchestrator.prompts import PromptRow
 from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.store import Store
 from wire.contracts import (
+    DropReason,
     Header,
     Message,
     PromptGroup,
@@ -114,6 +115,8 @@ class DeadLetters:
         step = self._store.step_of(letter.group_index)
         if step:
             raise ConfigError(f"{letter.group_id} was trained in step {step}: only a copy of it was buried")
+        if letter.reason == DropReason.POISON and step is None:
+            raise ConfigError(f"{letter.group_id} is open: what was damaged on its way is issued again by itself")
         return letter.group_index
 
     def _row(self, letter: DeadLetter, index: int) -> int:

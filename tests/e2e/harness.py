@@ -1,5 +1,6 @@
 """Whole runs of a tiny model, as a user starts them: real processes that tests kill, stop and resume."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import Any
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.demo.models import Shape, character_tokenizer, write_model
 from wire.lifecycle import die_with_parent
+from wire.streams import StreamName
+from wire.streams.redis import RedisBroker
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 200
@@ -148,6 +151,37 @@ class TinyRun:
             except (OSError, ValueError, KeyError):
                 assert time.monotonic() < end, f"{service} has no live process"
                 time.sleep(0.05)
+
+    def hold_rollouts_back(self, patience_s: float = 60) -> None:
+        """Freezes the reward service at a moment when groups lie before it that it has not read."""
+        end = time.monotonic() + patience_s
+        reward = self.pid("reward-0")
+        while True:
+            os.kill(reward, signal.SIGSTOP)
+            before = time.monotonic()
+            while time.monotonic() < before + 2:
+                if self._unread(StreamName.ROLLOUTS):
+                    return
+                time.sleep(0.05)
+            os.kill(reward, signal.SIGCONT)
+            assert time.monotonic() < end, f"no group lies before the reward service: {self.status()}"
+            time.sleep(0.1)
+
+    def _unread(self, stream: StreamName) -> int:
+        url = json.loads((self.run_dir / "run" / "broker.json").read_text())["url"]
+
+        async def look() -> int:
+            broker = RedisBroker(url, "tiny")
+            try:
+                return (await broker.stats(stream)).undelivered
+            finally:
+                await broker.close()
+
+        return asyncio.run(look())
+
+    def go_on(self, service: str) -> None:
+        """After a freeze."""
+        os.kill(self.pid(service), signal.SIGCONT)
 
     def kill_broker_over(self, damage: Callable[[Path], None]) -> None:
         """Damages the embedded broker's folder while it stands still, then SIGKILLs it: it writes nothing more."""

@@ -22,7 +22,7 @@ from wire.events import EventLog, read_events
 from wire.settings import BatchTable, RunTable
 from wire.streams import StreamName
 from wire.streams.memory import MemoryBroker
-from wire.streams.worker import bury_puts
+from wire.streams.worker import bury_puts, dead_put
 from wire.v1 import orchestrator_pb2 as pb
 
 ROWS = [
@@ -133,6 +133,16 @@ async def test_it_is_issued_once_however_often_it_is_asked_and_whoever_lives(hou
     assert await house.issue() == usual([4, 5, 6], moved=1)
     told = [event for event in read_events(house.path) if event["event"] == "requeued"]
     assert [(event["who"], event["group_id"]) for event in told] == [("a", "test/g00000001")]
+
+
+async def test_a_group_that_is_open_is_refused_for_it_is_issued_again_by_itself(house: House) -> None:
+    await house.issue()
+    data = (await house.broker.live(StreamName.PROMPTS))[1]
+    dead = dead_put(data, DropReason.POISON, "bad_checksum", "rollout")
+    house.broker.put(dead.stream, dead.data, note=dead.note)
+    entry = (await house.broker.newest(StreamName.DEAD, before="", count=1))[0].id
+    with pytest.raises(ConfigError, match=r"g00000001 is open: .* issued again by itself"):
+        await house.dead.requeue(entry, "x")
 
 
 async def test_several_keep_their_order_and_stay_within_credit(house: House) -> None:
