@@ -52,7 +52,7 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
     """
     run_dir = run_dir.resolve()
-    resolved, to_make = settle_path(resolved, run_dir)
+    resolved, to_make = settle_path(folders.settle_stale(resolved, run_dir) if resume else resolved, run_dir)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))

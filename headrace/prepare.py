@@ -46,14 +46,14 @@ def prepare_elsewhere(
     URL from their environment. Raises ConfigError or DataError; what did not exist does not exist then either.
     """
     run_dir = run_dir.resolve()
-    resolved, to_make = settle_path(resolved, run_dir)
+    goes_on = folders.has_begun(run_dir)
+    resolved, to_make = settle_path(folders.settle_stale(resolved, run_dir) if goes_on else resolved, run_dir)
     config = resolved.config
     if config.run.stage != "rl":
         raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
     if not config.broker.url:
         raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
     _check_url(resolved)
-    goes_on = folders.has_begun(run_dir)
     (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     check_input(resolved, fresh=not goes_on, has_model=to_make is None)

@@ -90,6 +90,8 @@ def step_line(row: dict[str, Any]) -> str:
     ):
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
+    if (row.get("stale_tokens_share") or 0.0) > 0.05:
+        parts.append(f"{row['stale_tokens_share']:.0%} of the tokens too old to be trained")
     if row.get("abstained"):
         parts.append(f"{row['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.contracts.ids import check_run_id
 
+StalePolicy = Literal["wait", "mask", "drop"]
+"""What becomes of rollouts that the weights run ahead of, see `RunTable.stale`."""
 _NAME_LENGTH = 12
 """Of a container's host name."""
 
@@ -34,6 +36,10 @@ class RunTable(Table):
     """The run ends after this many optimizer steps in total (also after `--resume`)."""
     max_staleness: int = Field(1, ge=0)
     """No trained token may be older than this many policy versions; 0 = strictly on-policy."""
+    stale: StalePolicy = "wait"
+    """At `max_staleness` of 1 and more: `wait` trains groups in the order of their issue, and none passes the bound;
+    `mask` takes them as they arrive and leaves tokens over the bound out of the loss; `drop` drops a group with such a
+    token, which falls on the longest answers. A run directory from before this key goes on as `drop`."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """`cpu`, `cuda` or `cuda:N`, of trainer and torch engine."""
     threads: int = Field(1, ge=1)

@@ -8,14 +8,15 @@ from typing import Any
 from headrace.history import rules
 from headrace.history.record import History, read_history
 from headrace.history.rollouts import look_at_rollouts
-from headrace.history.verdict import Groups, Verdict
+from headrace.history.verdict import Bound, Groups, Verdict
 from headrace.history.weights import final_weights, weights_sha256
+from headrace.run_dir import STALE_BEFORE
 from wire.errors import ConfigError, DataError
 
 
 def check_run(run_dir: Path) -> Verdict:
     """The verdict on a run directory, live or dead. Raises ConfigError if it is none."""
-    max_staleness = _max_staleness(run_dir)
+    bound = _bound(run_dir)
     history = read_history(run_dir)
     problems = [
         *history.damage,
@@ -23,9 +24,9 @@ def check_run(run_dir: Path) -> Verdict:
         *rules.events_agree(history),
         *rules.groups_have_one_end(history),
         *rules.nothing_is_forgotten(history),
-        *rules.order_is_strict(history, max_staleness),
+        *rules.order_is_strict(history, bound),
     ]
-    unproven = look_at_rollouts(history, max_staleness, problems)
+    unproven = look_at_rollouts(history, bound, problems)
     return Verdict(
         steps=len(set(history.done)),
         groups=_count(history),
@@ -35,11 +36,12 @@ def check_run(run_dir: Path) -> Verdict:
     )
 
 
-def _max_staleness(run_dir: Path) -> int:
+def _bound(run_dir: Path) -> Bound:
     file = run_dir / "config" / "run.toml"
     try:
         tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        return int(tables["run"]["max_staleness"])
+        run = tables["run"]
+        return Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 

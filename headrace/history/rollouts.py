@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.history.record import Batch, History, batches_by_step
+from headrace.history.verdict import Bound
 from wire.contracts import PolicyVersion, ScoredGroup, decode
 from wire.errors import ContractError
 from wire.journal import JournalDamagedError, read_payload
@@ -29,7 +30,7 @@ class Sampled:
     spans: tuple[Span, ...]
 
 
-def look_at_rollouts(history: History, max_staleness: int, problems: list[str]) -> int:
+def look_at_rollouts(history: History, bound: Bound, problems: list[str]) -> int:
     """Adds what is wrong with any trained rollout; returns for how many steps nobody can tell any more."""
     gone = 0
     for step, batch in batches_by_step(history):
@@ -44,7 +45,9 @@ def look_at_rollouts(history: History, max_staleness: int, problems: list[str]) 
         if {one.group_id for one in sampled} != set(batch.record.group_ids):
             problems.append(f"the payload of step {step} has other groups than its record")
         for one in sampled:
-            problems += _about(history, step, one, max_staleness)
+            problems += _about(history, step, one, bound)
+        if bound.masks:
+            problems += _masked(_file(history, step), step, bound)
     return gone
 
 
@@ -52,8 +55,12 @@ def _of_step(history: History, batch: Batch) -> list[Sampled] | None:
     try:
         messages = read_payload(history.run_dir / "journal", batch.record)
     except FileNotFoundError:
-        return _from_parquet(history.run_dir / "rollouts" / f"step-{batch.record.step:06d}.parquet")
+        return _from_parquet(_file(history, batch.record.step))
     return [one for data in messages for one in _from_message(data)]
+
+
+def _file(history: History, step: int) -> Path:
+    return history.run_dir / "rollouts" / f"step-{step:06d}.parquet"
 
 
 def _from_message(data: bytes) -> Iterator[Sampled]:
@@ -68,18 +75,9 @@ def _from_message(data: bytes) -> Iterator[Sampled]:
 
 def _from_parquet(path: Path) -> list[Sampled] | None:
     """Columns `replica_id` and `spans` (JSON: [[start, end, "incarnation.version", digest], ...]); None without."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        there = set(pq.read_schema(path).names)
-        if not there.issuperset(_COLUMNS):
-            return None
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=_COLUMNS).to_pylist()
-    except FileNotFoundError:
-        return None  # Never written, or the trainer keeps newer ones only.
-    except (pa.ArrowException, OSError) as error:
-        raise ContractError("bad_rollouts", f"{path}: {error}") from error
+    rows = _rows(path, _COLUMNS)
+    if rows is None:
+        return None
     return [
         Sampled(
             row["group_id"],
@@ -91,10 +89,26 @@ def _from_parquet(path: Path) -> list[Sampled] | None:
     ]
 
 
-def _about(history: History, step: int, one: Sampled, max_staleness: int) -> Iterator[str]:
+def _rows(path: Path, columns: list[str]) -> list[dict[str, Any]] | None:
+    """None without the file, or where it lacks a column. Raises ContractError for one that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if not set(pq.read_schema(path).names).issuperset(columns):
+            return None
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+    except FileNotFoundError:
+        return None  # Never written, or the trainer keeps newer ones only.
+    except (pa.ArrowException, OSError) as error:
+        raise ContractError("bad_rollouts", f"{path}: {error}") from error
+    return rows
+
+
+def _about(history: History, step: int, one: Sampled, bound: Bound) -> Iterator[str]:
     staleness = step - 1 - min(version.version for version, _ in one.spans)
-    if staleness > max_staleness:
-        yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {max_staleness} are allowed"
+    if staleness > bound.versions and not bound.masks:
+        yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {bound.versions} are allowed"
     for version, digest in one.spans:
         if version.version > step - 1:
             yield f"rollout {one.rollout_id} of step {step} was sampled under version {version}, which is later"
@@ -103,3 +117,29 @@ def _about(history: History, step: int, one: Sampled, max_staleness: int) -> Ite
                 f"rollout {one.rollout_id} of step {step} was sampled under weights {version} "
                 f"({digest[:12] or 'no digest'}) that replica {one.replica_id} never committed"
             )
+
+
+def _masked(path: Path, step: int, bound: Bound) -> Iterator[str]:
+    """What the trainer wrote of a step that masks: no token over the bound is among the trained ones."""
+    columns = ["group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages"]
+    try:
+        rows = _rows(path, columns) or []
+    except ContractError as error:
+        yield f"what was masked in step {step} cannot be read: {error}"
+        return
+    for row in rows:
+        name = f"{row['group_id']}/{row['rollout_index']}"
+        over = [
+            (start, end)
+            for start, end, version, _ in json.loads(row["spans"])
+            if step - 1 - PolicyVersion.parse(version).version > bound.versions
+        ]
+        within = row["tokens"] - sum(end - start for start, end in over)
+        if row["trained_tokens"] > within:
+            yield (
+                f"rollout {name} was trained on {row['trained_tokens']} tokens in step {step}, {within} are within "
+                f"run.max_staleness = {bound.versions}"
+            )
+        advantages = row["token_advantages"]
+        if advantages is not None and any(one is not None for start, end in over for one in advantages[start:end]):
+            yield f"rollout {name} has advantages on tokens over run.max_staleness = {bound.versions} in step {step}"

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace.history.record import History, batches_by_step
+from headrace.history.verdict import Bound
 
 RUN_ENDED = "run_ended"
 
@@ -91,9 +92,9 @@ def nothing_is_forgotten(history: History) -> Iterator[str]:
             yield f"group {index} was skipped: it was never issued, though later ones were"
 
 
-def order_is_strict(history: History, max_staleness: int) -> Iterator[str]:
-    """At staleness 0, batch s is the lowest groups without an end: nothing is skipped or taken out of turn."""
-    if max_staleness:
+def order_is_strict(history: History, bound: Bound) -> Iterator[str]:
+    """Where batches are ordered, batch s is the lowest groups without an end: none is skipped or out of its turn."""
+    if not bound.is_ordered:
         return
     dropped = {drop.group_index for drop in history.drops}
     expected = 0

@@ -5,6 +5,26 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What the run's config says of the age of what it trains."""
+
+    versions: int
+    """`run.max_staleness`"""
+    policy: str
+    """`run.stale`"""
+
+    @property
+    def is_ordered(self) -> bool:
+        """A batch is the lowest groups without an end."""
+        return self.versions == 0 or self.policy == "wait"
+
+    @property
+    def masks(self) -> bool:
+        """Tokens over the bound may be in a batch, and are not trained."""
+        return self.versions > 0 and self.policy == "mask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """How the issued groups ended."""
 

@@ -62,7 +62,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events, beginning)
     publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
-    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events)
+    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker)
     run.tell_end_again()
     status = Status(store, state, registry, issuer, publisher, evaluation)
     desk = Desk(settings.run_dir)

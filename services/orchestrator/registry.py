@@ -49,6 +49,8 @@ class Replica:
     """Tokens a second of one rollout; 0 = not known yet."""
     dtype: str = ""
     routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
+    groups: frozenset[int] = frozenset()
+    """Training groups that it generates."""
     missed: int = 0
     """Publications missed since the last commit."""
     committed_at: float = -math.inf
@@ -116,6 +118,7 @@ class Registry:
             waiting_since=known.waiting_since if beat.waiting_for == known.waiting_for else now,
             generated_tokens=beat.generated_tokens,
             speed=beat.speed,
+            groups=frozenset(beat.groups),
             tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,
         )
         return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from services.orchestrator import metrics
 from services.orchestrator.evaluation import Evaluation
@@ -13,6 +14,7 @@ from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from services.orchestrator.store import Store
+from services.orchestrator.whereabouts import Whereabouts
 from wire.contracts import group_id
 from wire.errors import TransientError
 from wire.events import EventLog
@@ -36,6 +38,7 @@ class Run:
         publisher: Publisher,
         evaluation: Evaluation | None,
         events: EventLog,
+        broker: Broker,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -45,6 +48,7 @@ class Run:
         self.publisher = publisher
         self.evaluation = evaluation
         self._events = events
+        self._whereabouts = Whereabouts(registry, broker, settings.orchestrator.reconcile_s)
         self._began = time.monotonic()
         """Before a lease has passed, replicas may live that have not registered with this process yet."""
 
@@ -89,7 +93,12 @@ class Run:
             stop=wishes.stopping,
             paused=wishes.paused,
             checkpoint=wishes.checkpoint,
+            awaited_at=await self._whereabouts.of(request.awaited[0]) if request.awaited else "",
         )
+
+    def ended(self, groups: Iterable[int]) -> list[int]:
+        """Those of some training groups that have a fate."""
+        return self._store.ended(groups)
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publishes a version, after the evaluation of the one before it."""

@@ -46,7 +46,12 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         registered = self._run.registry.heartbeat(request, now)
         drained = self._run.state.wishes.drained
         share = self._run.registry.share(request.replica_id, now, without=drained)
-        return pb.HeartbeatResponse(registered=registered, share=share, drain=request.replica_id in drained)
+        return pb.HeartbeatResponse(
+            registered=registered,
+            share=share,
+            drain=request.replica_id in drained,
+            ended=self._run.ended(request.groups),
+        )
 
     async def RegisterTrainer(  # noqa: D102
         self, request: pb.RegisterTrainerRequest, context: Any

@@ -122,6 +122,10 @@ class Store:
         found = self._db.execute("SELECT step FROM groups WHERE group_index = ?", (group_index,)).fetchone()
         return None if found is None or found[0] is None else int(found[0])
 
+    def ended(self, indices: Iterable[int]) -> list[int]:
+        """Those of some groups that have a fate."""
+        return [index for index in indices if self.step_of(index) is not None]
+
     def end(self, fates: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
         """Records fates (group index, step or 0, reason); the first one counts. Returns those that were new."""
         new = []

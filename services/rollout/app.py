@@ -135,7 +135,11 @@ async def run_replica(
         gate.move(ReplicaState.DRAINING)
 
     try:
-        await _until_first_end(shutdown, drain, worker.run(shutdown.event), heartbeat.run(), engine.failed())
+        parts = [worker.run(shutdown.event), heartbeat.run(), engine.failed()]
+        if settings.run.stale == "drop" and settings.run.max_staleness:
+            most = settings.run.max_staleness
+            parts.append(generator.under_way.give_up_stale(engine, broker, lambda: gate.version.version, most))
+        await _until_first_end(shutdown, drain, *parts)
     finally:
         await heartbeat.farewell()
         await engine.close(_CLOSE_S)

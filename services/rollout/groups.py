@@ -9,8 +9,9 @@ from services.rollout.dial import WaitingDial
 from services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
 from services.rollout.gate import Gate
 from services.rollout.replica import ReplicaState
+from services.rollout.under_way import EndedError, UnderWay
 from wire import tracing
-from wire.contracts import Message, PromptGroup, Rollout, RolloutGroup, encode, rollout_id, rollout_seed
+from wire.contracts import Message, PromptGroup, Purpose, Rollout, RolloutGroup, encode, rollout_id, rollout_seed
 from wire.errors import ContractError, WaitTimeoutError
 from wire.events import EventLog
 from wire.streams import Put, StreamName
@@ -55,6 +56,7 @@ class GroupGenerator:
         """Of those in flight: prompts that wait for newer weights."""
         self.drained = False
         """Takes no prompts as long as an operator wants it so."""
+        self.under_way = UnderWay()
         self.retired = False
         """Takes no more prompts, for good; what is in flight is finished. See `retire`."""
 
@@ -92,7 +94,13 @@ class GroupGenerator:
         with tracing.span("generate", header.traceparent, group_id=header.group_id, replica=self._replica_id) as span:
             if header.issued_at:
                 span.set(queue_wait_seconds=time.time() - header.issued_at)
-            group = await self._generated(message, prompt, span)
+            try:
+                group = await self._generated(message, prompt, span)
+            except EndedError as error:
+                told = {"group_id": header.group_id, "attempt": header.attempt}
+                self._events.append("group_aborted", **told, reason=str(error))
+                metrics.ABORTED.inc()
+                return []
         trace = trace_id(header.traceparent)
         self._events.append("group_generated", group_id=header.group_id, attempt=header.attempt, trace=trace)
         metrics.GROUP_SECONDS.observe(group.seconds)
@@ -154,7 +162,9 @@ class GroupGenerator:
             sampling=sampling,
         )
         try:
-            return await self._engine.generate(request)
+            if header.purpose is not Purpose.TRAIN:
+                return await self._engine.generate(request)
+            return await self.under_way.generate(header, self._gate.version.version, self._engine.generate(request))
         except AbandonedError as error:
             raise HandBack(str(error), _AWAY_S) from error
 

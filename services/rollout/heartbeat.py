@@ -86,6 +86,7 @@ class Heartbeat:
         )
         self._registered = answer.registered
         self._generator.drained = answer.drain
+        self._generator.under_way.end(answer.ended)
         if not answer.registered:
             await self._register()
         elif answer.share > 0:
@@ -145,6 +146,7 @@ class Heartbeat:
             waiting_for=self._waiting_for(),
             generated_tokens=stats.generated_tokens,
             speed=self._generator.speed.read(),
+            groups=self._generator.under_way.indices,
         )
 
     def _waiting_for(self) -> str:

@@ -51,6 +51,9 @@ CHATS = Counter(
 )
 ENGINE_READS = Counter("headrace_rollout_engine_reads", "Looks at the engine's own metrics: read, failed.", ["outcome"])
 
+GIVEN_UP = Counter("headrace_rollout_groups_given_up", "Groups told to the trainer as too old to be trained.")
+ABORTED = Counter("headrace_rollout_groups_aborted", "Groups whose generation was ended because they had a fate.")
+
 for _outcome in ("settled", "handed_back", "failed", "buried"):
     GROUPS.labels(_outcome)
 for _kind in ("generated", "prompt", "recomputed"):

@@ -8,6 +8,7 @@ from services.trainer.algorithms.algorithm import Algorithm
 from services.trainer.algorithms.logprobs import TokenScores
 from services.trainer.assembly import TrainRollout
 from services.trainer.backends.backend import Backend
+from services.trainer.staleness import UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Recipe:
     critic: CriticTable = field(default_factory=CriticTable)
     ptx: tuple[TrainRollout, ...] = ()
     """Examples of the pretraining term."""
+    most_lag: int = UNBOUNDED
+    """Tokens of a higher lag are in no loss, KL, entropy or length; their rollouts' rewards count whole."""
 
     @property
     def updates(self) -> int:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from services.trainer.staleness import UNBOUNDED, lags, length_metrics, oldest_trained
 from wire.contracts import FinishReason, Rollout, Score, ScoredGroup
 
 
@@ -130,9 +131,7 @@ def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
 
 def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:
     prompt = scored.group.prompt
-    lag = np.zeros(len(rollout.token_ids), dtype=np.int32)
-    for span in rollout.spans:
-        lag[span.start : span.end] = version - span.version.version
+    lag = lags(rollout, version)
     return TrainRollout(
         prompt_ids=prompt.token_ids,
         completion_ids=rollout.token_ids,
@@ -172,17 +171,17 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
     )
 
 
-def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, float]:
+def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int = UNBOUNDED) -> dict[str, float]:
     """What is known of a batch before it is trained; greedy baselines and what abstained are left out.
 
-    `version` is that of the weights before the step.
+    `version` is that of the weights before the step; tokens of a lag above `most_lag` are not trained.
     """
     members = [scored_members(scored) for scored in groups]
     trained = [member for own in members for member in own]
     rollouts = [rollout for rollout, _, _ in trained]
     rewards = np.array([value for _, _, value in trained])
     lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
-    lag = np.array([version - scored.group.min_version for scored in groups])
+    lag = [most for one in groups if (most := oldest_trained(one, version, most_lag)) is not None] or [0]
     truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
     found = {
         "groups": len(groups),
@@ -196,8 +195,9 @@ def batch_metrics(groups: Sequence[ScoredGroup], *, version: int) -> dict[str, f
         "completion_tokens": int(lengths.sum()),
         "completion_length_mean": float(lengths.mean()),
         "truncated_share": truncated / len(rollouts),
-        "staleness_mean": float(lag.mean()),
-        "staleness_max": int(lag.max()),
+        "staleness_mean": float(np.mean(lag)),
+        "staleness_max": max(lag),
+        **length_metrics(groups, version=version, bound=most_lag),
     }
     if any(score.token_scores is not None for _, score, _ in trained):
         sampled = sum(rollout.trained_tokens for rollout in rollouts)

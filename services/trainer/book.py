@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from services.trainer import metrics
 from services.trainer.ledger import Arrival, GroupFate, Ledger, ReadyGroup
+from services.trainer.staleness import OnTheWay, lengths_of
 from wire.contracts import DropReason
 from wire.events import EventLog
 from wire.journal import DroppedRecord, JournalWriter
+
+_NAMED = 4
+"""Groups that are named to the orchestrator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,8 @@ class Book:
         self._events = events
         self._lock = threading.Lock()
         self._unreported: list[GroupFate] = []
+        self._stale: list[tuple[int, ...]] = []
+        """Lengths of the groups that were dropped as stale since the last batch."""
         self.arrived = threading.Event()
         """Set whenever a group has come or ended: a batch may be ready."""
         self.version = version
@@ -55,13 +61,18 @@ class Book:
         self.arrived.set()
         return arrival
 
-    def drop(self, group_index: int, group_id: str, reason: str) -> bool:
-        """Journals (durably) that a group will never be trained; False if it has come or ended already."""
+    def drop(self, group_index: int, group_id: str, reason: str, lengths: Sequence[int] = ()) -> bool:
+        """Journals (durably) that a group will never be trained; False if it has come or ended already.
+
+        `lengths`: completion tokens of its rollouts, as far as they were generated.
+        """
         with self._lock:
             if self._ledger.has_fate(group_index) or self._ledger.is_ready(group_index):
                 metrics.DUPLICATES.inc()
                 return False
             self._drop_all([GroupFate(group_index=group_index, group_id=group_id, reason=reason)])
+            if reason == DropReason.STALE:
+                self._stale.append(tuple(lengths))
         self.arrived.set()
         return True
 
@@ -74,12 +85,13 @@ class Book:
             self._drop_all(
                 [GroupFate(group_index=g.group_index, group_id=g.group_id, reason=r) for g, r in choice.dropped]
             )
+            self._stale += [lengths_of(group.scored) for group, reason in choice.dropped if reason is DropReason.STALE]
             return choice.batch, [group for group, _ in choice.dropped]
 
-    def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> int:
+    def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> OnTheWay:
         """Makes the batch of `step` durable; from here on its groups are trained, whatever happens.
 
-        Returns how many groups this life has discarded as uninformative on the way to it.
+        Returns which groups this life has given up on the way to it.
         """
         with self._lock:
             groups = [(group.group_index, group.group_id) for group in batch]
@@ -93,7 +105,8 @@ class Book:
                 self._ledger.end(fate)
             self._unreported += fates
             metrics.GROUPS_READY.set(self._ledger.ready)
-        return discarded
+            stale, self._stale = tuple(self._stale), []
+        return OnTheWay(uninformative=discarded, stale=stale)
 
     def step_done(self, step: int, weights_digest: str) -> None:
         """The weights are now those of version `step`."""
@@ -119,6 +132,17 @@ class Book:
         """The final model is written."""
         with self._lock:
             self._events.append("exported", path=path, weights_sha256=weights_sha256)
+
+    def missing(self) -> tuple[str, list[int]]:
+        """What the next batch lacks, in words, and the groups that it waits for, if it waits for certain ones."""
+        with self._lock:
+            if not self._ledger.is_ordered:
+                return f": {self._ledger.ready} of {self._ledger.batch_groups} groups have come", []
+            awaited = self._ledger.awaited()
+            if not awaited:
+                return "", []
+            others = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+            return f": group {awaited[0]}{others}", awaited[:_NAMED]
 
     def diagnosis(self) -> str:
         """Why there is no batch, in words."""

@@ -21,6 +21,7 @@ from services.trainer.algorithms.shaping import overlong_penalty
 from services.trainer.assembly import MicroBatch, StepBatch, step_scores
 from services.trainer.phases import Timed, untimed
 from services.trainer.scoring import score_tokens, starts_of, sweep
+from services.trainer.staleness import UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Experience:
     lengths: Int[Tensor, " rollouts"]
     kept: Bool[Tensor, " tokens"]
     """The others count for rewards and advantages, and are not trained."""
+    fresh: Bool[Tensor, " tokens"]
+    """Within the bound on staleness; the others are in no loss, also not in the critic's."""
     lag: Int[Tensor, " tokens"]
     """Versions between sampling and training."""
     rewards: Float[Tensor, " rollouts"]
@@ -83,6 +86,8 @@ def _estimated(
     """What follows of the passes: rewards, advantages, masks."""
     table = recipe.table
     lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
+    lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
+    fresh = lag <= recipe.most_lag if recipe.most_lag != UNBOUNDED else torch.ones_like(lag, dtype=torch.bool)
     signals = Signals(
         rewards=_shaped(batch, recipe),
         group_sizes=tuple(len(rewards) for rewards in batch.rewards),
@@ -90,7 +95,7 @@ def _estimated(
         lengths=lengths,
         truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
         token_scores=_token_scores(batch),
-        penalties=_penalties(batch, recipe, old, reference, kl_coef),
+        penalties=_penalties(batch, recipe, old, reference, kl_coef, fresh),
         values=None if values is None else quantile_mean(values),
         old=old,
         reference=reference,
@@ -101,11 +106,11 @@ def _estimated(
         advantages = advantages * spread_weights(quantile_spread(values), strength=recipe.critic.spread_weight)
     if pretraining:
         returns = monte_carlo_returns(signals, gamma=table.gamma)
-    lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
     return Experience(
         starts=tuple(starts_of(batch.rollouts)),
         lengths=lengths,
-        kept=_kept(batch, recipe, signals, lag),
+        kept=_kept(recipe, signals, lag) & fresh,
+        fresh=fresh,
         lag=lag,
         rewards=signals.rewards,
         advantages=advantages,
@@ -154,13 +159,13 @@ def _overlong(batch: StepBatch, recipe: Recipe, lengths: Tensor) -> Tensor:
 
 
 def _penalties(
-    batch: StepBatch, recipe: Recipe, old: Tensor | None, reference: Tensor | None, kl_coef: float
+    batch: StepBatch, recipe: Recipe, old: Tensor | None, reference: Tensor | None, kl_coef: float, fresh: Tensor
 ) -> Tensor | None:
     """The KL of each token as it is taken off its reward: between the policy that ratios are taken to and reference."""
     if recipe.table.kl_in != "reward" or reference is None or kl_coef == 0:
         return None
     sampled = old if old is not None else _behaviour(batch)
-    return kl_coef * kl_per_token(sampled, reference, estimator=recipe.table.kl_estimator)
+    return (kl_coef * kl_per_token(sampled, reference, estimator=recipe.table.kl_estimator)).where(fresh, 0.0)
 
 
 def _token_scores(batch: StepBatch) -> Tensor | None:
@@ -184,7 +189,7 @@ def _flat(batch: StepBatch, of: Callable[..., object], dtype: type) -> np.ndarra
     return np.concatenate(parts)
 
 
-def _kept(batch: StepBatch, recipe: Recipe, signals: Signals, lag: Tensor) -> Tensor:
+def _kept(recipe: Recipe, signals: Signals, lag: Tensor) -> Tensor:
     """Which tokens are trained: scored, not filtered as truncated, and young enough."""
     rollouts = signals.rewards.isfinite()
     if recipe.table.mask_truncated:

@@ -96,7 +96,8 @@ class Inbox:
             case ScoredGroup():
                 await self._take(entry, _ready_group(message, message.body, entry.data))
             case Tombstone():
-                await self._drop(entry, message.header.group_index, message.header.group_id, message.body.reason)
+                dead = message.body
+                await self._drop(entry, message.header.group_index, message.header.group_id, dead.reason, dead.lengths)
             case _:
                 await self._bury(entry, ContractError("bad_body", "neither a scored group nor a tombstone"))
 
@@ -122,9 +123,11 @@ class Inbox:
         else:
             await self._consumer.ack([entry])
 
-    async def _drop(self, entry: Entry, group_index: int, name: str, reason: DropReason) -> None:
+    async def _drop(
+        self, entry: Entry, group_index: int, name: str, reason: DropReason, lengths: Sequence[int] = ()
+    ) -> None:
         """The fate is durable before the ack, and told at once: it frees credit."""
-        await asyncio.to_thread(self._book.drop, group_index, name, reason)
+        await asyncio.to_thread(self._book.drop, group_index, name, reason, lengths)
         self._ended()
         await self._consumer.ack([entry])
 

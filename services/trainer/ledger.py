@@ -1,11 +1,12 @@
 """Which groups have come, how each ended, and which are the next batch. Pure: no I/O, no clock.
 
-At `max_staleness = 0` a batch is the lowest indices without a fate, whatever the order of arrival. At 1 and up it is
-ready groups by arrival; what is over the bound is dropped.
+At `max_staleness = 0`, and with `run.stale = "wait"`, a batch is the lowest indices without a fate, whatever the order
+of arrival: with credit of (max_staleness + 1) batches each group is then trained at most `max_staleness` steps after
+its issue, and none passes the bound. With `mask` and `drop` it is ready groups by arrival; `drop` drops what is over.
 
 Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): a group whose trained rollouts all have one score has no
 advantage that differs from 0. It is given up as it comes, so that its credit is free at once for another prompt. That
-depends on the group alone: at `max_staleness = 0` the batches are the same in whatever order groups come.
+depends on the group alone: where batches are strictly ordered they are the same in whatever order groups come.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ import numpy as np
 
 from wire.contracts import DropReason, PolicyVersion, ScoredGroup
 from wire.errors import HeadraceError
+from wire.settings import StalePolicy
 
 
 class DynamicSamplingError(HeadraceError):
@@ -76,13 +78,17 @@ class Ledger:
         *,
         batch_groups: int,
         max_staleness: int,
+        stale: StalePolicy = "wait",
         dynamic_sampling: bool = False,
         discard_limit: int = 10,
         fates: Iterable[GroupFate] = (),
     ) -> None:
-        """With `dynamic_sampling`, at most `discard_limit` batches' worth of groups are discarded for one batch."""
+        """`stale`: see `run.stale`. With `dynamic_sampling`, at most `discard_limit` batches' worth of groups are
+        discarded for one batch.
+        """
         self._batch_groups = batch_groups
         self._max_staleness = max_staleness
+        self._stale = stale
         self._dynamic_sampling = dynamic_sampling
         self._discard_limit = discard_limit
         self._discarded: list[float] = []
@@ -93,6 +99,16 @@ class Ledger:
         """All indices below have a fate."""
         for fate in fates:
             self.end(fate)
+
+    @property
+    def batch_groups(self) -> int:
+        """Groups of a batch."""
+        return self._batch_groups
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a batch is the lowest indices without a fate."""
+        return self._max_staleness == 0 or self._stale == "wait"
 
     @property
     def ready(self) -> int:
@@ -159,14 +175,14 @@ class Ledger:
             else:
                 dropped.append((group, reason))
         ended = {group.group_index for group, _ in dropped}
-        batch = self._lowest(fit, ended) if self._max_staleness == 0 else fit[: self._batch_groups]
+        batch = self._lowest(fit, ended) if self.is_ordered else fit[: self._batch_groups]
         if len(batch) < self._batch_groups:
             self._check_discarded(version)
             return Choice(batch=None, dropped=tuple(dropped))
         return Choice(batch=tuple(sorted(batch, key=lambda group: group.group_index)), dropped=tuple(dropped))
 
     def awaited(self) -> list[int]:
-        """The lowest indices that the next on-policy batch needs and that have not come."""
+        """Of the lowest indices without a fate, as many as a batch has, those that have not come."""
         return [index for index in self._next_indices(set()) if index not in self._ready]
 
     def _check_discarded(self, version: int) -> None:
@@ -183,7 +199,9 @@ class Ledger:
         )
 
     def _unfit(self, group: ReadyGroup, now: PolicyVersion, digest: str) -> DropReason | None:
-        if now.version - group.min_version > self._max_staleness:
+        is_over = now.version - group.min_version > self._max_staleness
+        if is_over and (self._stale != "mask" or not self._max_staleness):
+            # With `wait`, only where credit was exceeded: no token over the bound is trained all the same.
             return DropReason.STALE
         if any(version.version > now.version for version, _ in group.sources):
             return DropReason.UNVERIFIED_WEIGHTS

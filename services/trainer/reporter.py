@@ -81,6 +81,10 @@ class Reporter:
         self.waiting_until: float | None = None
         """Monotonic: when it gives up; None without a deadline."""
         self.waiting_share = 0.0
+        self.awaited: Sequence[int] = ()
+        """Groups that the next batch waits for, the lowest first; empty = it waits for any, or for nothing."""
+        self.awaited_at = ""
+        """Where the first of them is, as the orchestrator last said."""
         self.finished = False
         self.replicas = 1
         """How many live, as the orchestrator last said."""
@@ -153,6 +157,7 @@ class Reporter:
             finished=finished,
             stopped=stopped,
             checkpoint_done=self.checkpoint_done,
+            awaited=self.awaited,
             waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(
@@ -164,6 +169,7 @@ class Reporter:
             await self._register_again()
             return
         self._book.reported(progress.fates)
+        self.awaited_at = answer.awaited_at
         self._take_wishes(answer)
         self.stop_told = stopped
         if numbers:

@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from services.trainer.assembly import token_total
 from services.trainer.ledger import ReadyGroup
+from services.trainer.staleness import UNBOUNDED, fresh
 from wire.contracts import decode_header
 from wire.contracts.messages import Rollout, TokenMask
 from wire.contracts.scores import Score
@@ -56,15 +57,18 @@ def write_rollouts(
     batch: Sequence[ReadyGroup],
     advantages: Sequence[float],
     token_advantages: Sequence[NDArray[np.float32]] = (),
+    *,
+    most_lag: int = UNBOUNDED,
 ) -> Path:
     """Writes the step's rollouts; `advantages` are one a trained rollout, in the batch's order.
 
-    Greedy baselines and what abstained have none; they are told by `trained_tokens = 0`. What abstained has no reward.
+    Greedy baselines and what abstained have none; they are told by `trained_tokens = 0`. Tokens of a lag above
+    `most_lag` were not trained. What abstained has no reward.
     `token_score` is the sum of those of its tokens, `reason` the scorers' words, `scorers` their versions.
     `logprobs` are the engine's, null where nobody sampled the token. `token_advantages` are there where they differ
     within a rollout, null where a token was not trained. Raises OSError.
     """
-    rows = list(_rows(step, batch, iter(advantages), iter(token_advantages)))
+    rows = list(_rows(step, batch, iter(advantages), iter(token_advantages), most_lag))
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
@@ -76,7 +80,11 @@ def write_rollouts(
 
 
 def _rows(
-    step: int, batch: Sequence[ReadyGroup], advantages: Iterator[float], token_advantages: Iterator[NDArray[np.float32]]
+    step: int,
+    batch: Sequence[ReadyGroup],
+    advantages: Iterator[float],
+    token_advantages: Iterator[NDArray[np.float32]],
+    most_lag: int,
 ) -> Iterator[dict[str, Any]]:
     for group in batch:
         scored = group.scored
@@ -94,19 +102,24 @@ def _rows(
         for number, (rollout, score) in enumerate(pairs):
             is_trained = number < scored.group.prompt.trained and score.value is not None
             told = next(token_advantages, None) if is_trained else None
+            trained = rollout.trained_mask & fresh(rollout, step - 1, most_lag)
             yield {
                 **of_group,
-                **_row(rollout, score, told),
+                **_row(rollout, score, told, trained),
                 "rollout_index": number,
                 "advantage": next(advantages) if is_trained else None,
-                "trained_tokens": rollout.trained_tokens if is_trained else 0,
+                "trained_tokens": int(trained.sum()) if is_trained else 0,
             }
 
 
-def _row(rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None) -> dict[str, Any]:
+def _row(
+    rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None, trained: TokenMask
+) -> dict[str, Any]:
     versions = [span.version.version for span in rollout.spans]
     spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
-    told = None if token_advantages is None or _is_flat(token_advantages) else token_advantages
+    told = token_advantages
+    if told is not None and _is_flat(told) and bool((trained == rollout.trained_mask).all()):
+        told = None
     return {
         "completion": rollout.text,
         "reward": score.value,
@@ -120,7 +133,7 @@ def _row(rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] |
         "spans": json.dumps(spans),
         "token_ids": rollout.token_ids,
         "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
-        "token_advantages": None if told is None else _where(rollout.trained_mask, told),
+        "token_advantages": None if told is None else _where(trained, told[trained[rollout.trained_mask]]),
     }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from services.trainer import metrics
 from services.trainer.ledger import ReadyGroup
 from services.trainer.rollout_log import write_rollouts
+from services.trainer.staleness import UNBOUNDED
 from wire.telemetry import get_logger
 
 log = get_logger("trainer.rollouts")
@@ -25,9 +26,10 @@ _SAY_AGAIN_S = 60.0
 class RolloutShelf:
     """Beyond the bound the files of the oldest steps are removed; that of the newest step stays."""
 
-    def __init__(self, folder: Path, *, keep_mib: float) -> None:
-        """Keeps `keep_mib` MiB; 0 = all."""
+    def __init__(self, folder: Path, *, keep_mib: float, most_lag: int = UNBOUNDED) -> None:
+        """Keeps `keep_mib` MiB; 0 = all. Tokens of a lag above `most_lag` were not trained."""
         self._folder = folder
+        self._most_lag = most_lag
         self._keep_bytes = keep_mib * _MIB
         self._sizes: dict[int, int] | None = None
         """Bytes by step; None before the first look."""
@@ -42,7 +44,7 @@ class RolloutShelf:
     ) -> None:
         """Writes a step's file as `write_rollouts` does; one that cannot be written is told and counted."""
         try:
-            path = write_rollouts(self._folder, step, batch, advantages, token_advantages)
+            path = write_rollouts(self._folder, step, batch, advantages, token_advantages, most_lag=self._most_lag)
             if self._keep_bytes:
                 self._make_room(step, path.stat().st_size)
         except OSError as error:

@@ -106,10 +106,11 @@ def _metrics(
 ) -> dict[str, float]:
     # What every step tells, also one that trained no token of the policy.
     metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.metrics()
+    finite = all(math.isfinite(norm) for norm in (*norms, *critic_norms))
     metrics |= {
         "grad_norm": _largest(norms),
         "learning_rate": rates.policy,
-        "skipped": float(any(not math.isfinite(norm) for norm in (*norms, *critic_norms))),
+        "skipped": float(not finite or not experience.fresh.any()),
         "updates": float(len(norms)),
         "kept_share": float(experience.kept.double().mean()) if len(experience.kept) else 0.0,
     }

@@ -10,9 +10,13 @@ from services.trainer.assembly import batch_metrics
 from services.trainer.ledger import ReadyGroup
 from services.trainer.rollout_log import MetricsLog
 from services.trainer.rollout_shelf import RolloutShelf
+from services.trainer.staleness import OnTheWay, oldest_trained, toll
 from services.trainer.step import StepOutcome
 from wire.telemetry import get_logger
 
+_STALE_SHARE = 0.05
+"""Of the tokens that arrived: above it the bound on staleness shapes what is learned."""
+_SAY_AGAIN_STEPS = 20
 _SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
 
@@ -20,15 +24,30 @@ log = get_logger("trainer.rl")
 class StepRecord:
     """Writes into the run directory."""
 
-    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int) -> None:
-        self._rollouts = RolloutShelf(run_dir / "rollouts", keep_mib=keep_rollouts_mib)
+    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int, most_lag: int) -> None:
+        """Tokens of a lag above `most_lag` are not trained."""
+        self._rollouts = RolloutShelf(run_dir / "rollouts", keep_mib=keep_rollouts_mib, most_lag=most_lag)
+        self._most_lag = most_lag
+        self._said_stale_at = -_SAY_AGAIN_STEPS
         self._lines = MetricsLog(run_dir / "metrics.jsonl")
 
     def line(
-        self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: Mapping[str, Any]
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        numbers: Mapping[str, Any],
+        on_the_way: OnTheWay | None,
     ) -> dict[str, Any]:
-        """All numbers of a step: `numbers` are those of its clock."""
-        of_batch = batch_metrics([group.scored for group in batch], version=step - 1)
+        """All numbers of a step: `numbers` are those of its clock.
+
+        `on_the_way`: what was given up before it; None for a replayed step: the journal does not say how long that was.
+        """
+        groups, bound = [group.scored for group in batch], self._most_lag
+        of_batch = batch_metrics(groups, version=step - 1, most_lag=bound)
+        if on_the_way is not None:
+            of_batch |= toll(groups, on_the_way.stale, version=step - 1, bound=bound)
+            of_batch["groups_discarded"] = on_the_way.uninformative
         return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **of_batch}
 
     def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
@@ -44,6 +63,25 @@ class StepRecord:
         metrics.TRAINED_TOKENS.inc(line["completion_tokens"])
         metrics.TRAINED_GROUPS.inc(line["groups"])
         for group in batch:
-            metrics.STALENESS.observe(step - 1 - group.min_version)
+            lag = oldest_trained(group.scored, step - 1, self._most_lag)
+            if lag is not None:
+                metrics.STALENESS.observe(lag)
         metrics.show_step(line)
+        self._warn_of_stale(step, line)
         log.info("step", step=step, **{key: line[key] for key in _SHOWN})
+
+    def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:
+        share = line.get("stale_tokens_share", 0.0)
+        if share <= _STALE_SHARE or step < self._said_stale_at + _SAY_AGAIN_STEPS:
+            return
+        self._said_stale_at = step
+        log.warning(
+            "stale_tokens",
+            step=step,
+            share=round(share, 3),
+            groups=line["groups_stale"],
+            trained_length_mean=line["trained_length_mean"],
+            arrived_length_mean=line["arrived_length_mean"],
+            effect="long answers are trained less than they are sampled",
+            way_out='run.stale = "wait" in a new run, a larger run.max_staleness, or more rollout replicas',
+        )

@@ -32,10 +32,10 @@ def update_critic(
 ) -> float:
     """Trains the critic on the returns of the rollouts `rows`; returns the gradient's norm.
 
-    All scored tokens teach it, also those that the policy is not trained on.
+    All scored tokens within the bound on staleness teach it, also those that the policy is not trained on.
     """
     assert experience.values is not None and experience.returns is not None
-    scored = experience.rewards.isfinite().repeat_interleave(experience.lengths)
+    scored = experience.rewards.isfinite().repeat_interleave(experience.lengths) & experience.fresh
     index = experience.index(rows)
     lengths = experience.lengths[list(rows)]
     counts = StepCounts(

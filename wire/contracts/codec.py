@@ -76,7 +76,7 @@ def _body_to_pb(body: Body) -> tuple[str, bytes]:
         case ScoredGroup():
             return "scored_group", _scored_to_pb(body).SerializeToString()
         case Tombstone():
-            tombstone = pb.Tombstone(reason=body.reason, detail=body.detail, service=body.service)
+            tombstone = pb.Tombstone(reason=body.reason, detail=body.detail, service=body.service, lengths=body.lengths)
             return "tombstone", tombstone.SerializeToString()
 
 
@@ -291,4 +291,4 @@ def _tombstone_from_pb(raw: pb.Tombstone) -> Tombstone:
         reason = DropReason(raw.reason)
     except ValueError as error:
         raise ContractError("bad_reason", f"{raw.reason!r} is not one of {', '.join(DropReason)}") from error
-    return Tombstone(reason=reason, detail=raw.detail, service=raw.service)
+    return Tombstone(reason=reason, detail=raw.detail, service=raw.service, lengths=tuple(raw.lengths))

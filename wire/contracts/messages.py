@@ -251,6 +251,8 @@ class Tombstone:
     reason: DropReason
     detail: str = ""
     service: str = ""
+    lengths: tuple[int, ...] = ()
+    """Tokens generated of each rollout when it was given up; empty = not known."""
 
 
 Body = PromptGroup | RolloutGroup | ScoredGroup | Tombstone

@@ -124,6 +124,7 @@ class HeartbeatRequest(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     boot_id: _builtins.str
     state: Global___ReplicaState.ValueType
@@ -138,6 +139,10 @@ class HeartbeatRequest(_message.Message):
     """Tokens a second of one rollout, as its groups of late were decoded; 0 = nothing was generated yet."""
     @_builtins.property
     def version(self) -> _message_pb2.PolicyVersion: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Training groups that it generates."""
+
     def __init__(
         self,
         *,
@@ -151,10 +156,11 @@ class HeartbeatRequest(_message.Message):
         waiting_for: _builtins.str = ...,
         generated_tokens: _builtins.int = ...,
         speed: _builtins.float = ...,
+        groups: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "generated_tokens", b"generated_tokens", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "speed", b"speed", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "generated_tokens", b"generated_tokens", "groups", b"groups", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "speed", b"speed", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -167,21 +173,27 @@ class HeartbeatResponse(_message.Message):
     REGISTERED_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
     share: _builtins.float
     """This replica's share, by its speed, of what may be issued, among those that live; 0 = nobody can tell."""
     drain: _builtins.bool
     """An operator wants it to take no prompts."""
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of `groups` that have a fate in the trainer's journal: no rollout of them is awaited any more."""
+
     def __init__(
         self,
         *,
         registered: _builtins.bool = ...,
         share: _builtins.float = ...,
         drain: _builtins.bool = ...,
+        ended: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "registered", b"registered", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "ended", b"ended", "registered", b"registered", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,6 +301,7 @@ class ReportProgressRequest(_message.Message):
     WAITING_LEFT_S_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DONE_FIELD_NUMBER: _builtins.int
+    AWAITED_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     version: _builtins.int
     """Steps done: the version of the trainer's weights."""
@@ -313,6 +326,10 @@ class ReportProgressRequest(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Numbers of the step, for status and the dashboard."""
 
+    @_builtins.property
+    def awaited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The lowest groups that the next batch waits for and that have not come, at most 4; empty = it waits for any."""
+
     def __init__(
         self,
         *,
@@ -327,10 +344,11 @@ class ReportProgressRequest(_message.Message):
         waiting_left_s: _builtins.float = ...,
         stopped: _builtins.bool = ...,
         checkpoint_done: _builtins.int = ...,
+        awaited: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -347,6 +365,7 @@ class ReportProgressResponse(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    AWAITED_AT_FIELD_NUMBER: _builtins.int
     unknown: _builtins.bool
     """This orchestrator does not know the caller (it lost its state): register again, then repeat the report."""
     fenced: _builtins.bool
@@ -361,6 +380,8 @@ class ReportProgressResponse(_message.Message):
     """No prompts are issued: the deadline for a batch stands still."""
     checkpoint: _builtins.int
     """Number of a checkpoint that is asked for; 0 = none."""
+    awaited_at: _builtins.str
+    """Where the first of `awaited` is, in words; empty = none was named, or nobody knows."""
     def __init__(
         self,
         *,
@@ -371,10 +392,11 @@ class ReportProgressResponse(_message.Message):
         stop: _builtins.bool = ...,
         paused: _builtins.bool = ...,
         checkpoint: _builtins.int = ...,
+        awaited_at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "evaluating", b"evaluating", "fenced", b"fenced", "paused", b"paused", "replicas", b"replicas", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_at", b"awaited_at", "checkpoint", b"checkpoint", "evaluating", b"evaluating", "fenced", b"fenced", "paused", b"paused", "replicas", b"replicas", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -167,11 +167,31 @@ _TRUST = Row(
         Panel(
             title="Staleness",
             unit="none",
-            description="Versions that trained groups were behind; never above run.max_staleness.",
+            description="Versions that trained tokens were behind; never above run.max_staleness.",
             queries=(
                 of_run("headrace_trainer_staleness_mean_versions", "mean"),
                 quantile(0.95, "headrace_trainer_staleness_versions", "replica", "95 %", where=RUN),
                 of_run("headrace_orchestrator_max_staleness_versions", "allowed"),
+            ),
+        ),
+        Panel(
+            title="Too old to be trained",
+            unit="percentunit",
+            bad_above=0.05,
+            description="Share of the tokens that arrived, dropped or masked by run.stale. `wait` has none.",
+            queries=(of_run("headrace_trainer_stale_tokens_ratio", "tokens"),),
+        ),
+        Panel(
+            title="Length, trained and arrived",
+            unit="none",
+            description="Tokens of a completion. Trained below arrived: the bound on staleness filters by length.",
+            queries=(
+                of_run("headrace_trainer_trained_length_mean_tokens", "trained, mean"),
+                of_run("headrace_trainer_arrived_length_mean_tokens", "arrived, mean"),
+                of_run("headrace_trainer_trained_length_p95_tokens", "trained, 95 %"),
+                of_run("headrace_trainer_arrived_length_p95_tokens", "arrived, 95 %"),
+                of_run("headrace_trainer_trained_length_max_tokens", "trained, longest"),
+                of_run("headrace_trainer_arrived_length_max_tokens", "arrived, longest"),
             ),
         ),
     ),

@@ -70,6 +70,16 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A running group so far."""
+
+    oldest: int
+    """Version of its oldest sampled token."""
+    lengths: tuple[int, ...]
+    """Tokens sampled of each rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """Counters since the engine's start, and what it holds now."""
 
@@ -132,6 +142,10 @@ class Engine(Protocol):
 
         Raises ContractError for what no engine of this size can ever do (a prompt as long as the context).
         """
+        ...
+
+    async def begun(self, group_id: str) -> Begun | None:
+        """How far a running group is; None where no token of it is sampled, or that is not known before its end."""
         ...
 
     async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:

@@ -48,6 +48,7 @@ def wait_for_batch(
             reporter.wake()
             continue
         if batch is not None:
+            reporter.awaited = ()
             doing("")
             return batch
         runtime.check()
@@ -58,7 +59,12 @@ def wait_for_batch(
         if book.discarded > discarded:
             left, discarded = limit_s, book.discarded
         if left < 0:
-            raise WaitTimeoutError(f"a batch for step {step}: {book.diagnosis()}", limit_s)
-        doing(f"a batch for step {step}{hindrance}", None if hindrance else left)
+            raise WaitTimeoutError(f"a batch for step {step}: {book.diagnosis()}{_where(reporter)}", limit_s)
+        said, reporter.awaited = book.missing()
+        doing(f"a batch for step {step}{hindrance or said + _where(reporter)}", None if hindrance else left)
         book.arrived.wait(_LOOK_S)
     return None
+
+
+def _where(reporter: Reporter) -> str:
+    return f" ({reporter.awaited_at})" if reporter.awaited and reporter.awaited_at else ""

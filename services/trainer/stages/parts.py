@@ -25,6 +25,7 @@ from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
+from services.trainer.staleness import most_lag
 from wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
@@ -138,6 +139,7 @@ def make_recipe(settings: TrainerSettings) -> Recipe:
         algorithm=build_algorithm(algorithm.model_dump()),
         table=algorithm,
         critic=settings.critic,
+        most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
         micro_batch_tokens=table.micro_batch_tokens,
         logprob_chunk=table.logprob_chunk,
         grad_clip=table.grad_clip,

@@ -22,6 +22,7 @@ from services.trainer.stages.follower import make_crew
 from services.trainer.stages.parts import load_learner, make_publisher
 from services.trainer.stages.replay_settings import ReplaySettings
 from services.trainer.stages.replay_source import Source, hold_source
+from services.trainer.staleness import most_lag
 from services.trainer.step import StepInterruptedError
 from services.trainer.stop import StopSignal
 from wire.events import EventLog
@@ -36,7 +37,10 @@ class Replay:
     def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
         self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
-        self._rollouts = RolloutShelf(settings.run_dir / "rollouts", keep_mib=settings.trainer.keep_rollouts_mib)
+        self._most_lag = most_lag(settings.run.stale, settings.run.max_staleness)
+        self._rollouts = RolloutShelf(
+            settings.run_dir / "rollouts", keep_mib=settings.trainer.keep_rollouts_mib, most_lag=self._most_lag
+        )
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
 
@@ -84,7 +88,7 @@ class Replay:
             "replayed": True,
             **({"weights_as_in_run": digest == known} if known else {}),
             **outcome.metrics,
-            **batch_metrics([group.scored for group in batch], version=step - 1),
+            **batch_metrics([group.scored for group in batch], version=step - 1, most_lag=self._most_lag),
         }
         self._metrics_log.append(step, line)
         self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)

@@ -27,6 +27,7 @@ from services.trainer.stages.batch_wait import wait_for_batch
 from services.trainer.stages.follower import MEETING, make_crew
 from services.trainer.stages.keeper import Keeper
 from services.trainer.stages.parts import config_digest, load_learner, make_publisher
+from services.trainer.staleness import OnTheWay, most_lag
 from services.trainer.step import StepInterruptedError, StepOutcome
 from services.trainer.step_record import StepRecord
 from services.trainer.step_times import replay_times, step_times
@@ -52,7 +53,11 @@ class RlStage:
         metrics.CHECKPOINT_EVERY.set(settings.trainer.checkpoint_every)
         self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
         self._journal = settings.run_dir / "journal"
-        self._record = StepRecord(settings.run_dir, keep_rollouts_mib=settings.trainer.keep_rollouts_mib)
+        self._record = StepRecord(
+            settings.run_dir,
+            keep_rollouts_mib=settings.trainer.keep_rollouts_mib,
+            most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
+        )
         self._trackers = make_trackers(settings, settings.trackers)
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
@@ -123,6 +128,7 @@ class RlStage:
         ledger = Ledger(
             batch_groups=batch.groups,
             max_staleness=staleness,
+            stale=self._settings.run.stale,
             dynamic_sampling=algorithm.dynamic_sampling,
             discard_limit=algorithm.discard_limit,
             fates=fates.values(),
@@ -162,7 +168,7 @@ class RlStage:
         if batch is None:
             return
         with self._phases("journal"):
-            discarded = self._journal_batch(step, batch)
+            on_the_way = self._journal_batch(step, batch)
         phases = self._phases_of_training()
         try:
             with self._phases(TRAIN), training(step, batch, span):
@@ -173,9 +179,9 @@ class RlStage:
         self._fail.reach("after_step", step)
         published = self._publish(step)
         numbers = step_times(self._phases.lap(), train)
-        numbers |= {"groups_discarded": discarded, "replayed": False, "incarnation": self._book.incarnation}
+        numbers |= {"replayed": False, "incarnation": self._book.incarnation}
         with self._phases("record"):
-            self._tell(step, batch, outcome, numbers)
+            self._tell(step, batch, outcome, numbers, on_the_way)
         if published and step % self._settings.trainer.checkpoint_every == 0:
             self._checkpoint()
         elif published:
@@ -185,14 +191,14 @@ class RlStage:
         """From now on, by the clock of the device that trains."""
         return Phases(clock_of(self._leader.policy.device), around=phase_span)
 
-    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> int:
-        """First journaled, then acked; returns how many groups were discarded on the way to the batch."""
+    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> OnTheWay:
+        """First journaled, then acked; returns which groups were given up on the way to the batch."""
         self._fail.reach("before_journal", step)
-        discarded = self._book.journal_batch(step, batch)
+        on_the_way = self._book.journal_batch(step, batch)
         self._fail.reach("after_journal", step)
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
-        return discarded
+        return on_the_way
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         return wait_for_batch(
@@ -212,7 +218,9 @@ class RlStage:
         metrics.STEPS.inc()
         if outcome.metrics["skipped"]:
             metrics.STEPS_SKIPPED.inc()
-            log.error("step_skipped", step=step, reason="the gradient was not finite")
+            masked = not outcome.metrics["kept_share"]
+            reason = "all of its tokens are over run.max_staleness" if masked else "the gradient was not finite"
+            log.error("step_skipped", step=step, reason=reason)
         return outcome
 
     def _publish(self, step: int) -> bool:
@@ -234,9 +242,16 @@ class RlStage:
             self._runtime.publish()
         return True
 
-    def _tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, numbers: dict[str, Any]) -> None:
+    def _tell(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        numbers: dict[str, Any],
+        on_the_way: OnTheWay | None = None,
+    ) -> None:
         """Tells everybody what the step was."""
-        line = self._record.line(step, batch, outcome, numbers)
+        line = self._record.line(step, batch, outcome, numbers, on_the_way)
         if not line["replayed"]:
             reporter = self._reporter()
             reporter.waiting_share = line["wait_batch_share"]

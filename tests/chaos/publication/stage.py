@@ -80,7 +80,7 @@ async def orchestrator(
     prompts = PromptStream(broker, store)
     issuer = Issuer(settings, [None], store, state, broker, prompts, peers, events)  # type: ignore[list-item]
     coordinator = Coordinator(state, registry, peers, events, times)
-    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events)
+    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker)
     run.outcomes = {}
     servicer = OrchestratorServicer(run, Status(store, state, registry, issuer, coordinator, None), run_id=RUN_ID)
     rpc = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", port)

@@ -38,6 +38,10 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self.registry = Registry(lease_s=5.0)
         self.addresses: asyncio.Queue[str] = asyncio.Queue()
         self.states: list[int] = []
+        self.ended: set[int] = set()
+        """Training groups that have a fate."""
+        self.told: set[int] = set()
+        """Groups that the replica says it generates, or ever did."""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
@@ -49,7 +53,11 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
         self.states.append(request.state)
-        return pb.HeartbeatResponse(registered=self.registry.heartbeat(request, time.monotonic()))
+        self.told |= set(request.groups)
+        return pb.HeartbeatResponse(
+            registered=self.registry.heartbeat(request, time.monotonic()),
+            ended=self.ended.intersection(request.groups),
+        )
 
 
 class World:
@@ -202,12 +210,12 @@ async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def replica(folder: Path, **rollout: Any) -> AsyncIterator[World]:
+async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> AsyncIterator[World]:
     listener = Listener()
     orchestrator = await serve({"wire.v1.OrchestratorService": listener.add_to}, "127.0.0.1", 0)
     settings = RolloutSettings.model_validate(
         {
-            "run": {"id": "test", "max_staleness": 1},
+            "run": {"id": "test", "max_staleness": 1, "stale": stale},
             "model": {"path": save_folder(make_model(max_position_embeddings=4096), folder / "model")},
             "batch": {"groups": 8, "group_size": 3},
             "run_dir": folder,

@@ -95,7 +95,7 @@ def tells_nothing(index):
     return common_score(scored_group(index)) is not None
 
 
-async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, mute=False, abstain=False):
+async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, **how):
     """On each publication the groups of one more batch, those of the highest index first."""
     fed = set()
     seen = -1
@@ -114,14 +114,15 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dyn
         batch = [index for index in fresh if index <= last]
         for index in sorted(batch, reverse=reverse):
             fed.add(index)
-            entry = message(index, request, mute=mute, abstain=abstain)
+            entry = message(index, request, **how)
             broker.put(StreamName.SCORED, entry)
             broker.put(StreamName.SCORED, entry)  # A zombie's late second entry.
 
 
-def message(index, request, *, mute=False, abstain=False):
+def message(index, request, *, mute=False, abstain=False, aged=False):
     """The entry of a group that was sampled from what `request` published; `mute` gives it but one reward.
 
+    `aged`: it is up to three versions older than that, by its index.
     `abstain`: one of its rollouts has no score (which one depends on the index), another one scores of its tokens.
     """
     header = Header(run_id="run", purpose=Purpose.TRAIN, group_index=index, group_id=group_id("run", index))
@@ -129,7 +130,7 @@ def message(index, request, *, mute=False, abstain=False):
         return encode(Message(header=header, body=Tombstone(reason=DropReason.SCORER_FAILED)))
     scored = scored_group(
         index,
-        version=request.version,
+        version=max(request.version - index % 4, 0) if aged else request.version,
         incarnation=request.incarnation,
         digest=request.plan.weights_digest,
         rewards=[1, 1, 1, 1] if mute else None,
@@ -146,14 +147,22 @@ def message(index, request, *, mute=False, abstain=False):
 
 
 def settings_for(
-    tmp_path, *, steps=6, staleness=0, address="127.0.0.1:1", algorithm=None, discriminator=None, **trainer
+    tmp_path,
+    *,
+    steps=6,
+    staleness=0,
+    stale="wait",
+    address="127.0.0.1:1",
+    algorithm=None,
+    discriminator=None,
+    **trainer,
 ):
     model = tmp_path / "model"
     if not model.exists():
         write_tokenizer(tiny_folder(model))
     return TrainerSettings.model_validate(
         {
-            "run": {"id": "run", "max_steps": steps, "max_staleness": staleness},
+            "run": {"id": "run", "max_steps": steps, "max_staleness": staleness, "stale": stale},
             "model": {"path": str(model)},
             "batch": {"groups": GROUPS, "group_size": 4},
             "algorithm": algorithm or {},
@@ -182,7 +191,8 @@ def one_life(values, stop_at, staleness, orchestrator):
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    absent, mute, abstain = (orchestrator.pop(key, False) for key in ("absent", "mute", "abstain"))
+    absent = orchestrator.pop("absent", False)
+    how = {key: orchestrator.pop(key, False) for key in ("mute", "abstain", "aged")}
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
@@ -197,8 +207,7 @@ def one_life(values, stop_at, staleness, orchestrator):
                 staleness=staleness,
                 stop_at=stop_at,
                 dynamic=settings.algorithm.dynamic_sampling,
-                mute=mute,
-                abstain=abstain,
+                **how,
             )
         )
         return broker

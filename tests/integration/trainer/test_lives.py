@@ -121,6 +121,27 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
     assert discarded and len(discarded) == len(set(discarded)) and all(map(tells_nothing, discarded))
 
 
+@pytest.mark.parametrize("stale", ["wait", "mask"])
+def test_off_policy_a_replay_gives_the_weights_that_were_journaled_wherever_it_was_killed(tmp_path, stale):
+    aged = {"aged": stale == "mask"}
+    how = {"steps": STEPS, "staleness": 1, "stale": stale, "checkpoint_every": 4}
+    for point in ("after_journal:1", "before_journal:2", "after_step:3", "mid_checkpoint:4", "after_ack:5"):
+        assert live(settings_for(tmp_path, **how, fail_at=point), **aged) == -signal.SIGKILL
+    settings = settings_for(tmp_path, **how, fail_at="before_publish:6")
+    assert live(settings, **aged) == -signal.SIGKILL
+    known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
+    settings = settings_for(tmp_path, **how)
+    assert live(settings, **aged) == 0
+    # Each life says if what it replays differs from what the journal knows.
+    log = (tmp_path / "trainer.log").read_text()
+    assert log.count('"restored"') == 7 and "replay_diverged" not in log
+    assert len(set(known)) >= 4 and [step for step, _ in trained(settings)] == [*range(1, STEPS + 1)]
+    kept = [line["kept_share"] for line in metrics_lines(settings)]
+    assert (min(kept) < 1) == (stale == "mask")
+    assert not [r for r in facts(settings) if isinstance(r, DroppedRecord) and r.reason == "stale"]
+    assert max(line["staleness_max"] for line in metrics_lines(settings)) <= 1
+
+
 def test_killed_before_a_step_with_abstentions_the_next_life_makes_the_same_one(tmp_path):
     undisturbed = settings_for(tmp_path / "undisturbed", steps=4)
     assert live(undisturbed, abstain=True) == 0

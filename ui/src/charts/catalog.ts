@@ -55,8 +55,20 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "length",
     title: "Length",
-    hint: "Tokens of a completion",
-    curves: one("completion_length_mean", "tokens"),
+    hint: "Tokens of a completion; where trained is below arrived, the bound on staleness filters by length",
+    curves: [
+      { name: "trained_length_mean", label: "trained, mean" },
+      { name: "arrived_length_mean", label: "arrived, mean" },
+      { name: "trained_length_max", label: "trained, longest" },
+      { name: "arrived_length_max", label: "arrived, longest" },
+    ],
+  },
+  {
+    id: "stale",
+    title: "Too old to be trained",
+    hint: "Share of the tokens that arrived, dropped or masked by run.stale",
+    curves: one("stale_tokens_share", "tokens"),
+    format: share,
   },
   {
     id: "gap",

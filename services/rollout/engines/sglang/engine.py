@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
-from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, InFlight, Routes
+from services.rollout.engines.protocol import Begun, Completion, EngineStats, GenerateRequest, InFlight, Routes
 from services.rollout.engines.sglang.adapters import AdapterUpdater
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
@@ -145,6 +145,10 @@ class SGLangEngine:
     def stats(self) -> EngineStats:
         """See Engine."""
         return self._generation.stats()
+
+    async def begun(self, group_id: str) -> Begun | None:
+        """See Engine."""
+        return self._generation.begun(group_id)
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
         """See Engine."""

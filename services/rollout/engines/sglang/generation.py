@@ -11,6 +11,7 @@ from typing import Any
 
 from services.rollout.engines.protocol import (
     AbandonedError,
+    Begun,
     Completion,
     EngineStats,
     GenerateRequest,
@@ -43,8 +44,19 @@ class _Group:
     """One group under way."""
 
     given_up: "asyncio.Future[str]"
+    group_id: str
     live: set[str] = field(default_factory=set)
     """Ids of its requests that the server knows."""
+    oldest: int | None = None
+    """Version of its oldest token in a part that has come back."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """Rollout -> tokens of the parts that have come back."""
+
+    def take(self, index: int, part: Part) -> None:
+        """A part of one rollout has come back."""
+        self.lengths[index] = self.lengths.get(index, 0) + len(part.token_ids)
+        versions = [version.version for _, version in part.spans]
+        self.oldest = min([*versions, *([] if self.oldest is None else [self.oldest])], default=None)
 
 
 @dataclass(slots=True)
@@ -83,7 +95,7 @@ class Generation:
         most = check_request(request, self._limits)
         if not self.digests:
             raise AbandonedError("the engine has no weights yet")
-        group = _Group(asyncio.get_running_loop().create_future())
+        group = _Group(asyncio.get_running_loop().create_future(), request.group_id)
         self._enter(group)
         rollouts = [
             asyncio.create_task(self._rollout(group, request, index, most)) for index in range(len(request.seeds))
@@ -100,6 +112,13 @@ class Generation:
                 rollout.cancel()
             await asyncio.gather(whole, *rollouts, return_exceptions=True)
             self._leave(group)
+
+    def begun(self, group_id: str) -> Begun | None:
+        """See Engine: parts come back when new weights come, so that a group is known from the second version on."""
+        group = next((one for one in self._groups if one.group_id == group_id), None)
+        if group is None or group.oldest is None:
+            return None
+        return Begun(oldest=group.oldest, lengths=tuple(group.lengths[index] for index in sorted(group.lengths)))
 
     def abandon(self, reason: str) -> None:
         """All running groups are given up at once; the server is told beside."""
@@ -157,6 +176,7 @@ class Generation:
         while True:
             part = await self._part(group, request, index, done, most)
             self._count(part, first=not parts, prompt=len(request.token_ids))
+            group.take(index, part)
             if part.token_ids or not parts:
                 parts.append(part)
             done += part.token_ids

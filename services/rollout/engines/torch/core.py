@@ -10,7 +10,14 @@ from collections import deque
 
 import torch
 
-from services.rollout.engines.protocol import AbandonedError, EngineStats, GenerateRequest, GenerationError, InFlight
+from services.rollout.engines.protocol import (
+    AbandonedError,
+    Begun,
+    EngineStats,
+    GenerateRequest,
+    GenerationError,
+    InFlight,
+)
 from services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request, enqueue
 from services.rollout.engines.torch.model import Model
 from services.rollout.engines.torch.order import arrange, fixed_segment, segments
@@ -72,6 +79,19 @@ class EngineCore:
         self._rows.drop([row for row, member in enumerate(self._members) if member.group is group])
         if not self._rows.alive[: len(self._members)].any():
             self._members = []
+
+    def begun(self, group_id: str) -> Begun | None:
+        """See Engine."""
+        group = next((one for one in self._running() if one.request.group_id == group_id), None)
+        if group is None:
+            return None
+        lengths = {index: len(done.token_ids) for index, done in group.completions.items()}
+        versions = [done.spans[0].version.version for done in group.completions.values()]
+        for member, count in zip(self._members, self._rows.counts(len(self._members)), strict=True):
+            if member.group is group:
+                lengths.setdefault(member.index, count)
+                versions.append(member.starts[0][1].version.version)
+        return Begun(oldest=min(versions), lengths=tuple(lengths[index] for index in sorted(lengths)))
 
     def stats(self) -> EngineStats:
         """Counters; may be read from another thread."""

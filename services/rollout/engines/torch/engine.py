@@ -11,7 +11,15 @@ import torch
 from prometheus_client.metrics_core import Metric
 from torch import Tensor
 
-from services.rollout.engines.protocol import AbandonedError, Completion, EngineStats, GenerateRequest, InFlight, Routes
+from services.rollout.engines.protocol import (
+    AbandonedError,
+    Begun,
+    Completion,
+    EngineStats,
+    GenerateRequest,
+    InFlight,
+    Routes,
+)
 from services.rollout.engines.torch.adapter import load_base, merge
 from services.rollout.engines.torch.architecture import load_config, read_architecture
 from services.rollout.engines.torch.cache import KeyValueCache
@@ -105,6 +113,10 @@ class TorchEngine:
         except asyncio.CancelledError:
             self._thread.call(lambda: self._forget(group))
             raise
+
+    async def begun(self, group_id: str) -> Begun | None:
+        """See Engine."""
+        return await self._call(lambda: self._core().begun(group_id), 30.0)
 
     async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
         """See Engine. Weights are staged beside the running ones: there is nothing to do."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from safetensors.numpy import save_file
 
 from headrace.history import Verdict, check_run
@@ -37,6 +39,8 @@ class Forge:
 
     run_dir: Path
     max_staleness: int = 0
+    stale: str = ""
+    """Empty: the run directory is from before that key."""
     journal: JournalWriter = field(init=False)
     orchestrator: EventLog = field(init=False)
     rollout: EventLog = field(init=False)
@@ -44,7 +48,9 @@ class Forge:
 
     def __post_init__(self) -> None:
         (self.run_dir / "config").mkdir(parents=True)
-        (self.run_dir / "config" / "run.toml").write_text(f"[run]\nmax_staleness = {self.max_staleness}\n")
+        policy = f'stale = "{self.stale}"\n' if self.stale else ""
+        text = f"[run]\nmax_staleness = {self.max_staleness}\n{policy}"
+        (self.run_dir / "config" / "run.toml").write_text(text)
         self.orchestrator = EventLog(self.run_dir, "orchestrator", "boot")
         self.rollout = EventLog(self.run_dir, "replica-0", "boot")
         self.trainer = EventLog(self.run_dir, "trainer", 1)
@@ -204,6 +210,43 @@ def test_staleness_up_to_the_bound_is_allowed_and_order_is_free(tmp_path: Path) 
     assert forge.check().problems == ()
     forge.step(5, 6, 7, version=2)
     assert any("2 versions old" in problem for problem in forge.check().problems)
+
+
+@pytest.mark.parametrize(("stale", "problems"), [("wait", 2), ("mask", 0), ("drop", 0), ("", 0)])
+def test_with_wait_the_order_is_strict_at_every_bound(tmp_path: Path, stale: str, problems: int) -> None:
+    forge = Forge(tmp_path, max_staleness=1, stale=stale)
+    forge.issue(*range(6))
+    forge.commit(0, 1, 2)
+    forge.drop(1, "uninformative")
+    forge.step(1, 0, 3)
+    forge.step(2, 2, 4)
+    found = forge.check().problems
+    assert len(found) == problems, found
+    if problems:
+        assert found[0] == "step 1 trained group 3, though group 2 had come before it and has no end"
+
+
+def test_with_mask_a_batch_may_be_older_than_the_bound_but_no_such_token_is_trained(tmp_path: Path) -> None:
+    forge = Forge(tmp_path, max_staleness=1, stale="mask")
+    forge.issue(0, 1)
+    forge.commit(0, 1, 2)
+    for step in (1, 2):
+        forge.step(step, step - 1)
+    forge.issue(2)
+    forge.step(3, 2, version=0)
+    assert forge.check().ok
+    row = {"group_id": group_id(RUN, 2), "rollout_index": 0, "spans": '[[0, 2, "1.0", "d0"]]', "tokens": 2}
+    (tmp_path / "rollouts").mkdir()
+
+    def told(**columns: object) -> tuple[str, ...]:
+        parquet.write_table(pa.Table.from_pylist([row | columns]), tmp_path / "rollouts" / "step-000003.parquet")
+        return forge.check().problems
+
+    assert told(trained_tokens=0, token_advantages=[None, None]) == ()
+    (problem,) = told(trained_tokens=1, token_advantages=None)
+    assert "was trained on 1 tokens in step 3, 0 are within run.max_staleness = 1" in problem
+    (problem,) = told(trained_tokens=0, token_advantages=[0.5, None])
+    assert "has advantages on tokens over run.max_staleness = 1 in step 3" in problem
 
 
 def test_a_changed_payload_and_a_damaged_journal_are_problems(tmp_path: Path) -> None:

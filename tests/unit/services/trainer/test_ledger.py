@@ -35,9 +35,14 @@ def fate(index, step=0, reason="stale"):
     return GroupFate(group_index=index, group_id=group_id("run", index), step=step, reason="" if step else reason)
 
 
-def ledger(*indices, groups=2, staleness=0, fates=(), dynamic=False, limit=10, **kwargs):
+def ledger(*indices, groups=2, staleness=0, stale="drop", fates=(), dynamic=False, limit=10, **kwargs):
     made = Ledger(
-        batch_groups=groups, max_staleness=staleness, fates=fates, dynamic_sampling=dynamic, discard_limit=limit
+        batch_groups=groups,
+        max_staleness=staleness,
+        stale=stale,
+        fates=fates,
+        dynamic_sampling=dynamic,
+        discard_limit=limit,
     )
     for index in indices:
         made.take(ready(index, **kwargs))
@@ -68,6 +73,33 @@ def test_on_policy_a_drop_is_skipped_over():
 def test_off_policy_the_first_to_come_are_taken_and_sorted():
     of = ledger(7, 3, 5, staleness=1)
     assert choose(of) == ([3, 7], [])
+
+
+def test_with_wait_the_lowest_indices_are_waited_for_off_policy_too():
+    of = ledger(3, 2, 1, staleness=1, stale="wait")
+    assert choose(of, version=1) == (None, [])
+    assert of.awaited() == [0]
+    of.take(ready(0))
+    assert choose(of, version=1) == ([0, 1], [])
+
+
+@pytest.mark.parametrize("stale", ["wait", "drop"])
+def test_no_group_over_the_bound_is_trained_but_with_mask(stale):
+    assert choose(ledger(0, 1, staleness=1, stale=stale), version=2) == (None, [(0, "stale"), (1, "stale")])
+
+
+def test_with_mask_groups_are_taken_as_they_come_however_old_they_are():
+    assert choose(ledger(7, 3, 5, staleness=1, stale="mask"), version=9) == ([3, 7], [])
+
+
+@pytest.mark.parametrize("stale", ["wait", "mask", "drop"])
+def test_strictly_on_policy_all_three_are_one_rule(stale):
+    of = ledger(3, 1, stale=stale)
+    of.take(ready(0, version=4))
+    assert choose(of, version=4) == (None, [(3, "stale"), (1, "stale")])
+    of = ledger(1, 2, 3, stale=stale)
+    assert choose(of) == (None, [])
+    assert of.awaited() == [0]
 
 
 def test_off_policy_what_is_over_the_bound_is_dropped_as_stale():

@@ -15,8 +15,10 @@ from services.trainer.algorithms.registry import build_algorithm
 from services.trainer.assembly import assemble
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy, ValueModel
+from services.trainer.staleness import UNBOUNDED
 from services.trainer.step import train_step
 from tests.unit.services.trainer.builders import scored_group, tiny_classifier, tiny_model
+from wire.contracts import PolicyVersion, VersionSpan
 
 GROUPS = [scored_group(index, rewards=[1, 0, 0.5, 0]) for index in range(4)]
 
@@ -154,6 +156,92 @@ def test_old_tokens_and_truncated_rollouts_are_left_out_of_the_loss_and_of_its_n
     everything, _ = run(how(name="dapo"))
     assert outcome.metrics["kept_share"] < 1
     assert any(not torch.allclose(filtered.gradients[0][n], everything.gradients[0][n]) for n in filtered.gradients[0])
+
+
+MASKED = [
+    ({"name": "dapo"}, {}),
+    ({"name": "grpo", "aggregation": "seq-mean-token-mean"}, {}),
+    ({"name": "gspo"}, {}),
+    (
+        {"name": "reinforce", "whiten": False, "kl_in": "reward", "kl_coef": 0.1, "kl_target": 0.0},
+        {"entropy_coef": 0.01},
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "rates"), MASKED, ids=[str(table["name"]) for table, _ in MASKED])
+def test_a_token_over_the_bound_is_in_no_loss_kl_entropy_or_length(table, rates):
+    """Whatever the engine says of it, and whatever the reference: nothing of the step depends on it but the context."""
+    groups = [scored_group(1, version=3, rewards=[1, 0, 0, 1]), half_old(scored_group(2, rewards=[1, 0, 0, 1]))]
+    recipe = dataclasses.replace(how(**table), most_lag=1)
+    frozen = reference() if recipe.table.needs_reference else None
+    used, outcome = run(recipe, groups=groups, version=3, frozen=frozen, **rates)
+    told = [groups[0], with_old_logprobs(groups[1], -7.0)]
+    again, other = run(recipe, groups=told, version=3, frozen=frozen, **rates)
+    assert_same(used.gradients[0], again.gradients[0])
+    for key in ("loss", "kl", "entropy", "kept_share"):
+        assert outcome.metrics[key] == pytest.approx(other.metrics[key], rel=1e-9)
+    # Without the bound the same change is felt.
+    free = dataclasses.replace(recipe, most_lag=UNBOUNDED)
+    assert (
+        run(free, groups=groups, version=3, frozen=frozen, **rates)[1].metrics["loss"]
+        != run(free, groups=told, version=3, frozen=frozen, **rates)[1].metrics["loss"]
+    )
+
+
+def test_masking_by_the_bound_is_masking_by_age_and_rewards_count_whole():
+    groups = [scored_group(1, version=3, rewards=[1, 0, 0, 1]), half_old(scored_group(2, rewards=[1, 0, 0, 1]))]
+    bound, outcome = run(dataclasses.replace(how(name="dapo"), most_lag=1), groups=groups, version=3)
+    aged, _ = run(how(name="dapo", max_token_age=1), groups=groups, version=3)
+    assert_same(bound.gradients[0], aged.gradients[0])
+    _, free = run(how(name="dapo"), groups=groups, version=3)
+    assert outcome.advantages == pytest.approx(free.advantages)
+    assert 0 < outcome.metrics["kept_share"] < 1 and not outcome.metrics["skipped"]
+
+
+def test_a_critic_does_not_learn_from_tokens_over_the_bound():
+    young, old = scored_group(1, version=3, rewards=[1, 0, 0, 1]), scored_group(2, version=1, rewards=[0, 0, 0, 1])
+    masked, alone = value_model(), value_model()
+    recipe = how(name="ppo")
+    run(dataclasses.replace(recipe, most_lag=1), groups=[young, old], version=3, critic=masked, frozen=reference())
+    run(recipe, groups=[young], version=3, critic=alone, frozen=reference())
+    assert_same(masked.gradients[0], alone.gradients[0])
+
+
+def test_a_batch_whose_tokens_are_all_over_the_bound_is_skipped():
+    used, critic = policy(), value_model()
+    before = {name: weight.clone() for name, weight in [*used.named_weights(), *critic.named_weights()]}
+    recipe = dataclasses.replace(how(name="ppo"), most_lag=1)
+    _, outcome = run(recipe, version=2, used=used, critic=critic, critic_lr=1.0, policy=1.0, frozen=reference())
+    assert outcome.metrics["skipped"] == 1 and outcome.metrics["kept_share"] == 0
+    after = dict([*used.named_weights(), *critic.named_weights()])
+    assert all(torch.equal(before[name], weight) for name, weight in after.items())
+
+
+def half_old(scored):
+    """The first half of each rollout is of version 0, the rest of version 3."""
+    rollouts = []
+    for rollout in scored.group.rollouts:
+        half, end = max(len(rollout.token_ids) // 2, 1), len(rollout.token_ids)
+        parts = [(0, half, 0), (half, end, 3)] if half < end else [(0, end, 0)]
+        spans = tuple(
+            VersionSpan(start=start, end=stop, version=PolicyVersion(incarnation=1, version=at), weights_digest="d")
+            for start, stop, at in parts
+        )
+        rollouts.append(dataclasses.replace(rollout, spans=spans))
+    return dataclasses.replace(scored, group=dataclasses.replace(scored.group, rollouts=tuple(rollouts)))
+
+
+def with_old_logprobs(scored, value):
+    """The same group, had the engine said so of all its tokens of version 0."""
+    rollouts = []
+    for rollout in scored.group.rollouts:
+        logprobs = rollout.logprobs.copy()
+        for span in rollout.spans:
+            if span.version.version == 0:
+                logprobs[span.start : span.end] = value
+        rollouts.append(dataclasses.replace(rollout, logprobs=logprobs))
+    return dataclasses.replace(scored, group=dataclasses.replace(scored.group, rollouts=tuple(rollouts)))
 
 
 def test_a_batch_without_a_trained_token_changes_nothing():
