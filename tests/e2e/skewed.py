@@ -29,6 +29,8 @@ class SkewedRun(TinyRun):
         (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self._options = (
             *("--run.stale", stale, "--data.eval-path", "", "--eval.every", "0"),
+            # The journal keeps all batches: a replay begins with the first model.
+            *("--trainer.checkpoint-every", "1000"),
             *("--rollout.sampling.max-tokens", str(CAP), "--rollout.sampling.forced-lengths-column", "lengths"),
         )
 

@@ -155,9 +155,18 @@ async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_a
         bench.put(entry(1, body=scored_group(1, rewards=[1, 0, 1, 1])))
         await bench.settled(pending=1)
         batch, _ = bench.book.next_batch()
-        assert bench.book.journal_batch(1, batch) == 1
+        assert bench.book.journal_batch(1, batch).uninformative == 1
         (told,) = (e for e in read_events(tmp_path) if e["event"] == "batch")
         assert told["group_ids"] == ["run/g00000001"] and told["discarded"] == 1
+
+
+async def test_what_a_replica_gave_up_as_stale_is_told_with_the_next_batch(tmp_path):
+    async with Bench(tmp_path, groups=1) as bench:
+        bench.put(entry(0, body=Tombstone(reason=DropReason.STALE, lengths=(20, 16))), entry(1))
+        await bench.settled(pending=1)
+        assert bench.drops() == [(0, "stale")]
+        batch, _ = bench.book.next_batch()
+        assert bench.book.journal_batch(1, batch).stale == ((20, 16),)
 
 
 async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(tmp_path):
