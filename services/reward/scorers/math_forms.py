@@ -36,7 +36,7 @@ def is_worked_out(said: Formula, wanted: Formula | None) -> bool:
     if wanted is None:
         return operators(result) <= {FRACTION}
     used = operators(said if wanted.form == "relation" else result)
-    if _is_factored(result_of(wanted)) and not _is_factored(result):
+    if _is_factored(result_of(wanted)) and "factored" not in operators(result):
         return False
     return used <= _allowed(wanted)
 

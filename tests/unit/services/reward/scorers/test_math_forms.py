@@ -152,6 +152,7 @@ WORKED_OUT: list[tuple[str, str, bool | None]] = [
     (r"10\sqrt[4]{4}", "The answer is 10*4**(1/4).", None),
     ("x^2+1", "The answer is 1+x^2, because of that.", None),
     ("2x+6", r"\boxed{2(x+3)}", None),
+    (r"\frac14 n(n+1)", r"\boxed{\frac{n(n+1)}{4}}", None),
     ("(x+1)(x+2)", r"\boxed{(x+2)(x+1)}", None),
     ("(x+1)^2", r"\boxed{(x+1)(x+1)}", None),
     (r"\frac{1}{x^2}", r"\boxed{x^{-2}}", None),
