@@ -26,10 +26,10 @@ from services.reward.scorers import Context, Sample, build_scorer
 
 EXPRESSIONS: list[tuple[str, list[str], list[str]]] = [
     (r"2\sqrt{3}", [r"2\sqrt{3}", r"\sqrt{12}", r"\sqrt{3}\cdot 2"], [r"3\sqrt{2}", r"\sqrt{6}", "12"]),
-    ("x^2+1", ["x^2+1", "1+x^2", "(x+1)^2-2x"], ["x^2-1", "(x+1)^2", "x^2+x"]),
+    ("x^2+1", ["x^2+1", "1+x^2", "1+{x}^{2}"], ["x^2-1", "(x+1)^2", "x^2+x"]),
     (r"\frac{\pi}{4}", [r"\frac{\pi}{4}", r"\pi/4", r"\frac{2\pi}{8}"], [r"\frac{\pi}{3}", r"4\pi", r"\pi"]),
     (r"\frac{\sqrt{2}}{2}", [r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}"], [r"\sqrt{2}", "2", r"\frac{1}{2}"]),
-    ("e^{2}", ["e^2", "e^{2}", r"e\cdot e"], ["2e", "e", "e^3"]),
+    ("e^{2}", ["e^2", "e^{2}", r"\exp(2)"], ["2e", "e", "e^3"]),
 ]
 SETS: list[tuple[str, list[str], list[str]]] = [
     ("[0,1)", ["[0,1)", "[0, 1)", r"\left[0,1\right)"], ["[0,1]", "(0,1)", "[0,2)"]),

@@ -18,6 +18,12 @@ CIRCUIT_OPEN = Gauge("headrace_reward_circuit_open", "1 while the scorer is down
 IN_FLIGHT = Gauge("headrace_reward_groups_in_flight", "Groups being scored.")
 CAPACITY = Gauge("headrace_reward_groups_capacity", "Groups that this process scores at a time.")
 
+MATH_REFUSED = Counter(
+    "headrace_reward_math_refused",
+    "Answers that `math` takes for the question written again, whatever their value: restated, unevaluated.",
+    ["scorer", "kind"],
+)
+
 ENDPOINT_REQUESTS = Counter(
     "headrace_reward_endpoint_requests",
     "Requests to endpoints, each try for itself, by how they ended.",
@@ -64,6 +70,12 @@ def begin_scorer(name: str) -> None:
     SCORER_SECONDS.labels(name)
     for outcome in ("scored", "abstained", "failed"):
         VERDICTS.labels(name, outcome)
+
+
+def begin_math(name: str) -> None:
+    """Its series begin at 0, and not with the first refused answer."""
+    for kind in ("restated", "unevaluated"):
+        MATH_REFUSED.labels(name, kind)
 
 
 def begin_canaries(judge: str) -> None:

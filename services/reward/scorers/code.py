@@ -61,6 +61,7 @@ class CodeOptions(Table):
 class CodeScorer(Scorer):
     """Runs programs, several at a time, as many as the backend has sandboxes."""
 
+    version = "2"
     low, high = 0.0, 1.0
 
     def __init__(self, options: CodeOptions, context: Context, backend: Backend) -> None:

@@ -63,7 +63,7 @@ def _near(found: str, wanted: str, tolerance: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """A returned value, equal to this one as Python has it, reals within the tolerance."""
+    """A returned value, equal to this one as Python has it; where this one is a real, within the tolerance."""
 
     value: Any
     loosely: bool = False

@@ -71,7 +71,10 @@ def frozen(value: Any) -> Value:
 
 
 def same(found: Value, wanted: Value, tolerance: float, *, loosely: bool) -> bool:
-    """Equal, and of one kind. Axes of both: as deep as what is wanted."""
+    """Equal, and of one kind. Axes of both: as deep as what is wanted.
+
+    The tolerance is for a wanted real: of an integer or a bool there is one exact value, which a real may be too.
+    """
     if isinstance(wanted, Bag):
         is_kind = isinstance(found, Bag) and (found.kind == wanted.kind or (found.kind, wanted.kind) == ("keys", "set"))
         return is_kind and _same_bag(found, wanted, tolerance, loosely)
@@ -83,7 +86,7 @@ def same(found: Value, wanted: Value, tolerance: float, *, loosely: bool) -> boo
             return False
         pairs = zip(found, wanted, strict=True)
         return all(same(one, other, tolerance, loosely=loosely) for one, other in pairs)
-    if _is_real(found) and _is_real(wanted) and (isinstance(found, float) or isinstance(wanted, float)):
+    if _is_real(found) and isinstance(wanted, float):
         return _near_numbers(found, wanted, tolerance)
     if isinstance(found, list | tuple | Bag) or isinstance(found, str) != isinstance(wanted, str):
         return False

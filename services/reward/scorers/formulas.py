@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from services.reward.scorers.notation import plain_notation, plain_powers
 
-_FENCED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+FENCED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _ARITHMETIC = re.compile(
     r"""
       \d\s*(?:\*\*?|[+^!_])\s*[\w\\({]? | \d\s*-\s*[\d(\\] | \d\s*/\s*[\\(a-z](?![A-Za-z]) | \d\(
@@ -49,7 +49,7 @@ def formula_in(line: str) -> str:
     """The last formula of a line: the last one in fences (with those that it is listed with), else what remains without
     the prose around it.
     """
-    fenced = list(_FENCED.finditer(line))
+    fenced = list(FENCED.finditer(line))
     if fenced:
         first = len(fenced) - 1
         while first and _LISTED.fullmatch(line[fenced[first - 1].end() : fenced[first].start()]):

@@ -12,10 +12,11 @@ from typing import Any
 
 from pydantic import Field
 
+from services.reward import metrics
 from services.reward.scorers.base import Context, Sample, Scorer, Verdict
 from services.reward.scorers.formulas import as_latex
 from services.reward.scorers.functions import said as said_by
-from services.reward.scorers.math_reading import Key, Said, read_key, read_said
+from services.reward.scorers.math_reading import Key, Refusal, Said, read_key, read_said
 from services.reward.scorers.rules import column
 from services.reward.workers import JobDiedError, JobTimeoutError, WorkerError, WorkerPool
 from wire.errors import ConfigError
@@ -26,6 +27,11 @@ _MEMORY_MB = 1024
 _KEPT = 8192
 _CHECKED = 500
 _SHOWN = 80
+_REFUSED: Mapping[Refusal, str] = {
+    "": "",
+    "restated": ", which stands in the prompt: restated",
+    "unevaluated": ", which is not worked out: unevaluated",
+}
 
 Pair = tuple[str, str]
 """The row's formula, and the completion's."""
@@ -51,13 +57,13 @@ def build(options: Mapping[str, Any], context: Context) -> Scorer:
 
 
 class MathScorer(Scorer):
-    """1 if the completion's final answer is the row's, else 0."""
+    """1 if the completion's final answer is the row's, and worked out, else 0."""
 
     low, high = 0.0, 1.0
 
     def __init__(self, table: MathTable, context: Context, verifier: str) -> None:
         self._table, self._context = table, context
-        self.version = f"2+math-verify-{verifier}"
+        self.version = f"3+math-verify-{verifier}"
         self._pool = WorkerPool(
             "services.reward.scorers.math_child:serve",
             processes=context.processes,
@@ -72,6 +78,7 @@ class MathScorer(Scorer):
     async def load(self) -> None:
         """Starts its worker processes."""
         await self._pool.start()
+        metrics.begin_math(self._context.component)
 
     async def close(self) -> None:
         """Ends them."""
@@ -94,17 +101,30 @@ class MathScorer(Scorer):
         seen = [self._look(sample) for sample in samples]
         pairs = {found[1] for found in seen if isinstance(found[1], tuple)}
         known = dict(zip(pairs, await self._verified(list(pairs)), strict=True))
-        return [verdict if pair is None else known[pair] for verdict, pair in seen]
+        return [self._final(verdict, None if pair is None else known[pair]) for verdict, pair in seen]
 
-    def _look(self, sample: Sample) -> tuple[Verdict, Pair | None]:
-        """A verdict, or what is to be verified for it."""
+    def _final(self, look: Verdict | None, verified: Verdict | None) -> Verdict:
+        """The verdict of a look stands unless the row's own answer turned out to be unreadable."""
+        if look is None or (verified is not None and verified.failed):
+            assert verified is not None
+            return verified
+        for kind in look.parts:
+            metrics.MATH_REFUSED.labels(self._context.component, kind).inc()
+        return look
+
+    def _look(self, sample: Sample) -> tuple[Verdict | None, Pair | None]:
+        """A verdict, what is to be verified for it, or both: a verdict that stands if the row's answer is readable."""
         try:
             key = read_key(column(sample.columns, self._table.answer))
         except (KeyError, ValueError) as error:
             return Verdict.failure(said_by(error)), None
-        said = read_said(sample.completion, key)
+        said = read_said(sample.completion, key, sample.prompt)
+        wanted = as_latex(key.text)
+        if said.refusal:
+            alone = None if key.number is not None else (wanted, wanted)
+            return Verdict(value=0.0, reason=_reason(said), parts={said.refusal: 1.0}), alone
         if said.equal is None:
-            return Verdict.failure("not verified"), (as_latex(key.text), as_latex(said.formula))
+            return None, (wanted, as_latex(said.formula))
         return Verdict(value=float(said.equal), reason=_reason(said)), None
 
     async def _verified(self, pairs: Sequence[Pair]) -> list[Verdict]:
@@ -142,7 +162,7 @@ class MathScorer(Scorer):
 
 
 def _reason(said: Said) -> str:
-    return f"it says {said.text[:_SHOWN]}"
+    return f"it says {said.text[:_SHOWN]}{_REFUSED[said.refusal]}"
 
 
 def _unreadable(key: Key) -> str | None:

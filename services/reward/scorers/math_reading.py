@@ -1,15 +1,18 @@
-r"""What an answer key and a completion say, and what a person sees at once: equal numbers, equal words, equal formulas.
+r"""What an answer key and a completion say, and what a person sees at once: equal numbers, equal words, equal formulas,
+and answers that are not worked out (see `math_forms`).
 
 What remains goes to the verifier. Pure.
 """
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from services.reward.scorers.answers import Answer, Place, find_answer
 from services.reward.scorers.formulas import formula_in, has_formula, is_balanced, is_words, without_reasons
 from services.reward.scorers.hedges import is_limited, is_negation, without_rejected
+from services.reward.scorers.math_forms import is_worked_out, read_formula, same_form
+from services.reward.scorers.math_prompt import is_restated
 from services.reward.scorers.notation import plain_notation
 from services.reward.scorers.numbers import Number, read_number, same_number
 from services.reward.scorers.numbers_said import number_in_prose, whole_number
@@ -23,7 +26,11 @@ _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _BASED = re.compile(r"([0-9A-Z]+)\s?_\s?(?:\{\s?(\d+)\s?\}|(\d+))|\b([0-9A-Z]+)\s\(?\s?(?:in\s)?base[\s-](\d+)")
 _LEADS_TO = re.compile(r"=>?|->|\u2192|\u21d2|\\(?:implies|to|[rR]ightarrow)(?![A-Za-z])")
 _BECAUSE = re.compile(r"[,\s]\s*(?:because|since)\b", re.IGNORECASE)
+_EQUALS = re.compile(r"(?<![<>!:\\])=|\\(?:approx|to|implies|[rR]ightarrow)(?![A-Za-z])|\u2248|\u2192|\u21d2")
 _TIME = re.compile(r"(\d{1,2}:\d\d)\s*(?:[ap]\.?m\.?|o'clock)?", re.IGNORECASE)
+
+Refusal = Literal["", "restated", "unevaluated"]
+"""Why an answer is wrong whatever its value: it stands in the prompt, or is left to be worked out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class Said:
     """Whether it is the key; None = only the verifier can tell."""
     formula: str = ""
     """For the verifier."""
+    refusal: Refusal = ""
 
 
 def read_key(value: Any) -> Key:
@@ -68,13 +76,15 @@ def read_key(value: Any) -> Key:
     return Key(text, bare(text), read_number(text))
 
 
-def read_said(completion: str, key: Key) -> Said:
+def read_said(completion: str, key: Key, prompt: str = "") -> Said:
     """What the completion says, held against the key as far as a look can tell."""
     answer = find_answer(completion)
     if answer is None:
         return Said("nothing", False)
+    if bare(answer.text) == key.bare:
+        return Said(answer.text, True)
     if key.number is not None:
-        return _as_number(answer, completion, key.number)
+        return _as_number(answer, completion, key, prompt)
     if not is_negation(key.text):
         answer = replace(answer, text=without_rejected(answer.text))
     base = _based(key.text)
@@ -86,7 +96,7 @@ def read_said(completion: str, key: Key) -> Said:
         return Said(answer.text, re.findall("[A-Z]", _last_words(answer.text)) == [key.bare])
     if is_words(key.text):
         return Said(answer.text, _says_words(answer, key))
-    return _formula(answer, key)
+    return _worked_out(_formula(answer, key), key, prompt)
 
 
 def bare(text: str) -> str:
@@ -96,7 +106,10 @@ def bare(text: str) -> str:
     return text.casefold() if text.isalpha() and len(text) > 1 else text
 
 
-def _as_number(answer: Answer, completion: str, wanted: Number) -> Said:
+def _as_number(answer: Answer, completion: str, key: Key, prompt: str) -> Said:
+    """Where the key is the number `key.number`."""
+    wanted = key.number
+    assert wanted is not None
     found = whole_number(answer)
     if found is None:
         kept = replace(answer, text=without_rejected(answer.text))
@@ -104,10 +117,37 @@ def _as_number(answer: Answer, completion: str, wanted: Number) -> Said:
         if base is not None and base[1] is not None:
             return Said(answer.text, False)
         if has_formula(_result(kept)):
-            return _formula(kept)
+            return _worked_out(_formula(kept), key, prompt)
         if answer.place is not Place.BOX:
             found = number_in_prose(answer, completion)
+    if found is not None and not found.is_worked_out:
+        return _stated_beside(answer.text, answer.text, wanted, prompt)
     return Said(answer.text, found is not None and same_number(wanted, found))
+
+
+def _worked_out(said: Said, key: Key, prompt: str) -> Said:
+    """What the verifier is asked about, unless the question was written again."""
+    if said.equal is not None:
+        return said
+    formula, wanted = read_formula(said.formula), read_formula(key.text) if key.number is None else None
+    if key.number is not None:
+        if formula is None or not is_worked_out(formula, None):
+            return _stated_beside(said.text, said.formula, key.number, prompt)
+        return said
+    if formula is None or wanted is None or same_form(formula, wanted):
+        return said
+    if is_restated(said.formula, prompt, wanted):
+        return Said(said.text, False, refusal="restated")
+    return said if is_worked_out(formula, wanted) else Said(said.text, False, refusal="unevaluated")
+
+
+def _stated_beside(text: str, formula: str, wanted: Number, prompt: str) -> Said:
+    """Of `18 = 2*9` the number counts, which is worked out; of `2*9` alone nothing does."""
+    sides = [read_number(side) for side in _EQUALS.split(formula)[:-1]]
+    stated = [number for number in sides if number is not None and number.is_worked_out]
+    if stated:
+        return Said(text, same_number(wanted, stated[-1]))
+    return Said(text, False, refusal="restated" if is_restated(formula, prompt) else "unevaluated")
 
 
 def _result(answer: Answer) -> str:

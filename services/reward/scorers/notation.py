@@ -33,7 +33,7 @@ _SPACES = re.compile(r"[ \t]{2,}")
 
 def plain_notation(text: str) -> str:
     r"""A text with its numbers as one types them: `\frac{3}{4}` is `3/4`, `\$1{,}800` is `1,800`, `**18**` is `18`."""
-    text = _GROUPS.sub(lambda match: re.sub(r"\D", "", match.group()), text)
+    text = plain_thousands(text)
     text = _VULGAR.sub(lambda match: f" {_compatible(match.group())}", _MINUS.sub("-", text.replace("\\$", "")))
     text = _EMPHASIS.sub(r"\2", plain_powers(text).translate(_SIGNS))
     if "\\" in text:
@@ -41,6 +41,11 @@ def plain_notation(text: str) -> str:
         text = _TEXT.sub(r" \1 ", _SPACE.sub(" ", _FENCE.sub(" ", text.replace("\\approx", "="))))
         text = _FRACTION.sub(_ratio, _REPEATING.sub(_repeating, text))
     return _SPACES.sub(" ", _DEGREES.sub(" degrees", text.replace("{,}", ",")))
+
+
+def plain_thousands(text: str) -> str:
+    r"""A text with the thousands of its numbers together: `1\,800` and `1{,}800` are `1800`."""
+    return _GROUPS.sub(lambda match: re.sub(r"\D", "", match.group()), text)
 
 
 def plain_powers(text: str) -> str:

@@ -32,6 +32,8 @@ _UNIT = r"(?P<unit>[^\d]* (?: (?<=[a-z\s^{]) [23] \}? \s* )? )"
 _WHOLE = re.compile(
     rf"{_NAME} {_WORDS} (?P<sign>[-+]?) \s? {_SIZE} \.?(?!\d) {_SCALE} {_UNIT}", re.VERBOSE | re.IGNORECASE
 )
+_RESULT = re.compile(r"\s*=\s*\$?\d")
+"""Of a calculation, with what it comes to."""
 _SPACED = re.compile(r"(?<![\d.,/])[1-9]\d{0,2}(?: \d{3})+(?!\d|\s?[/^]|,\d)")
 """Thousands apart."""
 
@@ -43,6 +45,8 @@ class Number:
     value: Fraction
     scale: Fraction = Fraction(1)
     """What the sign or word behind it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
+    is_worked_out: bool = True
+    """48/2 still has to be divided, as has 1.5/2; 7/2 and 1 1/2 are numbers as they are."""
 
 
 def read_number(piece: str) -> Number | None:
@@ -120,7 +124,16 @@ def _number(match: "re.Match[str]") -> Number | None:
         return None
     word = (match["scale"] or "").lower()
     is_negative = match["sign"] == "-" or match.groupdict().get("apart") is not None
-    return Number(-size if is_negative else size, SCALES.get(word.replace("  ", " "), Fraction(1)))
+    scale = SCALES.get(word.replace("  ", " "), Fraction(1))
+    return Number(-size if is_negative else size, scale, _is_worked_out(match))
+
+
+def _is_worked_out(match: "re.Match[str]") -> bool:
+    """Whether a fraction is one of two integers, and none itself; what is no fraction is worked out."""
+    top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
+    if top is None or _RESULT.match(match.string, match.end()):
+        return True
+    return "." not in top + bottom and _plain(top) % _plain(bottom) != 0
 
 
 def _size(match: "re.Match[str]") -> Fraction | None:

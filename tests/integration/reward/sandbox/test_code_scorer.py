@@ -17,6 +17,7 @@ DOUBLE = {"inputs": ["1\n", "2\n", "3\n", "4\n"], "outputs": ["2\n", "4\n", "6\n
 RIGHT = "print(int(input()) * 2)"
 HALF = "n = int(input())\nprint(n * 2 if n < 3 else 0)"
 FRACTIONS = "from fractions import Fraction\ndef f(n): return (k for k in (2, 1)) if n < 2 else Fraction(1, n)"
+FIB_500 = 139423224561697880139724382870407283950070256587697307264108962948325571622863290691557658876222521294125
 CONTEXT = Context(component="code", processes=2)
 
 
@@ -36,6 +37,19 @@ async def test_a_group_is_judged_each_by_its_own_program(bench: Bench) -> None:
         "exit status 2",
     ]
     assert verdicts[0].parts == {"passed": 4.0, "tests": 4.0}
+
+
+async def test_exact_integers_computed_in_floating_point_are_wrong(bench: Bench) -> None:
+    binet = "def fib(n): return round((((1 + 5**0.5) / 2) ** n - ((1 - 5**0.5) / 2) ** n) / 5**0.5)"
+    exact = "def fib(n):\n  a, b = 0, 1\n  for _ in range(n): a, b = b, a + b\n  return a"
+    tests = {"inputs": [[10], [90], [500]], "outputs": [[55], [2880067194370816120], [FIB_500]], "fn_name": "fib"}
+    group = [sample(source, tests) for source in (exact, binet, binet.replace("round", "float"), "fib = float")]
+    assert [verdict.value for verdict in await scorer(bench).score(group)] == [1.0, 0.0, 0.0, 0.0]
+    asserts = ["assert fib(90) == 2880067194370816120", "assert fib(3) == 2"]
+    values = [(await scorer(bench).score([sample(source, asserts)]))[0].value for source in (exact, binet)]
+    assert values == [1.0, 0.0]
+    (real,) = await scorer(bench).score([sample("def half(n): return n / 2", ["assert half(6) == 3"])])
+    assert real.value == 1.0
 
 
 async def test_with_partial_the_score_is_the_share_of_tests_passed(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from services.reward.scorers.code_answers import Differs, Equals, Holds, Is, Nea
 from services.reward.scorers.code_values import SHAPES
 
 TOLERANCE = 1e-6
+FIB_500 = 139423224561697880139724382870407283950070256587697307264108962948325571622863290691557658876222521294125
 
 
 def returned(answer, value, tolerance=TOLERANCE):
@@ -66,6 +67,11 @@ def test_the_tolerance_is_an_option():
         (3, 3),
         (0.1 + 0.2, 0.3),
         (1.0, 1),
+        (1.0, 1.0000001),
+        (0.0, 1e-7),
+        (1, 1.0),
+        (2**60, float(2**60)),
+        ([1, [2]], [1.0, [2.0]]),
         (True, 1),
         ([1, (2, "x")], [1, (2, "x")]),
         ({3, 1, 2}, {1, 2, 3}),
@@ -97,6 +103,16 @@ def test_equal_values_are_equal(wanted, found):
         ({1: 2}, {2: 2}),
         (None, 0),
         (0, None),
+        pytest.param(FIB_500, float(FIB_500), id="Binet's fib(500)"),
+        (2432902008176640000, 2432902008176640512.0),
+        (12345678901234567891, float(12345678901234567891)),
+        (0, 1e-7),
+        (False, 1e-7),
+        (True, 1.0000001),
+        (1, 1.0000001),
+        ([1, [2]], [1, [2.0000001]]),
+        ({1: 2}, {1: 2.0000001}),
+        ({1, 2}, {1, 2.0000001}),
         (1, float("nan")),
         (1.0, float("inf")),
         pytest.param(10**400, 1.0, id="beyond reals"),
@@ -114,6 +130,15 @@ def test_what_comes_from_json_is_compared_as_json_has_it():
     assert not returned(Equals([3], loosely=True), 3)
     assert not returned(Equals(3, loosely=True), [3])
     assert not returned(Equals([1, 2]), (1, 2))
+
+
+def test_a_real_that_only_comes_near_a_wanted_integer_is_not_it():
+    assert not returned(Equals([FIB_500], loosely=True, wrapped=True), float(FIB_500))
+    assert returned(Equals([2], loosely=True, wrapped=True), 2.0)
+    assert not returned(Equals([2], loosely=True, wrapped=True), 2.0000001)
+    assert returned(Differs(Equals(2)), 2.0000001) and not returned(Differs(Equals(2)), 2.0)
+    assert returned(Near(2, absolute=1e-6, relative=0.0), 2.0000001)
+    assert not Printed(str(FIB_500)).accepts(str(float(FIB_500)).encode(), TOLERANCE)
 
 
 def test_what_comes_from_apps_may_be_wrapped_in_a_list():

@@ -98,13 +98,11 @@ LOOKS: list[tuple[str, str, bool | None]] = [
     # What only the verifier can tell.
     ("2\\sqrt{3}", "\\boxed{\\sqrt{12}}", None),
     ("x^2+1", "The answer is 1+x^2, because of that.", None),
-    ("6", "the answer is $2\\cdot 3$", None),
-    ("18", "The answer is 18 + y", None),
-    ("9", "9**9**9**9", None),
-    ("5", "\\boxed{5!}", None),
+    ("18", "The answer is 18 + y", False),
+    ("5", "\\boxed{5!}", False),
     ("11", "\\boxed{11_{2}}", False),
     ("[0, 1)", "\\boxed{[0,1]}", None),
-    ("7", "10-3", None),
+    ("7", "10-3", False),
 ]
 
 
