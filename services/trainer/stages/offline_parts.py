@@ -21,6 +21,7 @@ from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.dpo import Preference, ReferencedPair
 from services.trainer.stages.examples import Example, Pair, data_digest, read_examples, read_pairs
 from services.trainer.stages.offline import Objective
+from services.trainer.stages.packing_check import must_join
 from services.trainer.stages.reference import FILE, folder_digest, with_reference
 from services.trainer.stages.reward_model import RankedScores
 from services.trainer.stages.sft import Supervised
@@ -120,7 +121,9 @@ def _supervised(
     settings: StageSettings, backend: Backend, train: Sequence[Example], held_out: Sequence[Example]
 ) -> Job[Example]:
     table = settings.sft
-    return Job(Supervised(pack_tokens=table.pack_tokens, logprob_chunk=table.logprob_chunk), train, held_out)
+    joined = bool(table.pack_tokens) and must_join(backend, chunk=table.logprob_chunk)
+    objective = Supervised(pack_tokens=table.pack_tokens, logprob_chunk=table.logprob_chunk, joined=joined)
+    return Job(objective, train, held_out)
 
 
 def _ranked(settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]) -> Job[Pair]:
