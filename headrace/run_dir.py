@@ -42,8 +42,12 @@ PREPARED = (
     "demo",
 )
 """What may be there before."""
-LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "batch", "data")
-"""Keys that decide which prompt has which number: a resumed run must keep them."""
+NUMBERS = ("model.dtype", "model.fp32_head")
+"""Keys that decide what steps that are replayed, and engines, compute: a resumed run must keep them."""
+LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "batch", "data", *NUMBERS)
+"""These, and keys that decide which prompt has which number."""
+_SINCE = {"model.fp32_head": False}
+"""Keys that run directories of earlier versions have not, and what their runs did."""
 _STAGE = ".preparing"
 
 
@@ -71,6 +75,7 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
     new = config.model_dump(mode="json", serialize_as_any=True)
     for name in locked:
         before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
+        before |= {key: value for key, value in _SINCE.items() if key in before and before[key] is None}
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):
                 raise ConfigError(

@@ -30,6 +30,7 @@ def load_policy(
     trainable: bool = True,
     gradient_checkpointing: bool = False,
     lora: LoraTable | None = None,
+    fp32_head: bool = False,
 ) -> Policy:
     """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
 
@@ -45,7 +46,7 @@ def load_policy(
     else:
         model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
-    return Policy(model, forward_dtype=forward_dtype, lora=lora)
+    return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head)
 
 
 def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:

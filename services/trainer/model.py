@@ -93,9 +93,12 @@ class TrainedModule(nn.Module):
 class Policy(TrainedModule):
     """A causal language model. Its forward pass scores tokens."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
-        """See `TrainedModule`."""
+    def __init__(
+        self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None, fp32_head: bool = False
+    ) -> None:
+        """See `TrainedModule`. `fp32_head`: logits are float32 in a bfloat16 forward pass too."""
         super().__init__(model, forward_dtype=forward_dtype, lora=lora)
+        self.fp32_head = fp32_head
         self.vocab = int(self.head.shape[0])
 
     @property
@@ -128,7 +131,9 @@ class Policy(TrainedModule):
         `positions` and `bounds` as in `hidden`.
         """
         states = self.hidden(token_ids, positions, bounds)[rows, places]
-        return token_logprobs(states, self.head, targets, temperature=temperature, chunk=chunk)
+        return token_logprobs(
+            states, self.head, targets, temperature=temperature, chunk=chunk, fp32_head=self.fp32_head
+        )
 
     def adapters_off(self) -> AbstractContextManager[None]:
         """Inside it the model is the one that the adapters were put into: a reference that costs no memory."""

@@ -103,6 +103,7 @@ def _policy(settings: StageSettings, device: torch.device) -> Policy:
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
         lora=settings.model.lora,
+        fp32_head=settings.model.fp32_head,
     )
 
 
@@ -147,7 +148,8 @@ def _preference(
     settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]
 ) -> Job[ReferencedPair]:
     table = settings.dpo
-    digests = [folder_digest(settings.model.path), settings.model.dtype, data_digest(train), data_digest(held_out)]
+    dtype = settings.model.dtype + (" fp32_head" if settings.model.widens_head else "")
+    digests = [folder_digest(settings.model.path), dtype, data_digest(train), data_digest(held_out)]
     sets = with_reference(
         backend,
         {"train": train, "held_out": held_out},
