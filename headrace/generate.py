@@ -71,7 +71,7 @@ def answer_from_checkpoint(
         )
         settings = ChatOnceSettings(
             run=run,
-            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype),
+            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head),
             rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
             chat=table,
         )

@@ -31,7 +31,7 @@ from headrace.supervisor.supervisor import Outcome
 from services.trainer.stage_settings import StageSettings
 from wire.errors import ConfigError
 
-_LOCKED = ("run.id", "run.stage", "run.seed", "data")
+_LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)

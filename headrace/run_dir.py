@@ -45,10 +45,14 @@ PREPARED = (
     "demo",
 )
 """What may be there before."""
-LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "batch", "data")
-"""Keys that decide which prompt has which number, and which rollouts are trained: a resumed run must keep them."""
+NUMBERS = ("model.dtype", "model.fp32_head")
+"""Keys that decide what steps that are replayed, and engines, compute: a resumed run must keep them."""
+LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "batch", "data", *NUMBERS)
+"""These, and keys that decide which prompt has which number, and which rollouts are trained."""
 STALE_BEFORE: StalePolicy = "drop"
 """What `run.stale` means of a run directory that was made before there was that key."""
+_SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE}
+"""Keys that run directories of earlier versions have not, and what their runs did."""
 _STAGE = ".preparing"
 
 
@@ -88,10 +92,10 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
         old = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
         raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
-    old.setdefault("run", {}).setdefault("stale", STALE_BEFORE)
     new = config.model_dump(mode="json", serialize_as_any=True)
     for name in locked:
         before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
+        before |= {key: value for key, value in _SINCE.items() if key in before and before[key] is None}
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):
                 raise ConfigError(

@@ -48,6 +48,22 @@ def make_model(kind: str = "qwen3", *, seed: int = 0, **changes: Any) -> Any:
     return model
 
 
+def make_silent_model(**changes: Any) -> Any:
+    """One whose layers add nothing to the embedding, and whose weights bfloat16 holds: all its rounding is the head's.
+
+    So trainer and engine in bfloat16 are as near to each other as their heads are.
+    """
+    model = make_model(tie_word_embeddings=False, **changes)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.norm.weight.fill_(2.0)
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
+    return model
+
+
 def make_core(model: Any, *, rows: int = 16, context_length: int = 128, deterministic: bool = False) -> EngineCore:
     """An engine core with the model's weights installed as version 1.0."""
     device = torch.device("cpu")

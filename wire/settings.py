@@ -81,7 +81,14 @@ class ModelTable(Table):
     """A Hugging Face model folder with its tokenizer."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the trainer's forward pass and of the engine's weights."""
+    fp32_head: bool = False
+    """Logits in float32 out of bfloat16 states and weights, by trainer and engine alike; of no effect in float32."""
     lora: LoraTable = LoraTable()
+
+    @property
+    def widens_head(self) -> bool:
+        """Whether logits have another dtype than the rest of the forward pass."""
+        return self.fp32_head and self.dtype != "float32"
 
 
 class SamplingTable(Table):

@@ -90,6 +90,7 @@ def make_engine(settings: RolloutSettings) -> "TorchEngine":
     return TorchEngine(
         settings.model.path,
         dtype=settings.model.dtype,
+        fp32_head=settings.model.fp32_head,
         device=settings.run.device,
         max_rows=max(table.max_rows, settings.group_rows),
         context_length=table.context_length,

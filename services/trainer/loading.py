@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from transformers.utils import logging as transformers_logging
 
 from services.trainer.algorithms.products import speed_up
+from services.trainer.head_check import logits_problem
 from services.trainer.lora import add_adapters
 from services.trainer.model import Policy, ValueModel
 from services.trainer.quantization import dequantize_body, quantize_body
@@ -17,8 +18,6 @@ from wire.errors import ConfigError
 from wire.settings import LoraTable
 from wire.telemetry import get_logger
 
-_LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Config keys of families whose logits are more than hidden states times head."""
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 log = get_logger("trainer.loading")
 
@@ -31,22 +30,23 @@ def load_policy(
     trainable: bool = True,
     gradient_checkpointing: bool = False,
     lora: LoraTable | None = None,
+    fp32_head: bool = False,
 ) -> Policy:
     """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
 
     With `lora` the weights are frozen, and adapters are trained beside them; if `lora` says so, beside 4-bit weights.
     """
     model = _load(AutoModelForCausalLM, path)
-    _refuse_other_logits(model, path)
     if lora is not None and lora.quantize == "nf4":
         quantize_body(model, device=device, forward_dtype=forward_dtype)
     model.to(device)
+    _refuse_other_logits(model, path)
     if lora is not None and lora.rank:
         add_adapters(model, lora)
     else:
         model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
-    return Policy(model, forward_dtype=forward_dtype, lora=lora)
+    return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head)
 
 
 def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:
@@ -154,8 +154,11 @@ def _prepare(model: Any, *, trainable: bool, gradient_checkpointing: bool) -> No
 
 def _refuse_other_logits(model: Any, path: Path) -> None:
     """Logprobs are taken from hidden states times head; a family that does more would silently train on others."""
-    for key in _LOGIT_CHANGES:
-        if getattr(model.config, key, None) not in (None, 1, 1.0):
-            raise ConfigError(f"model.path {path}: {key} of {model.config.model_type} is not supported")
-    if getattr(model.get_output_embeddings(), "bias", None) is not None:
-        raise ConfigError(f"model.path {path}: a head with a bias is not supported")
+    problem = logits_problem(model)
+    if problem is not None:
+        raise ConfigError(
+            f"model.path {path}: the logits of a {model.config.model_type} model are not its hidden states times its "
+            f"head, which is what the trainer computes: {problem}. Choose a model of another family (llama, mistral, "
+            "qwen2, qwen3 and most others do nothing more). If it is a factor, and the head is not tied to the "
+            "embedding, multiply lm_head.weight by it and set it to 1 in config.json"
+        )

@@ -21,7 +21,8 @@ _PREFIX = "base_model.model."
 def add_adapters(model: nn.Module, table: LoraTable) -> None:
     """Freezes the model and puts adapters beside the targets; their products begin at zero.
 
-    Raises ConfigError if a target is in none of the model's modules. No dropout: the engine's logprobs would differ.
+    Raises ConfigError if a target is in none of the model's modules, or is its head. No dropout: the engine's logprobs
+    would differ.
     """
     from peft import inject_adapter_in_model
 
@@ -30,6 +31,7 @@ def add_adapters(model: nn.Module, table: LoraTable) -> None:
     if missing:
         there = ", ".join(sorted(names))
         raise ConfigError(f"model.lora.targets: no {', '.join(missing)} in the model, it has {there}")
+    _refuse_head(model, table)
     model.requires_grad_(False)
     inject_adapter_in_model(_config(table), model, adapter_name=_ADAPTER)
     for _, weight in adapter_parameters(model):
@@ -85,6 +87,14 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer._disable_adapters = False
+
+
+def _refuse_head(model: Any, table: LoraTable) -> None:
+    """The trainer takes the head's own weight, without what an adapter would add: it would never learn."""
+    head = model.get_output_embeddings()
+    name = next((name for name, module in model.named_modules() if module is head), "").rpartition(".")[2]
+    if name in table.targets:
+        raise ConfigError(f"model.lora.targets: {name} is the head, which cannot have an adapter: leave it out")
 
 
 def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:

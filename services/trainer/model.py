@@ -54,14 +54,21 @@ class TrainedModule(nn.Module):
         return max(lists, key=len, default=[])
 
     def hidden(
-        self, token_ids: Int[Tensor, "rows seq"], positions: Int[Tensor, "rows seq"] | None = None
+        self,
+        token_ids: Int[Tensor, "rows seq"],
+        positions: Int[Tensor, "rows seq"] | None = None,
+        bounds: Int[Tensor, " borders"] | None = None,
     ) -> Float[Tensor, "rows seq hidden"]:
         """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it.
 
-        `positions`: where a row holds several sequences, each token's place in its own. No attention crosses them.
+        `positions`: where a row holds several sequences, each token's place in its own. That attention does not cross
+        them is the family's doing (see `services.trainer.stages.packing_check`). `bounds`: where the sequences of one
+        row begin, and its end, for families whose layers must be told.
         """
         low = self.forward_dtype == torch.bfloat16
         packed = {} if positions is None else {"position_ids": positions}
+        if bounds is not None:
+            packed |= _sequences(bounds)
         with torch.autocast(token_ids.device.type, dtype=torch.bfloat16, enabled=low):
             states = self.body(input_ids=token_ids, use_cache=False, **packed).last_hidden_state
         assert isinstance(states, Tensor)
@@ -86,9 +93,12 @@ class TrainedModule(nn.Module):
 class Policy(TrainedModule):
     """A causal language model. Its forward pass scores tokens."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
-        """See `TrainedModule`."""
+    def __init__(
+        self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None, fp32_head: bool = False
+    ) -> None:
+        """See `TrainedModule`. `fp32_head`: logits are float32 in a bfloat16 forward pass too."""
         super().__init__(model, forward_dtype=forward_dtype, lora=lora)
+        self.fp32_head = fp32_head
         self.vocab = int(self.head.shape[0])
 
     @property
@@ -114,10 +124,16 @@ class Policy(TrainedModule):
         temperature: Float[Tensor, " tokens"],
         chunk: int,
         positions: Int[Tensor, "rows seq"] | None = None,
+        bounds: Int[Tensor, " borders"] | None = None,
     ) -> TokenScores:
-        """Logprobs (nats) and entropy of `targets`, each predicted by the hidden state at its row and place."""
-        states = self.hidden(token_ids, positions)[rows, places]
-        return token_logprobs(states, self.head, targets, temperature=temperature, chunk=chunk)
+        """Logprobs (nats) and entropy of `targets`, each predicted by the hidden state at its row and place.
+
+        `positions` and `bounds` as in `hidden`.
+        """
+        states = self.hidden(token_ids, positions, bounds)[rows, places]
+        return token_logprobs(
+            states, self.head, targets, temperature=temperature, chunk=chunk, fp32_head=self.fp32_head
+        )
 
     def adapters_off(self) -> AbstractContextManager[None]:
         """Inside it the model is the one that the adapters were put into: a reference that costs no memory."""
@@ -153,3 +169,18 @@ class ValueModel(TrainedModule):
         states = self.hidden(token_ids)[rows, places]
         wide = torch.float64 if states.dtype == torch.float64 else torch.float32
         return F.linear(states.to(wide), self.head.to(wide))
+
+
+def _sequences(bounds: Int[Tensor, " borders"]) -> dict[str, Any]:
+    """What transformers' layers may ask about the sequences of one row: attention, convolutions, recurrences."""
+    bounds = bounds.to(torch.int32)
+    lengths = bounds.diff()
+    longest = int(lengths.max())
+    numbers = torch.arange(len(lengths), dtype=torch.int32, device=bounds.device)
+    return {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+        "seq_idx": numbers.repeat_interleave(lengths.long())[None],
+    }

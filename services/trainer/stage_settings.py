@@ -46,7 +46,7 @@ class SftTable(StageTable):
     learning_rate: float = Field(1e-4, gt=0)
     """Peak of the schedule."""
     pack_tokens: int = Field(0, ge=0)
-    """Examples are put into rows of so many tokens, attention kept apart; 0 = a row each. Changes no gradient."""
+    """Examples share rows of so many tokens, and a model that lets them see each other is refused; 0 = a row each."""
     target_loss: float = Field(0.0, ge=0)
     """Stop when the loss, averaged over eight steps, is at most this; 0 = train all steps."""
     logprob_chunk: int = Field(256, ge=1)

@@ -151,6 +151,20 @@ def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
     assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
     told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
     assert "run.seed was 0" in told and "is now 1" in told
+    for option, value in (("fp32-head", "true"), ("dtype", "bfloat16")):
+        told = refused(place, "train", "run.toml", "--resume", f"--model.{option}", value)
+        assert f"model.{option.replace('-', '_')} was" in told
+
+
+def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> None:
+    assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
+    (file,) = place.rglob("config/run.toml")
+    text = file.read_text()
+    assert "fp32_head = false\n" in text
+    file.write_text(text.replace("fp32_head = false\n", ""))
+    done = headrace(place, "train", "run.toml", "--resume", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "model.fp32_head was False" in refused(place, "train", "run.toml", "--resume", "--model.fp32-head", "true")
 
 
 @pytest.mark.parametrize(

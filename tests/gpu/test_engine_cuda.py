@@ -11,9 +11,11 @@ from services.rollout.engines.torch.architecture import read_architecture
 from services.rollout.engines.torch.cache import KeyValueCache
 from services.rollout.engines.torch.core import EngineCore
 from services.rollout.engines.torch.groups import Installed, Outcome
+from services.rollout.engines.torch.linear import WideLinear
 from services.rollout.engines.torch.model import Model
 from services.rollout.engines.torch.rope import rotation_table
 from services.rollout.engines.torch.weights import build_weights
+from services.trainer.algorithms.products import wide_product
 from tests.rollout_models import make_model, make_request, random_prompts, run
 from wire.contracts import PolicyVersion
 
@@ -101,3 +103,12 @@ def test_the_deterministic_mode_repeats_itself_on_the_gpu() -> None:
     _, (second) = run(core, [make_request(other, 3, max_tokens=40), request])
     for mine, theirs in zip(first, second, strict=True):
         assert mine.logprobs.tobytes() == theirs.logprobs.tobytes()
+
+
+def test_a_float32_head_rounds_no_logit() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(rows, 256, generator=draw).bfloat16().cuda() for rows in (9, 500))
+    found = WideLinear(weight)(x)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, x.float() @ weight.float().T, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(wide_product(x, weight), found)

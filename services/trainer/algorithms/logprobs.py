@@ -11,12 +11,13 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
-from services.trainer.algorithms.products import on_onednn, product
+from services.trainer.algorithms.products import on_onednn, product, wide_product, widened
 
 _CPU_ELEMENTS = 5_000_000
 """Logits at a time on a CPU: 20 MB stay in its cache, and above 32 MB every block is paid for in page faults."""
 
 _MANY_ROWS = 256
+_LOW = (torch.bfloat16, torch.float16)
 
 
 class TokenScores(NamedTuple):
@@ -35,16 +36,20 @@ def token_logprobs(
     *,
     temperature: Float[Tensor, " tokens"],
     chunk: int,
+    fp32_head: bool = False,
 ) -> TokenScores:
     """Logprob of each target and entropy of its distribution, float32, differentiable in `hidden` and `head`.
 
     `chunk` is how many tokens' logits exist at a time (on a CPU fewer, if the vocabulary is large). The product is
     taken in the dtype of `hidden`, the softmax in float32; float64 inputs stay float64. Matches
     `log_softmax(hidden @ head.T / temperature)` at the targets.
+
+    With `fp32_head` the logits of bfloat16 inputs are not rounded to bfloat16 (the weight is, as an engine's); the
+    gradient's own products stay in the dtype of `hidden`.
     """
     if chunk < 1:
         raise ValueError(f"chunk is {chunk}, must be at least 1")
-    scored = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk)  # type: ignore[no-untyped-call]
+    scored = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk, fp32_head)  # type: ignore[no-untyped-call]
     return TokenScores(*scored)
 
 
@@ -57,13 +62,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
         targets: Tensor,
         temperature: Tensor,
         chunk: int,
+        fp32_head: bool,
     ) -> tuple[Tensor, Tensor]:
-        weight = head.to(hidden.dtype)
+        logits_of = _Logits(hidden, head.to(hidden.dtype), temperature, wide=fp32_head)
         logprobs, entropy, normalizers = (
             torch.empty(len(targets), dtype=_wide(hidden), device=hidden.device) for _ in range(3)
         )
         for part in _parts(len(targets), chunk, head):
-            logits = _logits(hidden[part], weight, temperature[part])
+            logits = logits_of(part)
             top = logits.amax(dim=1, keepdim=True)
             exponentials = logits.sub_(top).exp()
             total = exponentials.sum(dim=1)
@@ -72,22 +78,23 @@ class _ChunkedLogprobs(torch.autograd.Function):
             entropy[part] = log_total - exponentials.mul_(logits).sum(dim=1) / total
             normalizers[part] = top.squeeze(1) + log_total
         ctx.save_for_backward(hidden, head, targets, temperature, normalizers, entropy)
-        ctx.chunk = chunk
+        ctx.chunk, ctx.fp32_head = chunk, fp32_head
         ctx.set_materialize_grads(False)
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, head, targets, temperature, normalizers, entropy = ctx.saved_tensors
         of_logprobs, of_entropy = grads
         if of_logprobs is None:
             of_logprobs = torch.zeros_like(normalizers)
         weight = head.to(hidden.dtype)
+        logits_of = _Logits(hidden, weight, temperature, wide=ctx.fp32_head)
         turned = weight.T.contiguous() if on_onednn(weight) else weight.T
         to_hidden = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
         to_head = torch.zeros_like(head, dtype=_wide(hidden)) if ctx.needs_input_grad[1] else None
         for part in _parts(len(targets), ctx.chunk, head):
-            logprob = _logits(hidden[part], weight, temperature[part]).sub_(normalizers[part, None])
+            logprob = logits_of(part).sub_(normalizers[part, None])
             scale = temperature[part].to(logprob.dtype).reciprocal()
             to_chosen = of_logprobs[part].to(logprob.dtype) * scale
             if of_entropy is None:
@@ -103,12 +110,20 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 to_hidden[part] = product(to_product, turned)
             if to_head is not None:
                 _add_product(to_head, to_product, hidden[part])
-        return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None
+        return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None, None
 
 
-def _logits(hidden: Tensor, weight: Tensor, temperature: Tensor) -> Tensor:
-    """Of the tokens at their temperatures, in memory of their own."""
-    return product(hidden, weight).to(_wide(hidden)).div_(temperature[:, None])
+class _Logits:
+    """Of some tokens at their temperatures, in memory of their own."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, temperature: Tensor, *, wide: bool) -> None:
+        self._wide = wide and hidden.dtype in _LOW
+        self._hidden, self._temperature = hidden, temperature
+        self._weight = widened(weight) if self._wide else weight
+
+    def __call__(self, part: slice) -> Tensor:
+        made = (wide_product if self._wide else product)(self._hidden[part], self._weight)
+        return made.to(_wide(self._hidden)).div_(self._temperature[part][:, None])
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

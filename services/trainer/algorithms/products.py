@@ -22,6 +22,22 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     return x @ weight.T
 
 
+def wide_product(x: Tensor, weight: Tensor) -> Tensor:
+    """float32 `x @ weight.T` of a low-precision x [rows, in] and weight [out, in], rounded nowhere; not differentiable.
+
+    On CUDA in the tensor cores, which sum in float32 anyway. Elsewhere both are widened: give it a weight that is
+    (`widened`), and it is done once.
+    """
+    if x.is_cuda and x.dtype == weight.dtype:
+        return torch.mm(x, weight.T, out_dtype=torch.float32)
+    return product(x.float(), weight.float())
+
+
+def widened(weight: Tensor) -> Tensor:
+    """The weight as `wide_product` wants it, for products with many parts of the rows."""
+    return weight if weight.is_cuda else weight.float()
+
+
 def on_onednn(weight: Tensor) -> bool:
     """Whether products with `weight` are taken by oneDNN, which copies what does not lie in rows."""
     return _worth_it(None, weight)

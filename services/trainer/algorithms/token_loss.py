@@ -67,10 +67,11 @@ def dppo_loss(
     bound_high: float,
     kl_coef: float,
 ) -> PolicyLoss:
-    """DPPO with the binary total variation (prime-rl's default): a trust region on probabilities, not on ratios.
+    """DPPO with the binary total variation (arXiv 2602.04879): a trust region on probabilities, not on ratios.
 
     A token is left out where its probability already rose by more than `bound_high` (A > 0) or fell by more than
-    `bound_low` (A < 0); else -r A. To all tokens, those too, `kl_coef` (log r)^2 is added. prime-rl's `adv_tau` is 1.
+    `bound_low` (A < 0); else -r A. To all tokens, those too, `kl_coef` (log r)^2 is added, as prime-rl did with
+    an `adv_tau` of 1 (its IPO, the default since August 2026, leaves a token out in either direction whatever A is).
     """
     advantages = advantages.detach()
     log_ratio = log_ratios(logprobs, old)

@@ -21,6 +21,7 @@ from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.dpo import Preference, ReferencedPair
 from services.trainer.stages.examples import Example, Pair, data_digest, read_examples, read_pairs
 from services.trainer.stages.offline import Objective
+from services.trainer.stages.packing_check import must_join
 from services.trainer.stages.reference import FILE, folder_digest, with_reference
 from services.trainer.stages.reward_model import RankedScores
 from services.trainer.stages.sft import Supervised
@@ -102,6 +103,7 @@ def _policy(settings: StageSettings, device: torch.device) -> Policy:
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
         lora=settings.model.lora,
+        fp32_head=settings.model.fp32_head,
     )
 
 
@@ -120,7 +122,9 @@ def _supervised(
     settings: StageSettings, backend: Backend, train: Sequence[Example], held_out: Sequence[Example]
 ) -> Job[Example]:
     table = settings.sft
-    return Job(Supervised(pack_tokens=table.pack_tokens, logprob_chunk=table.logprob_chunk), train, held_out)
+    joined = bool(table.pack_tokens) and must_join(backend, chunk=table.logprob_chunk)
+    objective = Supervised(pack_tokens=table.pack_tokens, logprob_chunk=table.logprob_chunk, joined=joined)
+    return Job(objective, train, held_out)
 
 
 def _ranked(settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]) -> Job[Pair]:
@@ -144,7 +148,8 @@ def _preference(
     settings: StageSettings, backend: Backend, train: Sequence[Pair], held_out: Sequence[Pair]
 ) -> Job[ReferencedPair]:
     table = settings.dpo
-    digests = [folder_digest(settings.model.path), settings.model.dtype, data_digest(train), data_digest(held_out)]
+    dtype = settings.model.dtype + (" fp32_head" if settings.model.widens_head else "")
+    digests = [folder_digest(settings.model.path), dtype, data_digest(train), data_digest(held_out)]
     sets = with_reference(
         backend,
         {"train": train, "held_out": held_out},

@@ -1,7 +1,7 @@
 """Several examples in one row of a forward pass: fewer rows, no padding, the same losses.
 
-Every example begins at position 0 again. transformers takes a position that does not follow the one before it for the
-border of a sequence and lets no attention cross it, whatever the attention's implementation. Pure.
+Every example begins at position 0 again. Most of transformers' attentions take a position that does not follow the one
+before it for the border of a sequence; `packing_check` asks the loaded model whether nothing crosses it. Pure.
 """
 
 from collections.abc import Sequence

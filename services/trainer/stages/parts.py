@@ -62,6 +62,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=table.gradient_checkpointing,
         lora=settings.model.lora,
+        fp32_head=settings.model.fp32_head,
     )
     return Learner(
         settings,
@@ -128,7 +129,13 @@ def _wants_copy(settings: TrainerSettings) -> bool:
 def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Frozen:
     dtype = getattr(torch, settings.model.dtype)
     start = _loading_device(settings, ranks, device)
-    model = load_policy(settings.model.path, device=str(start), forward_dtype=dtype, trainable=False)
+    model = load_policy(
+        settings.model.path,
+        device=str(start),
+        forward_dtype=dtype,
+        trainable=False,
+        fp32_head=settings.model.fp32_head,
+    )
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 
 

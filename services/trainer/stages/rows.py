@@ -20,6 +20,8 @@ class Rows:
     token_ids: Int[Tensor, "rows seq"]
     positions: Int[Tensor, "rows seq"] | None
     """Of each token in its example; None where every row holds one example."""
+    bounds: Int[Tensor, " borders"] | None
+    """Where the examples of the one row begin, and its end; None where rows are not joined to one."""
     rows: Int[Tensor, " tokens"]
     places: Int[Tensor, " tokens"]
     """Where the hidden state stands that predicts the token."""
@@ -30,8 +32,13 @@ class Rows:
     """Trained tokens of each example."""
 
 
-def make_rows(packs: Sequence[Sequence[Example]], device: torch.device) -> Rows:
-    """One row a pack; of each example the last token is left out: it predicts nothing."""
+def make_rows(packs: Sequence[Sequence[Example]], device: torch.device, *, joined: bool = False) -> Rows:
+    """One row a pack; of each example the last token is left out: it predicts nothing.
+
+    `joined`: all packs in one row without padding, for models that must be told where its sequences begin.
+    """
+    if joined:
+        packs = [[example for pack in packs for example in pack]]
     longest = max(sum(example.row_tokens for example in pack) for pack in packs)
     token_ids = np.zeros((len(packs), longest), dtype=np.int64)
     # Padding goes on counting: each padded token would otherwise be a sequence of its own.
@@ -51,6 +58,7 @@ def make_rows(packs: Sequence[Sequence[Example]], device: torch.device) -> Rows:
             targets.append(example.token_ids[chosen])
             start = end
     lengths = np.array([len(part) for part in targets], np.int64)
+    borders = np.cumsum([0, *(example.row_tokens for example in packs[0])], dtype=np.int32)
 
     def on_device(array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -58,6 +66,7 @@ def make_rows(packs: Sequence[Sequence[Example]], device: torch.device) -> Rows:
     return Rows(
         token_ids=on_device(token_ids),
         positions=on_device(positions) if any(len(pack) > 1 for pack in packs) else None,
+        bounds=on_device(borders) if joined else None,
         rows=on_device(np.concatenate(rows)),
         places=on_device(np.concatenate(places)),
         targets=on_device(np.concatenate(targets).astype(np.int64)),

@@ -19,6 +19,8 @@ class Supervised:
     pack_tokens: int
     """0 = a row for each example."""
     logprob_chunk: int
+    joined: bool = False
+    """The rows of a pass are joined to one: see `services.trainer.stages.packing_check`."""
 
     def units(self, examples: Sequence[Example]) -> list[tuple[Example, ...]]:
         """Packed rows."""
@@ -37,7 +39,7 @@ class Supervised:
 
     def sums(self, backend: Backend, units: Sequence[tuple[Example, ...]]) -> dict[str, Tensor]:
         """Negative logprob and entropy, in nats."""
-        rows = make_rows(units, backend.device)
+        rows = make_rows(units, backend.device, joined=self.joined)
         scores: TokenScores = backend(
             rows.token_ids,
             rows.rows,
@@ -46,5 +48,6 @@ class Supervised:
             rows.temperature,
             self.logprob_chunk,
             rows.positions,
+            rows.bounds,
         )
         return {"loss": -scores.logprobs.sum(), "entropy": scores.entropy.detach().sum()}

@@ -10,12 +10,15 @@ import time
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+import torch
 
 from services.rollout.engines.protocol import AbandonedError
 from services.rollout.engines.sglang.engine import SGLangEngine
 from services.rollout.engines.sglang.start import start_engine
-from tests.rollout_models import make_model, make_request, save_folder
+from services.trainer.loading import load_policy
+from tests.rollout_models import make_model, make_request, make_silent_model, random_prompts, save_folder
 from tests.sglang import Server, Trainer, attached, engine_of, group_of, sglang_settings, sglang_venv, take, until
 from wire.contracts import PolicyVersion
 from wire.errors import ConfigError, TransientError
@@ -54,6 +57,28 @@ async def test_a_launched_server_keeps_its_keys_to_itself_and_its_death_ends_the
             await engine.prepare(V1, take(make_model()).plan, 5)
     finally:
         await engine.close(5)
+
+
+async def test_a_float32_head_is_that_of_the_trainer(tmp_path: Path) -> None:
+    model = make_silent_model(max_position_embeddings=4096)
+    folder = save_folder(model, tmp_path / "model")
+    settings = sglang_settings(folder, tmp_path, {"venv": sglang_venv()})
+    settings = settings.model_copy(
+        update={"model": settings.model.model_copy(update={"dtype": "bfloat16", "fp32_head": True})}
+    )
+    prompt = random_prompts(60)[0]
+    async with engine_of(settings) as engine:
+        await Trainer().publish(engine, model, 0)
+        found = await engine.score(np.array(prompt, np.int32), 30)
+    ids, places = torch.tensor(prompt), torch.arange(len(prompt) - 1)
+    gaps = {}
+    for wide in (True, False):
+        policy = load_policy(folder, device="cpu", forward_dtype=torch.bfloat16, trainable=False, fp32_head=wide)
+        with torch.no_grad():
+            ones = torch.ones(len(places))
+            scores = policy(ids[None, :-1], torch.zeros_like(places), places, ids[1:], ones, 64)
+        gaps[wide] = float(np.abs(scores.logprobs.numpy() - found).max())
+    assert gaps[True] < 1e-4 and gaps[False] > 1e-2, gaps
 
 
 async def keys_are_private(folder: Path, leader: int) -> None:

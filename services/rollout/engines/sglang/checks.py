@@ -45,6 +45,7 @@ def check_server(
     *,
     tp: int,
     dtype: str,
+    fp32_head: bool,
     context_length: int,
     deterministic: bool,
 ) -> Limits:
@@ -62,6 +63,11 @@ def check_server(
             raise ConfigError(f"the SGLang server has {key} {server.get(key)}, it must be {wanted}{_HINTS[key]}")
     if server.get("dtype") not in (dtype, "auto"):
         raise ConfigError(f"the SGLang server's dtype is {server.get('dtype')}, model.dtype is {dtype}")
+    if dtype != "float32" and bool(server.get("enable_fp32_lm_head")) != fp32_head:
+        raise ConfigError(
+            f"model.fp32_head is {fp32_head}, the SGLang server was started otherwise: start it "
+            f"{'with' if fp32_head else 'without'} --enable-fp32-lm-head"
+        )
     if server.get("quantization") or server.get("speculative_algorithm"):
         raise ConfigError("the SGLang server quantizes or speculates: its logprobs would not be the trainer's")
     if bool(server.get("enable_deterministic_inference")) != deterministic:

@@ -26,6 +26,7 @@ _OWN_FLAGS = (
     "--pipeline-parallel-size",
     "--enable-deterministic-inference",
     "--dtype",
+    "--enable-fp32-lm-head",
     "--quantization",
     "--weight-version",
     "--skip-tokenizer-init",
@@ -43,6 +44,8 @@ class LaunchPlan:
 
     model_path: Path
     dtype: str
+    fp32_head: bool = False
+    """Logits in float32, whatever `dtype` is."""
     device: str
     """cpu or cuda"""
     host: str
@@ -140,6 +143,7 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         "max-total-tokens": tokens,
         "context-length": plan.context_length,
         "enable-deterministic-inference": plan.deterministic,
+        "enable-fp32-lm-head": plan.fp32_head,
     }
     return config | {name: value for name, value in optional.items() if value}
 

@@ -80,6 +80,7 @@ async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSet
             shape,
             tp=table.sglang.tp,
             dtype=settings.model.dtype,
+            fp32_head=settings.model.widens_head,
             context_length=table.context_length,
             deterministic=table.deterministic,
         )
@@ -115,6 +116,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     return LaunchPlan(
         model_path=settings.model.path,
         dtype=settings.model.dtype,
+        fp32_head=settings.model.widens_head,
         device=device,
         host=host,
         one_machine=settings.reach == host,

@@ -1,7 +1,6 @@
 """The embedded engine as the service sees it: async calls on top of the engine's thread."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -63,6 +62,7 @@ class TorchEngine:
         model_path: Path,
         *,
         dtype: str = "float32",
+        fp32_head: bool = False,
         device: str = "cpu",
         max_rows: int = 64,
         context_length: int = 0,
@@ -72,6 +72,8 @@ class TorchEngine:
     ) -> None:
         """Allocates the cache and starts the thread; `context_length` 0 = what the model was made for.
 
+        `fp32_head`: in bfloat16 too the logits are float32.
+
         Raises ConfigError for a model it cannot decode, a context beyond the model's, or a device that is not there.
         """
         config = load_config(model_path)
@@ -80,6 +82,7 @@ class TorchEngine:
         self._context_length = _checked_context(context_length, self._arch.max_positions)
         self._device = _checked_device(device)
         self._torch_dtype: torch.dtype = getattr(torch, dtype)
+        self._fp32_head = fp32_head
         self._rotations = rotation_table(config, self._context_length, self._device)
         self._cache = KeyValueCache(
             self._arch,
@@ -148,8 +151,7 @@ class TorchEngine:
 
     async def adopt(self, named: Mapping[str, Tensor], version: PolicyVersion, timeout_s: float) -> None:
         """Weights that are at hand, without a publication: decodes with them from now on."""
-        build = functools.partial(build_weights, self._arch, named, dtype=self._torch_dtype, device=self._device)
-        weights = await asyncio.to_thread(build)
+        weights = await asyncio.to_thread(self._weights_of, named)
         await self._call(lambda: self._install(weights, Installed(version, ""), InFlight.RETRACT), timeout_s)
         await self.resume(timeout_s)
 
@@ -205,7 +207,10 @@ class TorchEngine:
             if self._base is None:
                 self._base = load_base(self._model_path)
             named = dict(merge(self._base, named, plan.adapter_config))
-        return build_weights(self._arch, named, dtype=self._torch_dtype, device=self._device)
+        return self._weights_of(named)
+
+    def _weights_of(self, named: Mapping[str, Tensor]) -> ModelWeights:
+        return build_weights(self._arch, named, dtype=self._torch_dtype, device=self._device, fp32_head=self._fp32_head)
 
     def _core(self) -> EngineCore:
         if self._thread.core is None:

@@ -44,6 +44,20 @@ class Linear:
         return total
 
 
+class WideLinear:
+    """float32 `x @ weight.T` for low-precision x [rows, in]: the logits are rounded nowhere."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """`weight` is [out, in], in the dtype of x. On a CPU it is held in float32."""
+        self._weight: Tensor | Linear = weight if weight.is_cuda else Linear(weight.float(), None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The product, float32 [rows, out]."""
+        if isinstance(self._weight, Linear):
+            return self._weight(x.float())
+        return torch.mm(x, self._weight.T, out_dtype=torch.float32)
+
+
 def _can_pack(weight: Tensor) -> bool:
     return (
         weight.device.type == "cpu"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from services.rollout.engines.torch.architecture import Architecture
-from services.rollout.engines.torch.linear import Linear
+from services.rollout.engines.torch.linear import Linear, WideLinear
 from services.rollout.engines.torch.rope import interleave
 from wire.errors import ContractError
 
@@ -39,7 +39,7 @@ class ModelWeights:
     """[vocab, hidden]"""
     layers: tuple[Layer, ...]
     norm: Tensor
-    head: Linear
+    head: Linear | WideLinear
 
 
 def weight_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
@@ -78,9 +78,17 @@ def _layer_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
 
 
 def build_weights(
-    arch: Architecture, named: Mapping[str, Tensor], *, dtype: torch.dtype, device: torch.device
+    arch: Architecture,
+    named: Mapping[str, Tensor],
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    fp32_head: bool = False,
 ) -> ModelWeights:
-    """Casts, fuses and packs; raises ContractError (`bad_weights`) for missing, unknown or misshapen parameters."""
+    """Casts, fuses and packs; raises ContractError (`bad_weights`) for missing, unknown or misshapen parameters.
+
+    `fp32_head`: the head's products are float32, out of weights that are rounded to `dtype` all the same.
+    """
     _check(arch, named)
 
     def take(name: str) -> Tensor:
@@ -90,7 +98,11 @@ def build_weights(
     embedding = take(_EMBED)
     head = embedding if arch.tied else take(_HEAD)
     layers = tuple(_layer(arch, index, named, dtype, device) for index in range(arch.layers))
-    return ModelWeights(embedding=embedding, layers=layers, norm=take(_NORM), head=Linear(head, None))
+    return ModelWeights(embedding=embedding, layers=layers, norm=take(_NORM), head=_head(head, fp32_head))
+
+
+def _head(weight: Tensor, fp32_head: bool) -> Linear | WideLinear:
+    return WideLinear(weight) if fp32_head and weight.dtype != torch.float32 else Linear(weight, None)
 
 
 def _layer(

@@ -1,10 +1,10 @@
-"""DPPO."""
+"""DPPO: prime-rl's default from April to August 2026, when it removed it for IPO (its pull request 3418)."""
 
 from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="DPPO: divergence proximal policy optimization (binary total variation)",
-    source="prime-rl's default loss; losses on probabilities, bounds 0.2",
+    source="arXiv 2602.04879; bounds and KL of prime-rl, whose default it was until August 2026 (IPO since)",
     formula="-keep A r + tau (lp - lp_roll)^2;  keep: p - p_roll within +-0.2 in the advantage's direction",
     use="Asynchronous runs: bounds probabilities, so rare tokens are not cut for a large ratio of tiny numbers.",
     settings={

@@ -6,7 +6,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from services.trainer.backends.frozen import make_frozen
+from services.trainer.model import Policy
+from services.trainer.stages.packing_check import must_join
 from tests.integration.trainer.backends import work
+from tests.unit.services.trainer.families import family
 from wire.errors import ConfigError
 
 SIZES = (1, 3, 16)
@@ -141,6 +144,23 @@ def refusals(make, folder):
     return reasons, {}
 
 
+def packing(options):
+    """Whether packed examples see each other: in a model of ours they do not, two others are refused with reasons."""
+
+    def case(make, folder):
+        reasons = []
+        for kind in ("opt", "qwen3_next"):
+            try:
+                must_join(make(Policy(family(kind), forward_dtype=torch.float32), options), chunk=8)
+            except ConfigError as error:
+                reasons.append(str(error))
+        dtypes = (torch.float32, torch.bfloat16)
+        joined = [must_join(make(work.policy(dtype=dtype), options), chunk=8) for dtype in dtypes]
+        return {"joined": joined, "reasons": reasons}, {}
+
+    return case
+
+
 def zero(stage):
     return work.options("deepspeed", zero_stage=stage, persistent_elements=0)
 
@@ -153,6 +173,8 @@ CASES = {
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
     "refusals": refusals,
+    "fsdp2-packing": packing(FSDP2),
+    "zero3-packing": packing(zero(3)),
     "fsdp2-values": values(FSDP2),
     "zero2-values": values(zero(2)),
     "zero3-values": values(zero(3)),

@@ -193,6 +193,17 @@ def test_muon_on_shards_takes_the_steps_of_one_device(two, tmp_path):
     assert_close(tensors, expected, 5e-3)
 
 
+@pytest.mark.parametrize("name", ["fsdp2", "zero3"])
+def test_sharded_models_are_asked_whether_packed_examples_see_each_other(two, single, name):
+    numbers, _ = read(two, f"{name}-packing", 2)
+    expected, _ = single(cases.packing)
+    assert numbers["joined"] == expected["joined"] == [False, False]
+    assert len(numbers["reasons"]) == 2
+    for found, alone in zip(numbers["reasons"], expected["reasons"], strict=True):
+        assert found.partition(":")[0] == alone.partition(":")[0] == "sft.pack_tokens" and "pack_tokens = 0" in found
+    assert "Install `causal_conv1d`" in numbers["reasons"][1]
+
+
 def test_what_cannot_be_combined_is_refused_with_the_reason(two):
     reasons, _ = read(two, "refusals", 2)
     eight_bit, muon, one_device, four_bit, compiled = reasons

@@ -35,7 +35,7 @@ MODEL = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "model_pa
 
 
 def check(server: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **wanted: Any) -> Any:
-    numbers = {"tp": 1, "dtype": "float32", "context_length": 0, "deterministic": False} | wanted
+    numbers = {"tp": 1, "dtype": "float32", "fp32_head": False, "context_length": 0, "deterministic": False} | wanted
     return check_server(SERVER | (server or {}), MODEL | (model or {}), SHAPE, **numbers)
 
 
@@ -45,6 +45,13 @@ def test_a_fitting_server_tells_its_limits() -> None:
     assert found.prompt_length == 4089
     assert (check(context_length=128).context_length, check(context_length=128).prompt_length) == (128, 127)
     assert check({"max_total_num_tokens": 1016}).context_length == 1000
+
+
+def test_a_float32_head_is_asked_for_where_it_makes_a_difference() -> None:
+    check({"dtype": "bfloat16", "enable_fp32_lm_head": True}, dtype="bfloat16", fp32_head=True)
+    check({"enable_fp32_lm_head": True})
+    assert server_config(plan(fp32_head=True))["enable-fp32-lm-head"] is True
+    assert "enable-fp32-lm-head" not in server_config(plan())
 
 
 @pytest.mark.parametrize("version", ["0.5.21", "0.5.21.post1", "0.5.23", "0.5.99"])
@@ -64,6 +71,12 @@ def test_supported_versions(version: str) -> None:
         ({"tp_size": 2}, {}, "rollout.sglang.tp"),
         ({}, {"tp": 2}, "rollout.sglang.tp"),
         ({"dtype": "bfloat16"}, {}, "model.dtype is float32"),
+        ({"dtype": "bfloat16"}, {"dtype": "bfloat16", "fp32_head": True}, "start it with --enable-fp32-lm-head"),
+        (
+            {"dtype": "bfloat16", "enable_fp32_lm_head": True},
+            {"dtype": "bfloat16"},
+            "fp32_head is False, .* start it without --enable-fp32-lm-head",
+        ),
         ({"quantization": "fp8"}, {}, "quantizes"),
         ({"speculative_algorithm": "EAGLE"}, {}, "speculates"),
         ({"enable_deterministic_inference": True}, {}, "rollout.deterministic is False"),

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from services.rollout.engines.protocol import AbandonedError, InFlight
 from services.rollout.engines.torch.engine import TorchEngine
+from services.trainer.loading import load_policy
+from services.trainer.model import Policy
 from tests.rollout_models import (
     make_core,
     make_model,
     make_request,
+    make_silent_model,
     random_prompts,
     reference_logprobs,
     run,
@@ -67,8 +71,6 @@ async def publish(engine: TorchEngine, model: Any, folder: Path, version: int, *
 
 
 async def stage(engine: TorchEngine, model: Any, folder: Path) -> None:
-    import torch
-
     snapshot = make_snapshot(model.named_parameters(), dtype=torch.float32)
     save_weights(folder, model.named_parameters(), {})
     digests = await engine.receive(snapshot.plan, rollout_pb2.ReceiveWeightsRequest(disk_path=str(folder)), 10)
@@ -171,3 +173,39 @@ async def test_a_failing_step_breaks_the_engine_down_and_says_why(engine: TorchE
     with pytest.raises(TypeError):
         await asyncio.wait_for(engine.failed(), 5)
     group.cancel()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+async def test_a_float32_head_is_that_of_the_trainer(tmp_path: Path, tied: bool) -> None:
+    model = make_silent_model()
+    if tied:
+        model.config.tie_word_embeddings = True
+        model.tie_weights()
+    folder = save_folder(model, tmp_path / "model")
+    prompt = np.array(random_prompts(60)[0], np.int32)
+    engines, trainers = {}, {}
+    for wide in (False, True):
+        engine = TorchEngine(folder, dtype="bfloat16", fp32_head=wide, max_rows=4, context_length=128)
+        try:
+            await publish(engine, model, tmp_path / f"weights-{wide}", 0)
+            engines[wide] = await engine.score(prompt, 10)
+            (made,) = await engine.generate(make_request(prompt[:5].tolist(), 1, max_tokens=40))
+        finally:
+            await engine.close(5)
+        policy = load_policy(folder, device="cpu", forward_dtype=torch.bfloat16, trainable=False, fp32_head=wide)
+        trainers[wide] = trainer_logprobs(policy, prompt)
+        sampled = np.abs(trainer_logprobs(policy, np.concatenate([prompt[:5], made.token_ids]))[4:] - made.logprobs)
+        assert not wide or sampled.max() < 1e-4
+    assert np.abs(trainers[True] - engines[True]).max() < 1e-4
+    # Where only one of them has it they are apart, so the test can tell.
+    assert np.abs(trainers[True] - engines[False]).max() > 1e-2
+    assert np.abs(trainers[False] - engines[True]).max() > 1e-2
+
+
+def trainer_logprobs(policy: Policy, token_ids: np.ndarray) -> np.ndarray:
+    ids = torch.from_numpy(token_ids).long()
+    places = torch.arange(len(ids) - 1)
+    with torch.no_grad():
+        scores = policy(ids[None, :-1], torch.zeros_like(places), places, ids[1:], torch.ones(len(places)), 64)
+    found: np.ndarray = scores.logprobs.numpy()
+    return found

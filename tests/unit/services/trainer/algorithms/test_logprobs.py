@@ -80,6 +80,32 @@ def test_bfloat16_hidden_states_give_float32_scores_and_a_float32_head_gradient(
     torch.testing.assert_close(scores.logprobs, expected, atol=0.15, rtol=0)
 
 
+def test_a_float32_head_rounds_no_logit_of_bfloat16_states():
+    hidden, head, targets, temperature = inputs(40, 32, 300, dtype=torch.float32)
+    low = hidden.detach().to(torch.bfloat16).requires_grad_()
+    rounded = head.detach().to(torch.bfloat16).float().requires_grad_()
+    options = {"temperature": temperature, "chunk": 7}
+    wide, narrow = (token_logprobs(low, head, targets, **options, fp32_head=each) for each in (True, False))
+    expected, expected_entropy = naive(low.float(), rounded, targets, temperature)
+    torch.testing.assert_close(tuple(wide), (expected, expected_entropy), atol=1e-5, rtol=0)
+    assert (narrow.logprobs - expected).abs().max() > 1e-2
+    weights = torch.linspace(-1, 2, 40)
+    ours = torch.autograd.grad((wide.logprobs * weights + wide.entropy).sum(), (low, head))
+    theirs = torch.autograd.grad((expected * weights + expected_entropy).sum(), (low, rounded))
+    for our, their in zip(ours, theirs, strict=True):
+        assert (our.float() - their.float()).norm() < 0.01 * their.float().norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_float32_head_changes_no_bit_where_states_are_that_wide(dtype):
+    found = []
+    for fp32_head in (False, True):
+        hidden, head, targets, temperature = inputs(9, 8, 30, dtype=dtype)
+        scores = token_logprobs(hidden, head, targets, temperature=temperature, chunk=4, fp32_head=fp32_head)
+        found.append((*scores, *torch.autograd.grad(scores.logprobs.sum(), (hidden, head))))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def test_wrong_shapes_are_refused():
     hidden, head, targets, temperature = inputs(3, 2, 4)
     with pytest.raises(TypeCheckError):
