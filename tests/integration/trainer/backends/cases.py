@@ -6,8 +6,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from services.trainer.backends.frozen import make_frozen
+from services.trainer.publication.outgoing import weight_groups
 from tests.integration.trainer.backends import work
 from wire.errors import ConfigError
+from wire.weights import join_groups, snapshot_groups, tensors_of
 
 SIZES = (1, 3, 16)
 
@@ -124,6 +126,22 @@ def values(options):
     return case
 
 
+def publications(options):
+    """What two steps of a mixture of experts (with a buffer, and float32 beside bfloat16) are published as."""
+
+    def case(make, folder):
+        backend = make(work.experts(), options)
+        seen = [work.one_step(backend) for _ in range(2)]
+        groups = weight_groups(backend, torch.bfloat16)
+        if backend.ranks.rank:
+            join_groups(groups, bucket_bytes=2048)
+            return {}, {}
+        snapshot = snapshot_groups(groups, bucket_bytes=2048)
+        return {"seen": seen}, {name: tensor.clone() for name, tensor in tensors_of(snapshot.plan, snapshot.buckets)}
+
+    return case
+
+
 def refusals(make, folder):
     """What cannot be combined, and the reasons given."""
     reasons = []
@@ -153,6 +171,8 @@ CASES = {
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
     "refusals": refusals,
+    "fsdp2-experts": publications(FSDP2),
+    **{f"zero{stage}-experts": publications(zero(stage)) for stage in (2, 3)},
     "fsdp2-values": values(FSDP2),
     "zero2-values": values(zero(2)),
     "zero3-values": values(zero(3)),
