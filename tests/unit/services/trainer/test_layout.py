@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM
 
+from services.rollout.engines.torch.architecture import SUPPORTED
 from services.trainer import layout
 from services.trainer.backends.single import SingleDevice
 from services.trainer.export import export_model
@@ -192,9 +193,12 @@ def test_an_export_of_a_converting_family_has_the_digest_of_its_file(tmp_path):
     assert_same(published(policy.model, dtype=torch.bfloat16), written)
 
 
-def test_plain_families_are_published_as_they_are():
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=24, hidden_size=16, intermediate_size=32, num_hidden_layers=1))
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_what_the_embedded_engine_decodes_is_published_as_it_is_in_memory(kind):
+    """It takes weights by these names."""
+    model = tiny_family(kind)
     made = model_layout(model)
-    assert [group.sources[0] for group in made.groups] == [name for name, _ in model.named_parameters()]
-    assert not any(group.converts for group in made.groups)
+    assert [(group.sources[0], group.published[0][0]) for group in made.groups] == [
+        (name, name) for name, _ in model.named_parameters()
+    ]
+    assert not any(group.converts or group.dtype for group in made.groups)
