@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from services.trainer.backends.backend import Backend
+from services.trainer.layout import own_dtypes
 from services.trainer.lora import adapter_config
 from wire.weights import weights_sha256
 
@@ -51,7 +52,7 @@ def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.d
     aside = target.parent / f".aside-{target.name}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    tensors = {name: tensor.to(dtype) for name, tensor in state.items()}
+    tensors = _cast(state, own_dtypes(module.model), dtype)
     if module.quantized:
         (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
     else:
@@ -69,10 +70,18 @@ def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.d
         target.rename(old)
     aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-    if module.lora:
-        written = target / "adapter" if module.quantized else target
-        return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
-    return weights_sha256((name, tensors[name]) for name, _ in module.named_weights())
+    written = target / "adapter" if module.quantized else target
+    return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
+
+
+def _cast(state: Mapping[str, Tensor], own: Mapping[str, torch.dtype], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Each in its own dtype or else in `dtype`. Tied tensors stay one: they are written once."""
+    made: dict[tuple[int, torch.Size, torch.dtype], Tensor] = {}
+    return {
+        name: made.setdefault((tensor.data_ptr(), tensor.shape, kind), tensor.to(kind))
+        for name, tensor in state.items()
+        for kind in (own.get(name, dtype),)
+    }
 
 
 def _write_adapter(adapter: Mapping[str, Tensor], config: str, folder: Path, dtype: torch.dtype) -> None:

@@ -21,6 +21,7 @@ from services.trainer.discriminator.shelf import FOLDER
 from services.trainer.export import export_model
 from services.trainer.model import Policy
 from services.trainer.phases import Timed, untimed
+from services.trainer.publication.outgoing import weight_groups
 from services.trainer.random_states import restore_random_states
 from services.trainer.schedule import learning_rate, step_seed
 from services.trainer.settings import TrainerSettings
@@ -28,7 +29,7 @@ from services.trainer.step import StepOutcome, train_step
 from wire.contracts import ScoredGroup
 from wire.errors import ConfigError
 from wire.telemetry import get_logger
-from wire.weights import join_snapshot
+from wire.weights import join_groups
 
 _DISCRIMINATOR_VERSION = "discriminator_version"
 log = get_logger("trainer.learner")
@@ -115,7 +116,7 @@ class Learner:
         canary(self.policy)
         dtype = getattr(torch, self._settings.model.dtype)
         bucket_bytes = self._settings.trainer.bucket_mib * 1024 * 1024
-        join_snapshot(self.policy.named_weights(), dtype=dtype, bucket_bytes=bucket_bytes)
+        join_groups(weight_groups(self.policy, dtype), bucket_bytes=bucket_bytes)
 
     def publish_discriminator(self) -> None:
         """Puts the discriminator's version where scorers find it, unless it is there or there is none."""

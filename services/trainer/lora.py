@@ -46,6 +46,11 @@ def adapter_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             yield _PREFIX + name.replace(f".{_ADAPTER}.", "."), parameter
 
 
+def adapted_modules(model: nn.Module) -> list[str]:
+    """The modules with adapters, by their names in the model."""
+    return [name for name, _ in _lora_layers(model)]
+
+
 def adapter_config(table: LoraTable, base: str) -> str:
     """The content of `adapter_config.json`; empty without adapters."""
     if not table.rank:

@@ -5,6 +5,7 @@ The heads' products are inside `forward`, so that a backend that shards weights 
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from services.trainer.algorithms.logprobs import TokenScores, token_logprobs
+from services.trainer.layout import Layout, model_layout, plain_layout
 from services.trainer.lora import adapter_parameters, adapters_off, merged_state
 from wire.settings import LoraTable
 
@@ -26,6 +28,15 @@ class TrainedModule(nn.Module):
         self.model = model
         self.lora = lora if lora is not None and lora.rank else None
         self.forward_dtype = forward_dtype
+        self._adapters = plain_layout(adapter_parameters(model)) if self.lora else None
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What is published, under which names and in which shapes; adapters alone, if they alone are trained.
+
+        Raises ConfigError for a model that cannot be published whole.
+        """
+        return model_layout(self.model) if self._adapters is None else self._adapters
 
     @property
     def device(self) -> torch.device:
@@ -75,9 +86,9 @@ class TrainedModule(nn.Module):
         return states.to(self.forward_dtype) if low else states
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Trained parameters in the model's order, each once, named as in a model's or adapter's file.
+        """Trained parameters in the model's order, each once, under their names in memory; adapters as in their file.
 
-        The order of publication.
+        What is published has other names in some families: see `layout`.
         """
         yield from adapter_parameters(self.model) if self.lora else self.model.named_parameters()
 

@@ -1,29 +1,43 @@
 """Policy weights on their way from the trainer to the engines: plan, digests, collective transfer, disk.
 
-The only part of `wire` that imports torch. Weight names are Hugging Face parameter names; tied parameters travel once.
+The only part of `wire` that imports torch. Weights are named and shaped as in a checkpoint; tied ones travel once.
 """
 
 from wire.weights.collective import CollectiveGroup, open_store
 from wire.weights.digest import bucket_digest, plan_digest, weights_sha256
 from wire.weights.disk import load_weights, read_metadata, save_weights
-from wire.weights.plan import DEFAULT_BUCKET_BYTES, Snapshot, allocate, join_snapshot, make_snapshot, tensors_of
+from wire.weights.groups import WeightGroup, plain_group
+from wire.weights.plan import (
+    DEFAULT_BUCKET_BYTES,
+    Snapshot,
+    allocate,
+    join_groups,
+    join_snapshot,
+    make_snapshot,
+    snapshot_groups,
+    tensors_of,
+)
 from wire.weights.routes import device_names, nccl_version
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
     "CollectiveGroup",
     "Snapshot",
+    "WeightGroup",
     "allocate",
     "bucket_digest",
     "device_names",
+    "join_groups",
     "join_snapshot",
     "load_weights",
     "make_snapshot",
     "nccl_version",
     "open_store",
+    "plain_group",
     "plan_digest",
     "read_metadata",
     "save_weights",
+    "snapshot_groups",
     "tensors_of",
     "weights_sha256",
 ]

@@ -12,10 +12,13 @@ from wire.errors import ContractError
 from wire.v1 import common_pb2
 from wire.weights.digest import bucket_digest, dtype_name, plan_digest
 from wire.weights.gather import gather
+from wire.weights.groups import WeightGroup, partition, plain_group
 
 DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
 
-_DTYPES = {dtype_name(dtype): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)}
+_TRAINED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+_DTYPES = {dtype_name(dtype): dtype for dtype in _TRAINED + _WHOLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +37,54 @@ def make_snapshot(
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     into: Sequence[Tensor] = (),
 ) -> Snapshot:
-    """Casts and copies `named` into buckets of at most `bucket_bytes` (a larger tensor gets a bucket of its own).
+    """As `snapshot_groups`, of tensors that travel as they are, all in `dtype`.
 
-    Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them. The order is
-    kept; a parameter that appears under two names (tied) travels once, under the first. Each bucket is on the device of
-    its first tensor. `into` are the buckets of a snapshot that is needed no more: where they fit they are written over,
-    since fresh memory costs many times the copy.
-
-    Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_snapshot`. Raises
-    TransientError when a rank is missing (by the deadline of the shards' own process group).
+    A parameter that appears under two names (tied) travels once, under the first.
     """
-    if dtype_name(dtype) not in _DTYPES:
-        raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {', '.join(_DTYPES)}")
+    if dtype not in _TRAINED:
+        known = ", ".join(map(dtype_name, _TRAINED))
+        raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {known}")
+    groups = (plain_group(name, tensor, dtype) for name, tensor in _untied(named))
+    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into)
+
+
+def snapshot_groups(
+    groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BUCKET_BYTES, into: Sequence[Tensor] = ()
+) -> Snapshot:
+    """Casts, converts and copies groups into buckets of at most `bucket_bytes`; see `partition` for what is never cut.
+
+    Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them, so each
+    bucket has one. The order is kept. All buckets are on the device of the first tensor. `into` are the buckets of a
+    snapshot that is needed no more: where they fit they are written over, since fresh memory costs many times the copy.
+
+    Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_groups`. Raises
+    TransientError when a rank is missing (by the deadline of the shards' own process group), ContractError for a
+    conversion that gives other shapes than it promised.
+    """
     plan = common_pb2.WeightPlan()
     buckets: list[Tensor] = []
-    for part in _partition(_untied(named), dtype.itemsize, bucket_bytes):
+    for part in partition(groups, bucket_bytes):
+        device = buckets[0].device if buckets else part[0].sources[0].device
         spare = into[len(buckets)] if len(buckets) < len(into) else None
-        bucket = _fill(plan.buckets.add(dtype=dtype_name(dtype)), part, dtype, spare)
-        buckets.append(bucket)
+        buckets.append(_fill(plan.buckets.add(dtype=dtype_name(part[0].dtype)), part, device, spare))
     if not buckets:
         raise ContractError("empty", "there are no weights to take a snapshot of")
     plan.weights_digest = plan_digest(plan)
     return Snapshot(plan=plan, buckets=buckets)
 
 
+def join_groups(groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BUCKET_BYTES) -> None:
+    """The part of the ranks that hold shards but keep no snapshot: the same gathers in the same order."""
+    for part in partition(groups, bucket_bytes):
+        for _ in gather([tensor for group in part for tensor in group.sources], part[0].dtype):
+            pass
+
+
 def join_snapshot(
     named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
 ) -> None:
-    """The part of the ranks that hold shards but keep no snapshot: the same gathers in the same order."""
-    for part in _partition(_untied(named), dtype.itemsize, bucket_bytes):
-        for _ in gather([tensor for _, tensor, _ in part], dtype):
-            pass
+    """As `join_groups`, where the first rank is in `make_snapshot`."""
+    join_groups((plain_group(name, tensor, dtype) for name, tensor in _untied(named)), bucket_bytes=bucket_bytes)
 
 
 def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:
@@ -104,36 +124,22 @@ def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]
         yield name, tensor
 
 
-def _partition(
-    named: Iterable[tuple[str, Tensor]], itemsize: int, bucket_bytes: int
-) -> Iterator[list[tuple[str, Tensor, int]]]:
-    """Lists of (name, tensor, offset), one a bucket."""
-    part: list[tuple[str, Tensor, int]] = []
-    end = 0
-    for name, tensor in named:
-        size = tensor.numel() * itemsize
-        if part and end + size > bucket_bytes:
-            yield part
-            part, end = [], 0
-        part.append((name, tensor, end))
-        end += size
-    if part:
-        yield part
-
-
-def _fill(
-    spec: common_pb2.Bucket, part: list[tuple[str, Tensor, int]], dtype: torch.dtype, spare: Tensor | None
-) -> Tensor:
-    _, last, offset = part[-1]
-    spec.size_bytes = offset + last.numel() * dtype.itemsize
-    device = part[0][1].device
+def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], device: torch.device, spare: Tensor | None) -> Tensor:
+    dtype = part[0].dtype
+    spec.size_bytes = sum(group.size_bytes for group in part)
     if spare is not None and spare.shape == (spec.size_bytes,) and spare.device == device:
         bucket = spare
     else:
         bucket = torch.empty(spec.size_bytes, dtype=torch.uint8, device=device)
-    wholes = gather([tensor for _, tensor, _ in part], dtype)
-    for (name, tensor, start), whole in zip(part, wholes, strict=True):
-        spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=list(tensor.shape), offset=start)
-        _view(spec.tensors[-1], bucket).copy_(whole)
+    wholes = gather([tensor for group in part for tensor in group.sources], dtype)
+    offset = 0
+    for group in part:
+        made = group.convert([next(wholes) for _ in group.sources])
+        for (name, shape), tensor in zip(group.published, made, strict=True):
+            if tuple(tensor.shape) != shape:
+                raise ContractError("bad_conversion", f"{name} came out as {tuple(tensor.shape)}, not as {shape}")
+            spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=shape, offset=offset)
+            _view(spec.tensors[-1], bucket).copy_(tensor)
+            offset += tensor.numel() * dtype.itemsize
     spec.digest = bucket_digest(bucket)
     return bucket

@@ -1,6 +1,6 @@
 """What the training step needs of whoever holds model and optimizer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -43,9 +43,13 @@ class Backend(Protocol):
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Trained float32 master weights in the order of publication; sharded ones are `DTensor`s.
+        """Trained float32 master weights in the model's order, under their names in memory; shards are `DTensor`s."""
+        ...
 
-        `wire.weights.make_snapshot` makes them whole, together with `join_snapshot` on the other ranks.
+    def tensors(self, names: Sequence[str]) -> list[Tensor]:
+        """The weights and buffers of these names, as `named_weights` gives them: what a publication is made of.
+
+        Every rank must ask for the same ones in the same order. Raises ValueError for a name that the model has not.
         """
         ...
 

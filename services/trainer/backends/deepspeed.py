@@ -6,7 +6,7 @@ Weights are float32; with a bfloat16 forward pass they are cast where they are u
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from services.trainer.backends.compilation import compile_layers
 from services.trainer.backends.options import BackendOptions, overhead_tokens
-from services.trainer.backends.state import check_weights, drop_foreign, state_parts
+from services.trainer.backends.state import check_weights, drop_foreign, find_tensors, state_parts
 from services.trainer.backends.zero import (
     get_master,
     get_moment,
@@ -110,6 +110,11 @@ class DeepSpeedBackend:
         """See `Backend`; each is made whole when it comes: go through all of them on every rank."""
         for name, weight in self._named.items():
             yield name, get_master(weight) if self._stage == 3 else weight.detach()
+
+    def tensors(self, names: Sequence[str]) -> list[Tensor]:
+        """See `Backend`; each is made whole now."""
+        found = find_tensors(self.module, self._named, names)
+        return [get_master(each) if hasattr(each, "ds_id") else each.detach() for each in found]
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""

@@ -1,7 +1,7 @@
 """Several ranks by FSDP2: weights, gradients and optimizer state in shards."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from services.trainer.backends.options import BackendOptions, overhead_tokens
 from services.trainer.backends.sharding import shard
-from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
+from services.trainer.backends.state import check_weights, find_tensors, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
 from services.trainer.optimizers import build_optimizers
 from services.trainer.ranks import Ranks
@@ -57,6 +57,10 @@ class FullyShardedBackend:
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""
         return ((name, weight.detach()) for name, weight in self._named.items())
+
+    def tensors(self, names: Sequence[str]) -> list[Tensor]:
+        """See `Backend`."""
+        return [tensor.detach() for tensor in find_tensors(self.module, self._named, names)]
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""

@@ -1,14 +1,14 @@
 """One device: the model whole, the optimizer on float32 master weights."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from services.trainer.backends.compilation import compile_layers
 from services.trainer.backends.options import BackendOptions, overhead_tokens
-from services.trainer.backends.state import check_weights, load_state, optimizer_state, set_weights
+from services.trainer.backends.state import check_weights, find_tensors, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
 from services.trainer.optimizers import OptimizerOptions, build_optimizers
 from services.trainer.ranks import Ranks
@@ -66,6 +66,10 @@ class SingleDevice:
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""
         return ((name, weight.detach()) for name, weight in self._named.items())
+
+    def tensors(self, names: Sequence[str]) -> list[Tensor]:
+        """See `Backend`."""
+        return [tensor.detach() for tensor in find_tensors(self.module, self._named, names)]
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""

@@ -7,10 +7,30 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from services.trainer.model import TrainedModule
 from services.trainer.optimizers import kind_of, state_keys
 from wire.telemetry import get_logger
 
 log = get_logger("trainer.backend")
+
+
+def find_tensors(module: TrainedModule, weights: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
+    """Weights out of `weights`, buffers out of the model; raises ValueError for a name that is neither's."""
+    found: list[Tensor] = []
+    for name in names:
+        tensor = weights[name] if name in weights else _buffer(module.model, name)
+        if tensor is None:
+            raise ValueError(f"the model has no tensor {name}")
+        found.append(tensor)
+    return found
+
+
+def _buffer(model: nn.Module, name: str) -> Tensor | None:
+    owner, _, last = name.rpartition(".")
+    try:
+        return model.get_submodule(owner)._buffers.get(last)
+    except AttributeError:
+        return None
 
 
 def check_weights(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

@@ -1,9 +1,10 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
 `sglang-sha256`: the `/weights_checker` of an SGLang server on a CPU with one rank hashes each of its parameters as the
-first 8 bytes of the sha256 of its bytes. It keeps projections of one input fused: q, k, v and gate, up, one behind the
-other; and it pads with zeros: the vocabulary to a multiple of 64, the inner size of an MLP to one of 32. Formats that
-cannot be computed here give nothing: then replicas are compared with each other.
+first 8 bytes of the sha256 of its bytes. It keeps projections of one input fused, one behind the other: q, k, v; gate,
+up; DeepSeek's two down-projections of attention; and the experts of a layer, gate and up of the first, of the second,
+... And it pads with zeros: the vocabulary to a multiple of 64, the inner size of an MLP or expert to one of 32. Formats
+that cannot be computed here give nothing: then replicas are compared with each other.
 """
 
 import hashlib
@@ -14,20 +15,34 @@ import torch
 from torch import Tensor
 
 _FUSED = {
-    "self_attn.q_proj": ("self_attn.qkv_proj", 0, 3),
-    "self_attn.k_proj": ("self_attn.qkv_proj", 1, 3),
-    "self_attn.v_proj": ("self_attn.qkv_proj", 2, 3),
-    "mlp.gate_proj": ("mlp.gate_up_proj", 0, 2),
-    "mlp.up_proj": ("mlp.gate_up_proj", 1, 2),
+    "q_proj": ("qkv_proj", 0, 3),
+    "k_proj": ("qkv_proj", 1, 3),
+    "v_proj": ("qkv_proj", 2, 3),
+    "q_a_proj": ("fused_qkv_a_proj_with_mqa", 0, 2),
+    "kv_a_proj_with_mqa": ("fused_qkv_a_proj_with_mqa", 1, 2),
+    "gate_proj": ("gate_up_proj", 0, 2),
+    "up_proj": ("gate_up_proj", 1, 2),
 }
 """Part -> (whole, place in it, number of parts)."""
+_EXPERT = {
+    "gate_proj": ("w13_weight", 0, 2),
+    "w1": ("w13_weight", 0, 2),
+    "up_proj": ("w13_weight", 1, 2),
+    "w3": ("w13_weight", 1, 2),
+    "down_proj": ("w2_weight", 0, 1),
+    "w2": ("w2_weight", 0, 1),
+}
+"""Part of an expert -> (whole of all of them, place among the parts of one expert, number of these)."""
 _PADDED = (
     (re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),
-    (re.compile(r"\.mlp\.(gate|up)_proj\.(weight|bias)$"), 0, 32),
-    (re.compile(r"\.mlp\.down_proj\.weight$"), 1, 32),
+    (re.compile(r"\.(mlp|shared_experts?)\.(gate|up)_proj\.(weight|bias)$"), 0, 32),
+    (re.compile(r"\.(mlp|shared_experts?)\.down_proj\.weight$"), 1, 32),
+    (re.compile(r"\.experts\.\d+\.(gate_proj|up_proj|w1|w3)\.weight$"), 0, 32),
+    (re.compile(r"\.experts\.\d+\.(down_proj|w2)\.weight$"), 1, 32),
 )
 """Name, dimension, and what its size is rounded up to."""
-_PART = re.compile(r"^(?P<layer>.*\.)(?P<part>(?:self_attn|mlp)\.\w+)(?P<kind>\.(?:weight|bias))$")
+_PART = re.compile(r"^(?P<owner>.*\.(?:self_attn|mlp|shared_experts?)\.)(?P<part>\w+)\.(?P<kind>weight|bias)$")
+_OF_EXPERT = re.compile(r"^(?P<owner>.*\.experts\.)(?P<expert>\d+)\.(?P<part>\w+)\.weight$")
 
 
 def engine_checksums(named: Iterable[tuple[str, Tensor]], layout: str) -> dict[str, str]:
@@ -43,16 +58,21 @@ def engine_checksums(named: Iterable[tuple[str, Tensor]], layout: str) -> dict[s
     return {
         name: _hash(parts[place] for place in sorted(parts))
         for name, parts in whole.items()
-        if len(parts) == counts[name]
+        if len(parts) == (counts[name] or max(parts) + 1)
     }
 
 
 def _place(name: str) -> tuple[str, int, int]:
+    """The parameter that holds the tensor, its place in it, and how many parts it has (0: as many as there are)."""
+    match = _OF_EXPERT.match(name)
+    if match is not None and match["part"] in _EXPERT:
+        whole, place, count = _EXPERT[match["part"]]
+        return match["owner"] + whole, int(match["expert"]) * count + place, 0
     match = _PART.match(name)
     if match is None or match["part"] not in _FUSED:
         return name, 0, 1
     whole, place, count = _FUSED[match["part"]]
-    return f"{match['layer']}{whole}{match['kind']}", place, count
+    return f"{match['owner']}{whole}.{match['kind']}", place, count
 
 
 def _padded(name: str, tensor: Tensor) -> Tensor:

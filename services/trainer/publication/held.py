@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wire.errors import ContractError, FencedError, TransientError
 from wire.v1 import common_pb2
-from wire.weights import Snapshot, make_snapshot
+from wire.weights import Snapshot, WeightGroup, snapshot_groups
 
 _KEPT = 2
 
@@ -64,12 +64,11 @@ class Held:
 class Shelf:
     """Holds versions; written by the main thread, read by all."""
 
-    def __init__(self, *, dtype: torch.dtype, bucket_bytes: int) -> None:
-        self._dtype = dtype
+    def __init__(self, *, bucket_bytes: int) -> None:
         self._bucket_bytes = bucket_bytes
         self._held: dict[int, Held] = {}
 
-    def put(self, version: int, named: Iterable[tuple[str, Tensor]], canary: common_pb2.Canary) -> Held:
+    def put(self, version: int, groups: Iterable[WeightGroup], canary: common_pb2.Canary) -> Held:
         """Copies the weights as `version`, over the buffers of the oldest version that nobody reads any more."""
         spare: list[Tensor] = []
         held = dict(self._held)
@@ -78,7 +77,7 @@ class Shelf:
             spare = held.pop(min(held)).take_buffers()
         # Gone for readers before it is written over.
         self._held = held
-        snapshot = make_snapshot(named, dtype=self._dtype, bucket_bytes=self._bucket_bytes, into=spare)
+        snapshot = snapshot_groups(groups, bucket_bytes=self._bucket_bytes, into=spare)
         made = Held(version, snapshot, canary)
         self._held = held | {version: made}
         return made

@@ -12,6 +12,7 @@ from services.trainer.backends.backend import Backend
 from services.trainer.publication.checksums import engine_checksums
 from services.trainer.publication.copies import Copies
 from services.trainer.publication.held import Held, Shelf
+from services.trainer.publication.outgoing import weight_groups
 from services.trainer.publication.sender import Sender
 from services.trainer.reporter import Stub
 from wire import tracing
@@ -41,7 +42,8 @@ class Publisher:
         canary: Callable[[Backend], common_pb2.Canary],
     ) -> None:
         """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
-        self._shelf = Shelf(dtype=dtype, bucket_bytes=bucket_bytes)
+        self._dtype = dtype
+        self._shelf = Shelf(bucket_bytes=bucket_bytes)
         self._copies = Copies(weights_folder, model_path)
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)
@@ -66,7 +68,7 @@ class Publisher:
     def hold(self, backend: Backend, version: int) -> Held:
         """Copies the weights as `version`; called by the main thread while nobody changes them."""
         with metrics.SNAPSHOT_SECONDS.time():
-            held = self._shelf.put(version, backend.named_weights(), self._canary(backend))
+            held = self._shelf.put(version, weight_groups(backend, self._dtype), self._canary(backend))
             # Offloaded weights are in host memory, wherever the passes run.
             self._device = held.snapshot.buckets[0].device
             held.snapshot.plan.adapter_config = self._adapter_config

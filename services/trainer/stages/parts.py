@@ -22,6 +22,7 @@ from services.trainer.lora import adapter_config
 from services.trainer.optimizers import OptimizerOptions
 from services.trainer.ptx import read_ptx
 from services.trainer.publication.canary import make_canary
+from services.trainer.publication.index_check import check_published
 from services.trainer.publication.publisher import Publisher
 from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
@@ -53,7 +54,10 @@ def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
 
 
 def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Learner:
-    """All models as the run begins with them; the same on every rank."""
+    """All models as the run begins with them; the same on every rank.
+
+    Raises ConfigError for a model that cannot be trained, or not published.
+    """
     prepare_torch(settings, device)
     algorithm, table = settings.algorithm, settings.trainer
     policy = load_policy(
@@ -64,6 +68,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
         lora=settings.model.lora,
         fp32_head=settings.model.fp32_head,
     )
+    check_published(policy, settings.model.path)
     return Learner(
         settings,
         make_recipe(settings),

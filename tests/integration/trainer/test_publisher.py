@@ -1,6 +1,7 @@
 import asyncio
 import hashlib
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from transformers import AutoModelForCausalLM
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
 from services.trainer.publication.canary import make_canary
+from services.trainer.publication.index_check import checkpoint_names
 from services.trainer.publication.publisher import Publisher
 from services.trainer.service import SERVICE_NAME, TrainerServicer
+from tests.families import tiny_family
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
 from wire.errors import ContractError, FencedError, TransientError
 from wire.rpc import call, channel, serve
@@ -109,6 +112,28 @@ async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
     assert f"{layer}.q_proj.weight" not in found
     assert "model.norm.weight" in found
     assert await sender.checksums(3, "sglang-device") == {}
+
+
+async def test_a_mixture_of_experts_leaves_as_its_checkpoint_has_it(tmp_path):
+    model = tiny_family("qwen3_moe")
+    sender = publisher(tmp_path, bucket_bytes=512)
+    model.save_pretrained(tmp_path / "model")
+    used = SingleDevice(Policy(model, forward_dtype=torch.float32))
+    with torch.no_grad():
+        for _, weight in used.module.named_weights():
+            weight.add_(0.25)
+    held = sender.hold(used, 1)
+    sent = [spec.name for bucket in held.snapshot.plan.buckets for spec in bucket.tensors]
+    experts = [name for name in sent if ".experts." in name]
+    assert "model.layers.1.mlp.experts.3.down_proj.weight" in experts and len(experts) == 2 * 4 * 3
+    path = Path(await sender.save(1))
+    assert load_weights(path).keys() == checkpoint_names(tmp_path / "model")
+    again = AutoModelForCausalLM.from_pretrained(path).state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
+    found = await sender.checksums(1, "sglang-sha256")
+    assert {name for name in found if ".experts." in name} == {
+        f"model.layers.{layer}.mlp.experts.{part}_weight" for layer in range(2) for part in ("w13", "w2")
+    }
 
 
 @pytest.fixture

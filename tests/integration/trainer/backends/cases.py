@@ -7,10 +7,12 @@ from safetensors.torch import load_file, save_file
 
 from services.trainer.backends.frozen import make_frozen
 from services.trainer.model import Policy
+from services.trainer.publication.outgoing import weight_groups
 from services.trainer.stages.packing_check import must_join
 from tests.integration.trainer.backends import work
 from tests.unit.services.trainer.families import family
 from wire.errors import ConfigError
+from wire.weights import join_groups, snapshot_groups, tensors_of
 
 SIZES = (1, 3, 16)
 
@@ -127,6 +129,22 @@ def values(options):
     return case
 
 
+def publications(options):
+    """What two steps of a mixture of experts (with a buffer, and float32 beside bfloat16) are published as."""
+
+    def case(make, folder):
+        backend = make(work.experts(), options)
+        seen = [work.one_step(backend) for _ in range(2)]
+        groups = weight_groups(backend, torch.bfloat16)
+        if backend.ranks.rank:
+            join_groups(groups, bucket_bytes=2048)
+            return {}, {}
+        snapshot = snapshot_groups(groups, bucket_bytes=2048)
+        return {"seen": seen}, {name: tensor.clone() for name, tensor in tensors_of(snapshot.plan, snapshot.buckets)}
+
+    return case
+
+
 def refusals(make, folder):
     """What cannot be combined, and the reasons given."""
     reasons = []
@@ -175,6 +193,8 @@ CASES = {
     "refusals": refusals,
     "fsdp2-packing": packing(FSDP2),
     "zero3-packing": packing(zero(3)),
+    "fsdp2-experts": publications(FSDP2),
+    **{f"zero{stage}-experts": publications(zero(stage)) for stage in (2, 3)},
     "fsdp2-values": values(FSDP2),
     "zero2-values": values(zero(2)),
     "zero3-values": values(zero(3)),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from services.trainer.algorithms.products import speed_up
 from services.trainer.backends.single import SingleDevice
@@ -162,6 +163,23 @@ def test_a_critic_beside_a_policy_takes_the_steps_of_one_device(two, single, nam
     expected_numbers, expected = single(cases.values)
     assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
     assert_close(tensors, expected, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "zero2", "zero3"])
+def test_ranks_publish_experts_as_one_device_does_and_as_a_checkpoint_has_them(two, single, name, tmp_path):
+    numbers, tensors = read(two, f"{name}-experts", 2)
+    expected_numbers, expected = single(cases.publications)
+    assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
+    work.experts().model.bfloat16().save_pretrained(tmp_path)
+    written = load_file(tmp_path / "model.safetensors")
+    assert {key: each.shape for key, each in tensors.items()} == {key: each.shape for key, each in written.items()}
+    assert {each.dtype for each in tensors.values()} == {torch.bfloat16, torch.float32}
+    assert sum(not torch.equal(tensors[key], written[key]) for key in written) > len(written) / 2, (
+        "two steps were taken"
+    )
+    for key, each in expected.items():
+        assert tensors[key].dtype == each.dtype
+        torch.testing.assert_close(tensors[key].float(), each.float(), rtol=0.01, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["fsdp2", "zero3"])

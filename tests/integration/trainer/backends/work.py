@@ -10,6 +10,7 @@ from services.trainer.lora import add_adapters
 from services.trainer.model import Policy, ValueModel
 from services.trainer.optimizers import OptimizerOptions
 from services.trainer.quantization import quantize_body
+from tests.families import tiny_family
 from wire.settings import LoraTable
 
 VOCAB = 64
@@ -55,6 +56,11 @@ def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, se
         model.gradient_checkpointing_enable({"use_reentrant": False})
     exact = dtype == torch.float64
     return Policy(model.double() if exact else model, forward_dtype=dtype, lora=lora)
+
+
+def experts():
+    """A policy whose checkpoint has other names and shapes than its memory."""
+    return Policy(tiny_family("deepseek_v3").train(), forward_dtype=torch.float32)
 
 
 LORA = LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"))

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import pytest
 import torch
 
 from services.trainer.publication.checksums import engine_checksums
@@ -39,6 +40,24 @@ def test_sizes_are_padded_with_zeros_as_the_engine_pads_them() -> None:
         f"{LAYER}.mlp.gate_up_proj.weight": sha(gate, rows, up, rows),
         f"{LAYER}.mlp.down_proj.weight": sha(torch.cat([down, columns], 1)),
     }
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "down"), [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")], ids=["qwen", "mixtral"]
+)
+def test_the_experts_of_a_layer_are_hashed_as_two_wholes_in_their_order(gate: str, up: str, down: str) -> None:
+    """Eleven of them: in the order of their numbers, not of their names."""
+    experts = [{gate: torch.randn(40, 8), up: torch.randn(40, 8), down: torch.randn(8, 40)} for _ in range(11)]
+    owner = f"{LAYER}.mlp.experts"
+    named = {f"{owner}.{n}.{part}.weight": each for n, one in enumerate(experts) for part, each in one.items()}
+    rows, columns = torch.zeros(24, 8), torch.zeros(8, 24)
+    expected = {
+        f"{owner}.w13_weight": sha(*(part for one in experts for part in (one[gate], rows, one[up], rows))),
+        f"{owner}.w2_weight": sha(*(torch.cat([one[down], columns], 1) for one in experts)),
+    }
+    assert engine_checksums(sorted(named.items()), "sglang-sha256") == expected
+    del named[f"{owner}.3.{up}.weight"]
+    assert list(engine_checksums(named.items(), "sglang-sha256")) == [f"{owner}.w2_weight"]
 
 
 def test_one_changed_element_changes_its_tensor_alone() -> None:

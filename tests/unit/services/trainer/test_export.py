@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from services.trainer.backends.single import SingleDevice
@@ -27,6 +28,7 @@ def test_the_exported_folder_loads_and_generates(tmp_path, tied, dtype):
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     assert model.dtype == dtype
     assert weights_sha256(model.named_parameters()) == digest
+    assert ("lm_head.weight" in load_file(tmp_path / "export" / "model.safetensors")) != tied
     out = model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=4, do_sample=False, min_new_tokens=4)
     assert out.shape == (1, 7)
     assert (tmp_path / "export" / "tokenizer.json").read_text() == "{}"

@@ -1,0 +1,65 @@
+"""Before the first step: do published names and the checkpoint's agree? An engine drops a name it does not know."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from safetensors import safe_open
+
+from services.trainer.layout import Layout, model_layout, some
+from services.trainer.lora import adapted_modules
+from services.trainer.model import TrainedModule
+from wire.errors import ConfigError
+
+_INDEX = "model.safetensors.index.json"
+
+
+def check_published(module: TrainedModule, folder: Path) -> None:
+    """Raises ConfigError unless what is published is what the checkpoint in `folder` holds.
+
+    Every published name must be the checkpoint's. What the checkpoint has besides must be tied to a published tensor,
+    or be what the model's class does not read: an engine would go on with it as it was before the first step. Adapters
+    must be of modules that have the same name in both.
+    """
+    if module.lora is None:
+        _check_names(module.layout, checkpoint_names(folder), folder)
+    else:
+        _check_adapters(model_layout(module.model), adapted_modules(module.model), folder)
+
+
+def checkpoint_names(folder: Path) -> frozenset[str]:
+    """The tensors of a model folder, by its index or else by the header of its file."""
+    index = folder / _INDEX
+    try:
+        if index.is_file():
+            return frozenset(json.loads(index.read_text())["weight_map"])
+        with safe_open(folder / "model.safetensors", framework="pt") as file:
+            return frozenset(file.keys())
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"model.path {folder}: the names of its tensors cannot be read: {error!r}") from error
+
+
+def _check_names(layout: Layout, index: Collection[str], folder: Path) -> None:
+    unknown = sorted(layout.names.difference(index))
+    if unknown:
+        raise ConfigError(
+            f"model.path {folder}: its checkpoint has no {some(unknown)}, which the trainer would publish: "
+            "an engine that was started with this folder could not load them; save the model anew with save_pretrained"
+        )
+    left = set(index) - layout.names - layout.tied
+    missed = sorted(name for name in left if not any(pattern.search(name) for pattern in layout.unread))
+    if missed:
+        raise ConfigError(
+            f"model.path {folder}: its checkpoint has {some(missed)}, which the trainer would never publish: an engine "
+            "would keep them as they are; save the model anew with save_pretrained, which leaves them out"
+        )
+
+
+def _check_adapters(layout: Layout, modules: Collection[str], folder: Path) -> None:
+    plain = {group.sources[0] for group in layout.groups if group.sources == tuple(name for name, _ in group.published)}
+    odd = sorted(name for name in modules if f"{name}.weight" not in plain)
+    if odd:
+        raise ConfigError(
+            f"model.lora.targets: {some(odd)} of {folder} are named or shaped otherwise in its checkpoint, and an "
+            "engine could not place their adapters; choose other targets, or train without (model.lora.rank = 0)"
+        )

@@ -1,0 +1,22 @@
+"""A backend's weights as they are published: converted to the checkpoint's names and shapes, group by group."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from services.trainer.backends.backend import Backend
+from wire.weights import WeightGroup
+
+
+def weight_groups(backend: Backend, dtype: torch.dtype) -> Iterator[WeightGroup]:
+    """All that is published, in `dtype` but for what has its own. Every rank must go through all of them."""
+    layout = backend.module.layout
+    for group in layout.groups:
+        yield WeightGroup(
+            sources=backend.tensors(group.sources),
+            published=group.published,
+            dtype=group.dtype or dtype,
+            convert=partial(layout.convert, group),
+            block=group.block,
+        )
