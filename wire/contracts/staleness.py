@@ -1,0 +1,6 @@
+"""What becomes of rollouts that the weights run ahead of: the words of `run.stale`."""
+
+from typing import Literal
+
+StalePolicy = Literal["wait", "mask", "drop"]
+"""See `wire.settings.RunTable.stale`."""
