@@ -11,8 +11,8 @@ from typing import Any
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from services.trainer.algorithm_settings import AlgorithmTable
+from wire.contracts.staleness import StalePolicy
 from wire.errors import ConfigError
-from wire.settings import StalePolicy
 
 TRACES = (
     "journal",

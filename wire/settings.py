@@ -10,9 +10,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.contracts.ids import check_run_id
+from wire.contracts.staleness import StalePolicy
 
-StalePolicy = Literal["wait", "mask", "drop"]
-"""What becomes of rollouts that the weights run ahead of, see `RunTable.stale`."""
 _NAME_LENGTH = 12
 """Of a container's host name."""
 

@@ -17,8 +17,8 @@ from enum import StrEnum
 import numpy as np
 
 from wire.contracts import DropReason, PolicyVersion, ScoredGroup
+from wire.contracts.staleness import StalePolicy
 from wire.errors import HeadraceError
-from wire.settings import StalePolicy
 
 
 class DynamicSamplingError(HeadraceError):

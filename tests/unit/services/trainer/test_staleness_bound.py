@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from services.orchestrator.credit import credit_limit, room
 from services.trainer.ledger import Arrival, GroupFate, Ledger, ReadyGroup
 from tests.unit.services.trainer.test_ledger import MUTE, TOLD, fate, ready
-from wire.settings import StalePolicy
+from wire.contracts.staleness import StalePolicy
 
 
 @dataclass
