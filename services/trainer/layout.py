@@ -24,7 +24,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from wire.errors import ConfigError
 
-_ATTENTION = re.compile(r"^(?P<block>.*\.\d+\.[^.]*attn[^.]*)\.")
+_ATTENTION = re.compile(r"^(?P<block>.*\.\d+\.[^.]*att(?:n|ention)[^.]*)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,8 @@ def _groups(skeleton: Any, kept: dict[str, Tensor]) -> Iterator[ConversionGroup]
     lost = [name for name, made in makes.items() if not made]
     if lost:
         raise ConfigError(f"model.path: {some(lost)} would not be published: transformers saves them under no name")
+    places = {name: number for number, name in enumerate(state)}
+    order = {name: number for number, name in enumerate(published)}
     done: set[str] = set()
     for first in state:
         if first in done:
@@ -168,8 +170,8 @@ def _groups(skeleton: Any, kept: dict[str, Tensor]) -> Iterator[ConversionGroup]
             sources |= {source for name in more for source in origins.of(published[name])}
         done |= sources
         yield ConversionGroup(
-            tuple(name for name in state if name in sources),
-            tuple((name, tuple(tensor.shape)) for name, tensor in published.items() if name in names),
+            tuple(sorted(sources, key=places.__getitem__)),
+            tuple((name, tuple(published[name].shape)) for name in sorted(names, key=order.__getitem__)),
             converts=len(sources) > 1 or len(names) > 1 or published[next(iter(names))] is not state[first],
         )
 

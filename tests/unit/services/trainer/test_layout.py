@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from services.rollout.engines.torch.architecture import SUPPORTED
 from services.trainer import layout
@@ -16,7 +16,7 @@ from services.trainer.loading import load_policy
 from services.trainer.model import Policy
 from services.trainer.publication.index_check import check_published, checkpoint_names
 from services.trainer.publication.outgoing import weight_groups
-from tests.families import converting_families, tiny_family
+from tests.families import converting_families, tiny_config, tiny_family
 from tests.unit.services.trainer.builders import tiny_model
 from wire.errors import ConfigError
 from wire.settings import LoraTable
@@ -66,6 +66,8 @@ def test_what_is_published_is_what_save_pretrained_writes(tmp_path, kind):
     assert_same(published(model), expected)
     loaded = type(model).from_pretrained(tmp_path / "made", dtype=torch.float32)
     assert_same(published(loaded), expected)
+    low = published(loaded, dtype=torch.bfloat16)
+    assert_same(low, {name: tensor.to(low[name].dtype) for name, tensor in expected.items()})
     check_published(Policy(loaded, forward_dtype=torch.float32), tmp_path / "made")
 
 
@@ -86,6 +88,29 @@ def test_a_group_that_is_converted_in_parts_is_wrong_without_an_error():
     ((name, shape),) = group.published
     part = layout.revert_weight_conversion(model, {group.sources[0]: model.get_parameter(group.sources[0])})
     assert part.keys() == {name} and part[name].numel() < torch.Size(shape).numel()
+
+
+def test_a_language_model_out_of_a_checkpoint_with_pictures_is_published_under_its_names_there(tmp_path):
+    """Only the checkpoint tells of the prefix; what sees stays with the engine as it is."""
+    config = tiny_config("qwen3_5_moe")
+    AutoModelForImageTextToText.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    index = checkpoint_names(tmp_path)
+    assert any(name.startswith("model.visual.") for name in index)
+    policy = load_policy(tmp_path, device="cpu", forward_dtype=torch.float32)
+    check_published(policy, tmp_path)
+    assert policy.layout.names == {name for name in index if not name.startswith("model.visual.")}
+    written = load_file(tmp_path / "model.safetensors")
+    assert_same(published(policy.model), {name: written[name] for name in policy.layout.names})
+
+
+def test_the_attention_of_a_layer_leaves_in_one_bucket():
+    backend = SingleDevice(Policy(tiny_family("deepseek_v3"), forward_dtype=torch.float32))
+    plan = snapshot_groups(weight_groups(backend, torch.float32), bucket_bytes=SMALLEST).plan
+    for layer in range(2):
+        owner = f"model.layers.{layer}.self_attn."
+        found = [{spec.name for spec in bucket.tensors if spec.name.startswith(owner)} for bucket in plan.buckets]
+        assert len([names for names in found if names]) == 1
+        assert {f"{owner}q_a_proj.weight", f"{owner}kv_a_proj_with_mqa.weight"} <= max(found, key=len)
 
 
 def test_a_conversion_that_loses_values_is_refused_at_the_start(monkeypatch):
