@@ -91,6 +91,9 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "reward_mean": min(1.0, max(0.0, 0.3 + 0.6 * rise + draw.gauss(0, 0.04))), "reward_std": 0.4,
         "prompt_tokens": 400, "completion_tokens": 1700, "completion_length_mean": 26 + 8 * rise + draw.gauss(0, 1),
         "truncated_share": 0.02 * draw.random(), "staleness_mean": draw.random(), "staleness_max": 1,
+        "groups_stale": int(draw.random() < 0.1), "stale_tokens_share": 0.1 * draw.random(),
+        "trained_length_max": 60 + draw.randrange(4), "arrived_length_mean": 27 + 8 * rise + draw.gauss(0, 1),
+        "arrived_length_max": 64 + draw.randrange(4),
     }  # fmt: skip
     row |= phase_seconds(step, seconds, waited)
     row.update({f"extra_{number:02d}": draw.random() for number in range(_RANDOM_NUMBERS)})

@@ -13,7 +13,7 @@ from tests.e2e.dashboard.shown import Shown
 
 CHARTS = [
     *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip share", "Staleness", "Step time", "Length"),
-    "Logprob gap",
+    *("Too old to be trained", "Logprob gap"),
 ]
 
 

@@ -28,7 +28,7 @@ _FILLED = {"$__rate_interval": "30s", "$__interval": "10s", "$__range": "5m"}
 _KEYWORDS = {
     *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset"),
     *("sum", "min", "max", "avg", "count", "time", "vector", "inf", "nan", "histogram_quantile", "clamp_min"),
-    *("rate", "increase", "changes", "max_over_time", "last_over_time"),
+    *("rate", "increase", "changes", "avg_over_time", "max_over_time", "last_over_time"),
 }
 
 

@@ -57,7 +57,7 @@ export const CHARTS: ChartSpec[] = [
     title: "Length",
     hint: "Tokens of a completion; where trained is below arrived, the bound on staleness filters by length",
     curves: [
-      { name: "trained_length_mean", label: "trained, mean" },
+      { name: "completion_length_mean", label: "trained, mean" },
       { name: "arrived_length_mean", label: "arrived, mean" },
       { name: "trained_length_max", label: "trained, longest" },
       { name: "arrived_length_max", label: "arrived, longest" },
