@@ -74,7 +74,7 @@ class TrainerTable(Table):
     publish: Literal["broadcast", "disk"] = "broadcast"
     """How weights reach the engines: over collective groups, or always as safetensors in `RUN/weights`."""
     bucket_mib: int = Field(512, ge=1)
-    """Size of one transfer."""
+    """Size of one transfer; what must arrive in one (the experts of a layer, its attention) may be larger."""
     batch_timeout_s: float = Field(1800.0, gt=0)
     """No batch for so long ends the process with a diagnosis."""
     orchestrator_timeout_s: float = Field(120.0, gt=0)
