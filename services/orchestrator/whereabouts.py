@@ -23,7 +23,7 @@ class Whereabouts:
         self._seen = ""
 
     async def of(self, group_index: int) -> str:
-        """Such as `rollout-1 generates it`; empty while nobody knows."""
+        """Such as `rollout-1 generates it`; empty while unknown."""
         now = time.monotonic()
         own = [one.replica_id for one in self._registry.alive(now) if group_index in one.groups]
         if own:
@@ -47,7 +47,7 @@ class Whereabouts:
                 if await self._holds(stream, group_index):
                     return words
         except TransientError as error:
-            return f"nobody knows where it is: {error}"
+            return f"its place is unknown: {error}"
         return f"it is in no stream: it is issued again when {self._reconcile_s:g} s have passed without news"
 
     async def _holds(self, stream: StreamName, group_index: int) -> bool:

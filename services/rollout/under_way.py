@@ -1,4 +1,4 @@
-"""Training groups that are being generated, and those that nobody awaits any more.
+"""Training groups that are being generated, and the end of those that are no longer needed.
 
 A group that has a fate in the trainer's journal is ended here: it was dropped, or another copy of it was trained. With
 `run.stale = "drop"` this replica asks for that fate itself: a group whose oldest token is more than `max_staleness`

@@ -381,7 +381,7 @@ class ReportProgressResponse(_message.Message):
     checkpoint: _builtins.int
     """Number of a checkpoint that is asked for; 0 = none."""
     awaited_at: _builtins.str
-    """Where the first of `awaited` is, in words; empty = none was named, or nobody knows."""
+    """Where the first of `awaited` is, in words; empty = none was named, or its place is unknown."""
     def __init__(
         self,
         *,

@@ -1,4 +1,4 @@
-"""Groups of a real replica that nobody awaits any more: too old to be trained, or ended elsewhere."""
+"""Groups of a real replica that are no longer needed: too old to be trained, or ended elsewhere."""
 
 import asyncio
 from pathlib import Path

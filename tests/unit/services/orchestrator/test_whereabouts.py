@@ -59,7 +59,7 @@ async def test_else_the_broker_is_asked(
     assert words in await where.of(7)
 
 
-async def test_a_broker_that_is_away_is_said(
+async def test_a_broker_that_is_away_is_reported(
     registry: Registry, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(stream: StreamName) -> list[bytes]:
@@ -68,4 +68,4 @@ async def test_a_broker_that_is_away_is_said(
     monkeypatch.setattr(broker, "live", away)
     where = Whereabouts(registry, broker, 60.0)
     await where.of(7)
-    assert await where.of(7) == "nobody knows where it is: no broker"
+    assert await where.of(7) == "its place is unknown: no broker"
