@@ -4,7 +4,7 @@ They are read from the journal's payloads, and where a checkpoint has covered th
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,9 @@ def look_at_rollouts(history: History, bound: Bound, problems: list[str]) -> int
         for one in sampled:
             problems += _about(history, step, one, bound)
         if bound.masks:
-            problems += _masked(_file(history, step), step, bound)
+            masked = _masked(_file(history, step), step, bound)
+            gone += masked is None
+            problems += masked or ()
     return gone
 
 
@@ -119,27 +121,29 @@ def _about(history: History, step: int, one: Sampled, bound: Bound) -> Iterator[
             )
 
 
-def _masked(path: Path, step: int, bound: Bound) -> Iterator[str]:
-    """What the trainer wrote of a step that masks: no token over the bound is among the trained ones."""
+def _masked(path: Path, step: int, bound: Bound) -> list[str] | None:
+    """What is wrong with what a step trained: tokens over the bound; None where the trainer's file of it is gone."""
     columns = ["group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages"]
     try:
-        rows = _rows(path, columns) or []
+        rows = _rows(path, columns)
     except ContractError as error:
-        yield f"what was masked in step {step} cannot be read: {error}"
-        return
-    for row in rows:
-        name = f"{row['group_id']}/{row['rollout_index']}"
-        over = [
-            (start, end)
-            for start, end, version, _ in json.loads(row["spans"])
-            if step - 1 - PolicyVersion.parse(version).version > bound.versions
-        ]
-        within = row["tokens"] - sum(end - start for start, end in over)
-        if row["trained_tokens"] > within:
-            yield (
-                f"rollout {name} was trained on {row['trained_tokens']} tokens in step {step}, {within} are within "
-                f"run.max_staleness = {bound.versions}"
-            )
-        advantages = row["token_advantages"]
-        if advantages is not None and any(one is not None for start, end in over for one in advantages[start:end]):
-            yield f"rollout {name} has advantages on tokens over run.max_staleness = {bound.versions} in step {step}"
+        return [f"what was masked in step {step} cannot be read: {error}"]
+    return None if rows is None else [problem for row in rows for problem in _over(row, step, bound)]
+
+
+def _over(row: Mapping[str, Any], step: int, bound: Bound) -> Iterator[str]:
+    name = f"{row['group_id']}/{row['rollout_index']}"
+    over = [
+        (start, end)
+        for start, end, version, _ in json.loads(row["spans"])
+        if step - 1 - PolicyVersion.parse(version).version > bound.versions
+    ]
+    within = row["tokens"] - sum(end - start for start, end in over)
+    if row["trained_tokens"] > within:
+        yield (
+            f"rollout {name} was trained on {row['trained_tokens']} tokens in step {step}, {within} are within "
+            f"run.max_staleness = {bound.versions}"
+        )
+    advantages = row["token_advantages"]
+    if advantages is not None and any(one is not None for start, end in over for one in advantages[start:end]):
+        yield f"rollout {name} has advantages on tokens over run.max_staleness = {bound.versions} in step {step}"
