@@ -83,8 +83,8 @@ class Reporter:
         self.waiting_share = 0.0
         self.awaited: Sequence[int] = ()
         """Groups that the next batch waits for, the lowest first; empty = it waits for any, or for nothing."""
-        self.awaited_at = ""
-        """Where the first of them is, as the orchestrator last said."""
+        self.places: Mapping[int, str] = {}
+        """Where the first of them is, as the orchestrator last said of that group."""
         self.finished = False
         self.replicas = 1
         """How many live, as the orchestrator last said."""
@@ -144,7 +144,7 @@ class Reporter:
 
     async def _report(self) -> None:
         numbers = self._steps[0] if self._steps else {}
-        finished, stopped = self.finished, self.stopped
+        finished, stopped, awaited = self.finished, self.stopped, tuple(self.awaited)
         progress = self._book.progress()
         request = orchestrator_pb2.ReportProgressRequest(
             incarnation=self._book.incarnation,
@@ -157,7 +157,7 @@ class Reporter:
             finished=finished,
             stopped=stopped,
             checkpoint_done=self.checkpoint_done,
-            awaited=self.awaited,
+            awaited=awaited,
             waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(
@@ -169,7 +169,7 @@ class Reporter:
             await self._register_again()
             return
         self._book.reported(progress.fates)
-        self.awaited_at = answer.awaited_at
+        self.places = {index: answer.awaited_at for index in awaited[:1] if answer.awaited_at}
         self._take_wishes(answer)
         self.stop_told = stopped
         if numbers:

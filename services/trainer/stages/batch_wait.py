@@ -67,4 +67,6 @@ def wait_for_batch(
 
 
 def _where(reporter: Reporter) -> str:
-    return f" ({reporter.awaited_at})" if reporter.awaited and reporter.awaited_at else ""
+    """Of the first group that is awaited now: a word on the one before it would name the wrong place."""
+    place = next((reporter.places[index] for index in reporter.awaited[:1] if index in reporter.places), "")
+    return f" ({place})" if place else ""

@@ -1,6 +1,7 @@
 """What a run answers its trainer and replicas when lives of them come and go."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -8,9 +9,11 @@ from services.orchestrator.publication import Publisher
 from services.orchestrator.registry import Registry
 from services.orchestrator.run import Run
 from services.orchestrator.run_state import RunPhase
+from services.orchestrator.service import OrchestratorServicer
 from services.orchestrator.settings import PublicationTable
 from tests.unit.services.orchestrator.test_issuer import Office
 from wire.events import read_events
+from wire.v1 import common_pb2
 from wire.v1 import orchestrator_pb2 as pb
 
 
@@ -84,3 +87,24 @@ def test_a_drain_is_not_for_another_replica_of_that_name(office: Office) -> None
     assert run.state.wishes.drained
     run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="2"))
     assert not run.state.wishes.drained
+
+
+async def test_a_replica_hears_which_of_its_groups_have_a_fate_and_the_trainer_where_the_awaited_one_is(
+    office: Office,
+) -> None:
+    run = run_of(office)
+    servicer = OrchestratorServicer(run, cast(Any, None), run_id="test")
+    await run.register_trainer(trainer("t1"))
+    await office.issuer.issue()
+    run.register_replica(pb.RegisterReplicaRequest(replica_id="rollout-1", boot_id="b", address="r:1"))
+
+    async def beat() -> pb.HeartbeatResponse:
+        state = pb.REPLICA_STATE_SERVING
+        request = pb.HeartbeatRequest(replica_id="rollout-1", boot_id="b", state=state, groups=[0, 1, 2])
+        return await servicer.Heartbeat(request, None)
+
+    assert list((await beat()).ended) == []
+    fates = [common_pb2.Fate(group_index=0, step=1), common_pb2.Fate(group_index=1, reason="stale")]
+    answer = await run.report(pb.ReportProgressRequest(incarnation=1, version=1, fates=fates, awaited=[2, 3]))
+    assert answer.awaited_at == "rollout-1 generates it"
+    assert list((await beat()).ended) == [0, 1]

@@ -1,0 +1,62 @@
+"""What the trainer says it waits for: the group, and where that is."""
+
+import pytest
+
+from services.trainer.book import Book
+from services.trainer.ledger import Ledger
+from services.trainer.reporter import Reporter
+from services.trainer.stages.batch_wait import wait_for_batch
+from tests.unit.services.trainer.test_ledger import ready
+from wire.events import EventLog
+from wire.journal import JournalWriter
+from wire.v1 import orchestrator_pb2 as pb
+
+
+class Quiet:
+    """What a wait asks of the runtime."""
+
+    def check(self):
+        pass
+
+    def ack(self, group_indices):
+        pass
+
+
+def words(tmp_path, stale, arrived, places):
+    """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
+    ledger = Ledger(batch_groups=3, max_staleness=1, stale=stale)
+    for index in arrived:
+        ledger.take(ready(index))
+    journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
+    book = Book(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+    reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    reporter.places = places
+    said = []
+    wait_for_batch(
+        1,
+        book,
+        Quiet(),
+        reporter,
+        limit_s=60.0,
+        given_up=lambda: bool(said),
+        meanwhile=lambda: None,
+        doing=lambda what, left_s=None: said.append(what),
+    )
+    book.close()
+    return said[0], list(reporter.awaited)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ({}, "a batch for step 1: group 0 and 1 more"),
+        ({0: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more (rollout-1 generates it)"),
+        ({9: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more"),
+    ],
+)
+def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_path, places, said):
+    assert words(tmp_path, "wait", [1, 5], places) == (said, [0, 2])
+
+
+def test_a_batch_by_arrival_waits_for_any_group(tmp_path):
+    assert words(tmp_path, "mask", [1, 5], {}) == ("a batch for step 1: 2 of 3 groups have come", [])
