@@ -164,9 +164,11 @@ async def test_running_rollouts_are_retracted_and_their_spans_say_so(server: Ser
         trainer = Trainer()
         await trainer.publish(engine, old, 0)
         with server.slowed():
-            group = asyncio.create_task(engine.generate(make_request(prompt, 3, **LONG)))
+            request = make_request(prompt, 3, **LONG)
+            group = asyncio.create_task(engine.generate(request))
             await running(engine, 3)
             await trainer.publish(engine, new, 1)
+            assert await engine.begun(request.group_id) is None  # The server retracts by itself: no answer has come.
         for each in await group:
             assert len(each.token_ids) == 120
             assert [span.version.version for span in each.spans] == [0, 1]
@@ -230,9 +232,11 @@ async def test_in_place_rollouts_go_on_where_they_were(server: Server, tmp_path:
         trainer = Trainer()
         await trainer.publish(engine, make_model(seed=3), 0)
         with server.slowed():
-            group = asyncio.create_task(engine.generate(make_request([1, 2, 3], 2, **LONG)))
+            request = make_request([1, 2, 3], 2, **LONG)
+            group = asyncio.create_task(engine.generate(request))
             await running(engine, 2)
             await trainer.publish(engine, make_model(seed=4), 1)
+            assert await engine.begun(request.group_id) is None  # Its versions come with its end.
         assert all([span.version.version for span in each.spans] == [0, 1] for each in await group)
         assert engine.stats().recomputed_tokens == 0
 

@@ -114,7 +114,10 @@ class Generation:
             self._leave(group)
 
     def begun(self, group_id: str) -> Begun | None:
-        """See Engine: parts come back when new weights come, so that a group is known from the second version on."""
+        """See Engine. A server tells the versions of a request with its answer: nothing is known before the first one.
+
+        Full weights leave requests on the server (it retracts them itself); adapters interrupt them.
+        """
         group = next((one for one in self._groups if one.group_id == group_id), None)
         if group is None or group.oldest is None:
             return None

@@ -21,11 +21,16 @@ class Scripted:
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
         self.go_on.set()
+        self.at_most = len(answers)
+        """So many are answered; the next one waits."""
 
     async def generate(self, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         self.bodies.append(body)
         self.asked.set()
         await self.go_on.wait()
+        number = len(self.bodies)
+        while number > self.at_most:
+            await asyncio.sleep(0)
         tokens, reason, version = self.answers.pop(0)
         return {
             "output_ids": tokens,
@@ -58,6 +63,24 @@ async def test_an_aborted_rollout_goes_on_with_what_it_has() -> None:
     assert rollout.token_ids.tolist() == [5, 6, 4, 7]
     assert [(span.start, span.end, span.version) for span in rollout.spans] == [(0, 2, ONE), (2, 4, TWO)]
     assert client.bodies[1]["input_ids"] == [1, 2, 3, 5, 6]
+
+
+async def test_a_group_is_as_old_as_the_oldest_token_that_has_come_back() -> None:
+    client = Scripted(([5, 7], "stop", "1.1"), ([3, 4, 6], "abort", "1.2"), ([8, 7], "stop", "1.2"))
+    client.go_on.clear()
+    made = generation(client)
+    request = make_request([1, 2, 3], 2, max_tokens=20, stop_token_ids=(7,))
+    under_way = asyncio.create_task(made.generate(request))
+    await client.asked.wait()
+    assert made.begun(request.group_id) is None and made.begun("another") is None
+    client.at_most = 2
+    client.go_on.set()
+    while (begun := made.begun(request.group_id)) is None or len(begun.lengths) < 2:
+        await asyncio.sleep(0)
+    assert (begun.oldest, begun.lengths) == (1, (2, 3))
+    client.at_most = 3
+    await under_way
+    assert made.begun(request.group_id) is None
 
 
 async def test_an_adapter_is_in_use_until_the_last_request_that_names_it_is_answered() -> None:
