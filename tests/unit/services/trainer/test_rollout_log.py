@@ -71,3 +71,20 @@ def test_advantages_that_differ_within_a_rollout_are_in_the_log(tmp_path):
     told = iter([-1.0, 2.0])
     assert rows[0]["token_advantages"] is None
     assert rows[1]["token_advantages"] == [next(told) if one else None for one in group.rollouts[1].trained_mask]
+
+
+def test_tokens_over_the_bound_are_in_the_log_as_not_trained(tmp_path):
+    made = builders.masked_group(4)
+    rollouts = []
+    for one in made.rollouts:
+        (span,) = one.spans
+        young = replace(span, start=1, version=replace(span.version, version=2))
+        rollouts.append(replace(one, spans=(replace(span, end=1), young)))
+    group = ready(replace(made, rollouts=tuple(rollouts)))
+    flat = [np.array([0.5, 0.5], np.float32), np.array([-0.5, -0.5], np.float32)]
+    path = write_rollouts(tmp_path, 3, [group], [0.5, -0.5], flat, most_lag=1)
+    rows = parquet.read_table(path).to_pylist()
+    assert [(row["tokens"], row["trained_tokens"]) for row in rows] == [(2, 1), (3, 1)]
+    assert [row["token_advantages"] for row in rows] == [[None, 0.5], [None, -0.5, None]]
+    rows = parquet.read_table(write_rollouts(tmp_path, 3, [group], [0.5, -0.5], flat, most_lag=2)).to_pylist()
+    assert [row["trained_tokens"] for row in rows] == [2, 2] and rows[0]["token_advantages"] is None
