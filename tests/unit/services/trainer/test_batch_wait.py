@@ -22,13 +22,17 @@ class Quiet:
         pass
 
 
-def words(tmp_path, stale, arrived, places):
-    """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
+def book_with(tmp_path, stale, arrived):
     ledger = Ledger(batch_groups=3, max_staleness=1, stale=stale)
     for index in arrived:
         ledger.take(ready(index))
     journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
-    book = Book(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+    return Book(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+
+
+def words(tmp_path, stale, arrived, places):
+    """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
+    book = book_with(tmp_path, stale, arrived)
     reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
     reporter.places = places
     said = []
@@ -60,3 +64,22 @@ def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_pa
 
 def test_a_batch_by_arrival_waits_for_any_group(tmp_path):
     assert words(tmp_path, "mask", [1, 5], {}) == ("a batch for step 1: 2 of 3 groups have come", [])
+
+
+class Orchestrator:
+    """Answers one report; meanwhile the trainer has come to wait for another group."""
+
+    async def ReportProgress(self, request, timeout, metadata=None):
+        self.asked = list(request.awaited)
+        self.reporter.awaited = [6]
+        return pb.ReportProgressResponse(awaited_at="rollout-1 generates it")
+
+
+async def test_a_place_is_that_of_the_group_that_was_asked_about(tmp_path):
+    stub = Orchestrator()
+    book = book_with(tmp_path, "wait", [])
+    stub.reporter = reporter = Reporter(stub, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    reporter.awaited = [5, 7]
+    await reporter._report()
+    assert stub.asked == [5, 7] and reporter.places == {5: "rollout-1 generates it"}
+    book.close()
