@@ -14,6 +14,8 @@ from headrace.completion import DottedCommand, tell_completion
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepare_demo
 from headrace.demo.models import make_text_model
+from headrace.doctor.wants import Wants
+from headrace.dry_run import end_dry_run
 from headrace.execute import FAILED, FINISHED, Output, execute
 from headrace.history import check_run
 from headrace.launch import inherited_environment, prepare_run
@@ -97,23 +99,25 @@ def start(
 ) -> None:
     """Prepares and, unless it is a dry run, runs; ends the command with the exit status."""
     folder = run_dir or Path("runs") / resolved.config.run.id
-    prepared = prepare_run(resolved, folder, resume=resume, environment=inherited_environment())
+    environment = inherited_environment()
+    prepared = prepare_run(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
     data = prepared.data
     said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
     if data.dropped_overlong:
         said += f"; {data.dropped_overlong} overlong dropped"
     if data.dropped_duplicates:
         said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
-    output.say(said)
+    output.say(said + unknown_words(data.unknown_share))
     if dry_run:
         prepared.lock.release()
-        if prepared.broker:
-            prepared.broker.clean()
-        output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
-        if output.json:
-            output.result(json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
-        raise typer.Exit(FINISHED)
+        wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
+        raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
     raise typer.Exit(execute(prepared, output, began=began))
+
+
+def unknown_words(share: float) -> str:
+    """Of text that the tokenizer does not know, if there is any."""
+    return f"; {share:.2%} of their tokens are unknown to the tokenizer" if share else ""
 
 
 def start_stage(
@@ -121,21 +125,20 @@ def start_stage(
 ) -> NoReturn:
     """The same for a stage on given examples."""
     folder = run_dir or Path("runs") / resolved.config.run.id
-    prepared = prepare_stage(resolved, folder, resume=resume, environment=inherited_environment())
+    environment = inherited_environment()
+    prepared = prepare_stage(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
     data = prepared.data
     said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
     if data.dropped_overlong:
         said += f"; {data.dropped_overlong} overlong dropped"
     if data.dropped_duplicates:
         said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
-    output.say(said)
+    output.say(said + unknown_words(data.unknown_share))
     if not dry_run:
         raise typer.Exit(run_stage(prepared, output, began=began))
     prepared.lock.release()
-    output.say(f"everything is in order; nothing was started. Prepared in {prepared.run_dir}")
-    if output.json:
-        output.result(json_line({"ok": True, "run_dir": str(prepared.run_dir), **dataclasses.asdict(data)}))
-    raise typer.Exit(FINISHED)
+    wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
+    raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
 
 
 def run_dir_config(run_dir: Path | None) -> Path:

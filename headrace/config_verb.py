@@ -19,6 +19,7 @@ from headrace.launch import check_data_files, inherited_environment
 from headrace.made_model import settle_path
 from headrace.model_check import check_model
 from headrace.screen import show_table
+from headrace.settle import settle
 from headrace.verb import Json, json_line, told
 from wire.errors import ConfigError, DataError
 
@@ -95,6 +96,7 @@ def show(
             return
         place = config_file(file) if file else None
         resolved = resolve(place, arguments=context.obj or [], environment=inherited_environment())
+        resolved = settle(resolved, Path(), goes_on=False)
         tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
         output.result(json_line(tables) if json else to_toml(tables).rstrip())
 

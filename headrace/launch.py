@@ -16,11 +16,13 @@ from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
 from headrace.extras import check_extras
+from headrace.gpus import check_overlap, check_visible, placement, visible
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
 from headrace.nodes import check_nodes
 from headrace.plans import Planner, choose_ports
-from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, find_server
+from headrace.settle import check_dtype, settle
+from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
@@ -46,19 +48,26 @@ class PreparedRun:
     lock: RunLock
 
 
-def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str]) -> PreparedRun:
+def prepare_run(
+    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+) -> PreparedRun:
     """Checks everything, prepares the data and writes every process's config.
 
-    Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
+    `dry_run`: what this machine lacks is not checked here, but by `headrace.dry_run`. Raises ConfigError or DataError;
+    a run directory that did not exist does not exist then either.
     """
     run_dir = run_dir.resolve()
-    resolved, to_make = settle_path(folders.settle_stale(resolved, run_dir) if resume else resolved, run_dir)
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
     check_nodes(resolved)
-    check_input(resolved, fresh=not resume, has_model=to_make is None)
-    ports = choose_ports(resolved)
+    check_overlap(resolved)
+    check_input(resolved, has_model=to_make is None)
+    if not dry_run:
+        check_visible(resolved, environment)
+        check_around(resolved, fresh=not resume)
+    ports = choose_ports(resolved, check=not dry_run)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:
@@ -66,8 +75,10 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
             make_model(to_make, config.model.path)
         data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
         check_rows(config, run_dir, env)
-        broker = None if config.broker.url else embedded(run_dir, env)
-        place = Place(run_dir, broker.url if broker else config.broker.url, ports, data.stop_token_ids)
+        broker = None if config.broker.url or dry_run else embedded(run_dir, env)
+        url = broker.url if broker else config.broker.url or embedded_url(run_dir)
+        gpus = visible(environment) if placement(config).needed else None
+        place = Place(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
         planner = Planner(config, place, env)
         plans = planner.all()
         _check_reward(resolved, run_dir, env)
@@ -80,9 +91,10 @@ def prepare_run(resolved: Resolved, run_dir: Path, *, resume: bool, environment:
     return PreparedRun(config, run_dir, data, plans, planner, broker, lock)
 
 
-def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> None:
-    """Everything that can be known without writing: model folder, data files, broker. Raises ConfigError, DataError."""
+def check_input(resolved: Resolved, *, has_model: bool = True) -> None:
+    """What of a settled config can be known without writing, on any machine. Raises ConfigError or DataError."""
     config = resolved.config
+    check_dtype(resolved)
     try:
         if has_model:
             check_model(config.model.path, engine=config.rollout.engine)
@@ -94,8 +106,13 @@ def check_input(resolved: Resolved, *, fresh: bool, has_model: bool = True) -> N
             f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
             "reinforce_pp, ppo, vapo)"
         )
-    check_extras(resolved)
     check_data_files(resolved)
+
+
+def check_around(resolved: Resolved, *, fresh: bool) -> None:
+    """What the config asks of this machine: packages and a broker. Raises ConfigError."""
+    config = resolved.config
+    check_extras(resolved)
     if config.broker.url:
         seconds = config.broker.connect_timeout_s
         place = resolved.place("broker", "url")

@@ -15,12 +15,14 @@ from headrace.config.schema import Ports, RunFile
 from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
 from headrace.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.extras import check_extras
+from headrace.gpus import check_visible
 from headrace.launch import check_data_files, prepare_files
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
 from headrace.nodes import check_nodes, how_to_join, ready_s
 from headrace.results import evals_of, steps_of
 from headrace.screen import Lines
+from headrace.settle import settle
 from headrace.supervisor.alone import STOPPED_CODE, Alone
 from headrace.supervisor.keeper import Budget
 from headrace.supervisor.lock import RunLock
@@ -62,18 +64,24 @@ class StageSummary:
     """The folder of the trained model, once there is one."""
 
 
-def prepare_stage(resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str]) -> PreparedStage:
+def prepare_stage(
+    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+) -> PreparedStage:
     """Checks everything, prepares the examples and writes the trainer's config.
 
-    Raises ConfigError or DataError; a run directory that did not exist does not exist then either.
+    `dry_run`: what this machine lacks is not checked here, but by `headrace.dry_run`. Raises ConfigError or DataError;
+    a run directory that did not exist does not exist then either.
     """
     run_dir = run_dir.resolve()
-    resolved, to_make = settle_path(resolved, run_dir)
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     locked = (*_LOCKED, f"{config.run.stage}.batch_size")
     (folders.check_resumable(run_dir, config, locked) if resume else folders.check_fresh(run_dir))
     _check_input(resolved, has_model=to_make is None)
+    if not dry_run:
+        check_visible(resolved, environment)
+        check_extras(resolved)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:
@@ -83,7 +91,7 @@ def prepare_stage(resolved: Resolved, run_dir: Path, *, resume: bool, environmen
         if not data.eval_examples:
             # An earlier dry run may have held some out: they are trained now.
             (run_dir / EVAL_EXAMPLES).unlink(missing_ok=True)
-        plan = _plan(resolved, run_dir, env)
+        plan = _plan(resolved, run_dir, env, check=not dry_run)
     except BaseException:
         lock.release()
         folders.drop_stage(run_dir)
@@ -147,15 +155,14 @@ def _check_input(resolved: Resolved, *, has_model: bool) -> None:
         place = resolved.place("model", "lora", "rank")
         raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
     check_nodes(resolved)
-    check_extras(resolved)
     check_data_files(resolved)
 
 
-def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> ProcessPlan:
+def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool) -> ProcessPlan:
     """Writes the trainer's settings and says how it is started."""
     config = resolved.config
     wanted = config.trainer.http_port
-    check_free([(wanted, resolved.place("trainer", "http_port"))] if wanted else [])
+    check_free([(wanted, resolved.place("trainer", "http_port"))] if wanted and check else [])
     port = wanted or pick_ports(1)[0]
     values: dict[str, Any] = config.model_dump(mode="python", serialize_as_any=True)
     values["model"].pop("make")

@@ -5,13 +5,15 @@ from contextlib import suppress
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.services import Place, Seat, replica_seat, seats, settings_of, wanted_ports
+from headrace.gpus import placement
 from headrace.supervisor.once import python
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.scaling import SERVICES
+from wire.errors import ConfigError
 
 
-def choose_ports(resolved: Resolved) -> dict[str, Ports]:
+def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
     """Seat name -> its ports: fixed ones checked, the others picked. Raises ConfigError naming the key."""
     config = resolved.config
     wanted = {seat: wanted_ports(config, seat) for seat in seats(config)}
@@ -21,7 +23,8 @@ def choose_ports(resolved: Resolved) -> dict[str, Ports]:
         for name in Ports.model_fields
         if getattr(ports, name)
     ]
-    check_free(fixed)
+    if check:
+        check_free(fixed)
     free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
     return {
         seat.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for seat, p in wanted.items()
@@ -47,6 +50,8 @@ class Planner:
     def replica(self, service: str, index: int) -> ProcessPlan:
         """Of one replica, whether the config names it or not. Raises ConfigError if there is no port for it."""
         seat = replica_seat(service, index)
+        if service == "rollout":
+            self._check_gpus(seat, index)
         if seat.name not in self._ports:
             wanted = wanted_ports(self._config, seat)
             keys = [name for name in Ports.model_fields if getattr(wanted, name)]
@@ -55,6 +60,11 @@ class Planner:
             free = iter(pick_ports(2, taken=taken))
             self._ports[seat.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})
         return self._write(seat)
+
+    def _check_gpus(self, seat: Seat, index: int) -> None:
+        gpus, count = placement(self._config).replica(index), self._place.gpus
+        if gpus and count is not None and gpus.stop > count:
+            raise ConfigError(f"{seat.name} would take GPU {gpus.stop - 1}, and this machine has {count}")
 
     def _write(self, seat: Seat) -> ProcessPlan:
         path = self._place.run_dir / "config" / f"{seat.name}.json"

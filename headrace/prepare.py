@@ -16,8 +16,9 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.services import Place, Seat, settings_of
 from headrace.data.prepare import PreparedData, from_json
-from headrace.launch import check_input, check_rows, prepare_files, write_engine_base
+from headrace.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
 from headrace.made_model import make_model, settle_path
+from headrace.settle import settle
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from wire.errors import ConfigError
@@ -47,7 +48,7 @@ def prepare_elsewhere(
     """
     run_dir = run_dir.resolve()
     goes_on = folders.has_begun(run_dir)
-    resolved, to_make = settle_path(folders.settle_stale(resolved, run_dir) if goes_on else resolved, run_dir)
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=goes_on), run_dir)
     config = resolved.config
     if config.run.stage != "rl":
         raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
@@ -56,7 +57,8 @@ def prepare_elsewhere(
     _check_url(resolved)
     (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    check_input(resolved, fresh=not goes_on, has_model=to_make is None)
+    check_input(resolved, has_model=to_make is None)
+    check_around(resolved, fresh=not goes_on)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
     try:

@@ -19,7 +19,8 @@ from headrace.launch import inherited_environment
 from headrace.nodes import check_nodes, how_to_join
 from headrace.offline import refuse_stage
 from headrace.results import steps_of
-from headrace.run_dir import check_resumable, settle_stale
+from headrace.run_dir import check_resumable
+from headrace.settle import settle
 from headrace.verb import Json, json_line, told
 from services.trainer.stages.replay_settings import ReplaySettings, ReplayTable
 from wire.errors import ConfigError
@@ -83,7 +84,7 @@ def run_replay(
     """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
     refuse_stage(run_dir)
     _check_overrides(overrides)
-    resolved = settle_stale(resolve(run_dir / "config" / "run.toml", arguments=overrides), run_dir)
+    resolved = settle(resolve(run_dir / "config" / "run.toml", arguments=overrides), run_dir, goes_on=True)
     check_resumable(run_dir, resolved.config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out} is not empty: choose a new folder")

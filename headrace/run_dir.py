@@ -1,14 +1,12 @@
 """The run directory: whether it may be used, and putting what was prepared into it whole or not at all."""
 
 import contextlib
-import dataclasses
 import shutil
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from services.trainer.algorithm_settings import AlgorithmTable
 from wire.contracts.staleness import StalePolicy
@@ -51,7 +49,7 @@ LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "
 """These, and keys that decide which prompt has which number, and which rollouts are trained."""
 STALE_BEFORE: StalePolicy = "drop"
 """What `run.stale` means of a run directory that was made before there was that key."""
-_SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE}
+_SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown_share": 0.05}
 """Keys that run directories of earlier versions have not, and what their runs did."""
 _STAGE = ".preparing"
 
@@ -70,21 +68,6 @@ def check_fresh(run_dir: Path) -> None:
         raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
 
 
-def settle_stale(resolved: Resolved, run_dir: Path) -> Resolved:
-    """The config of a resumed run: one from before `run.stale` goes on as `drop`, unless another policy is given."""
-    file = run_dir / "config" / "run.toml"
-    if ("run", "stale") in resolved.layer or not file.is_file():
-        return resolved
-    try:
-        if "stale" in tomllib.loads(file.read_text(encoding="utf-8")).get("run", {}):
-            return resolved
-    except (OSError, tomllib.TOMLDecodeError):
-        return resolved  # `check_resumable` says so.
-    config = resolved.config
-    run = config.run.model_copy(update={"stale": STALE_BEFORE})
-    return dataclasses.replace(resolved, config=config.model_copy(update={"run": run}))
-
-
 def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCKED) -> None:
     """Raises ConfigError if there is no run, or if the config changes a `locked` key and so makes it another one."""
     file = run_dir / "config" / "run.toml"
@@ -95,7 +78,7 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
     new = config.model_dump(mode="json", serialize_as_any=True)
     for name in locked:
         before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
-        before |= {key: value for key, value in _SINCE.items() if key in before and before[key] is None}
+        before |= {key: value for key, value in _SINCE.items() if key in now and before.get(key) is None}
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):
                 raise ConfigError(

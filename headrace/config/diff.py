@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import resolve
+from headrace.settle import settle
 from wire.errors import ConfigError
 
 
@@ -30,9 +31,9 @@ def config_file(place: Path) -> Path:
 
 def resolved_tables(place: Path) -> dict[str, Any]:
     """All tables of a RUN.toml, defaults included, or those that a run directory keeps, as it was run."""
-    return (
-        kept_tables(place) if place.is_dir() else resolve(place).config.model_dump(mode="json", serialize_as_any=True)
-    )
+    if place.is_dir():
+        return kept_tables(place)
+    return settle(resolve(place), place, goes_on=False).config.model_dump(mode="json", serialize_as_any=True)
 
 
 def kept_tables(run_dir: Path) -> dict[str, Any]:

@@ -86,6 +86,10 @@ class MakeTable(Table):
 class ModelSection(ModelTable):
     """`[model]`."""
 
+    # `headrace.settle` decides before a service sees it.
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # type: ignore[assignment]
+    """Of the trainer's forward pass and of the engine's weights. `auto`: `bfloat16` if `run.device` is a GPU, else
+    `float32`; decided when the run directory is made, and kept by every resume."""
     make: MakeTable | None = None
     """Make a tiny model for this run when `path` is not given; a given path wins."""
 

@@ -50,6 +50,10 @@ class Place:
     """That the services listen on."""
     orchestrator: str = ""
     """host:port of its gRPC server; empty = on this machine, at its seat's port."""
+    first_gpu: int = 0
+    """What `rollout.sglang.base_gpu_id = "auto"` is: 0 in a container, which sees only its own GPUs."""
+    gpus: int | None = None
+    """How many this machine has; None = no process is placed on one."""
 
 
 def seats(config: RunFile) -> list[Seat]:
@@ -90,6 +94,8 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
     del own["model"]["make"]
     if seat.service == "rollout" and config.model.lora.quantize != "none":
         own["model"]["path"] = place.run_dir / ENGINE_BASE
+    if seat.service == "rollout" and config.rollout.sglang.base_gpu_id == "auto":
+        own["rollout"]["sglang"]["base_gpu_id"] = place.first_gpu
     found = {
         "sampling": _plain(config.rollout.sampling),
         "stop_token_ids": list(place.stop_token_ids),

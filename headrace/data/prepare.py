@@ -11,6 +11,7 @@ from headrace.data.presets import Message, Prompt, prompt_of
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.settings import DataTable
+from headrace.data.unknown import unknown_id, unknown_share
 from wire.errors import ConfigError, DataError
 
 
@@ -26,6 +27,8 @@ class PreparedData:
     longest_prompt: int
     stop_token_ids: tuple[int, ...]
     """What ends a completion."""
+    unknown_share: float = 0.0
+    """Of the tokens of all prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,13 @@ def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> Prepare
         )
     if not train:
         raise DataError(f"{table.path}: no prompt is left to train on")
+    places = ((one.prompt.place, one.token_ids) for one in (*train, *held_out))
+    unknown = unknown_share(unknown_id(tokenizer), places, table)
     _write(out / "prompts.parquet", _with_ids(train))
     _write(out / "eval.parquet", _with_ids(held_out))
     longest = max(len(one.token_ids) for one in (*train, *held_out))
-    return PreparedData(
-        len(train), len(held_out), dropped, duplicates, longest, tuple(stop_token_ids(model, tokenizer))
-    )
+    stops = tuple(stop_token_ids(model, tokenizer))
+    return PreparedData(len(train), len(held_out), dropped, duplicates, longest, stops, unknown)
 
 
 def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:

@@ -14,6 +14,7 @@ from headrace.data.prepare import Limits
 from headrace.data.render import load_tokenizer, stop_token_ids
 from headrace.data.rows import Row, parse_rows, raise_all, read_rows
 from headrace.data.settings import DataTable
+from headrace.data.unknown import unknown_id, unknown_share
 from wire.errors import ConfigError, DataError
 
 EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
@@ -33,6 +34,8 @@ class PreparedExamples:
     """Tokens of the longest example."""
     trained_tokens: int
     """Of all training examples; of a pair those of both answers."""
+    unknown_share: float = 0.0
+    """Of the tokens of all examples."""
 
     def as_json(self) -> str:
         """For the process that asked for the preparation."""
@@ -54,20 +57,23 @@ def prepare_examples(table: DataTable, stage: str, model: Path, limits: Limits, 
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = ExampleRenderer(tokenizer, table, stop_token_ids(model, tokenizer))
     if stage == "sft":
-        return _prepare(table, lambda row: renderer.dialogue(dialogue_of(row, table)), _example_columns, limits, out)
-    return _prepare(table, lambda row: [renderer.pair(ranked_pair_of(row, table))], _pair_columns, limits, out)
+        found = _sets(table, lambda row: renderer.dialogue(dialogue_of(row, table)), limits)
+        return _write_sets(table, found, _example_columns, unknown_id(tokenizer), out)
+    pairs = _sets(table, lambda row: [renderer.pair(ranked_pair_of(row, table))], limits)
+    return _write_sets(table, pairs, _pair_columns, unknown_id(tokenizer), out)
 
 
-def _prepare(
+def _write_sets(
     table: DataTable,
-    render: Callable[[Row], list[T]],
+    found: tuple[list[T], list[T], int, int],
     columns: Callable[[Sequence[T]], dict[str, Any]],
-    limits: Limits,
+    unknown: int | None,
     out: Path,
 ) -> PreparedExamples:
-    train, held_out, dropped, duplicates = _sets(table, render, limits)
+    train, held_out, dropped, duplicates = found
     if not train:
         raise DataError(f"{table.path}: no example is left to train on")
+    share = unknown_share(unknown, (text for one in (*train, *held_out) for text in _texts(one)), table)
     _write(out / EXAMPLES, columns(train))
     if held_out:
         _write(out / EVAL_EXAMPLES, columns(held_out))
@@ -78,6 +84,7 @@ def _prepare(
         dropped_duplicates=duplicates,
         longest=max(one.tokens for one in (*train, *held_out)),
         trained_tokens=sum(_trained(one) for one in train),
+        unknown_share=share,
     )
 
 
@@ -97,6 +104,11 @@ def _sets(table: DataTable, render: Callable[[Row], list[T]], limits: Limits) ->
 
 def _trained(one: Example | Pair) -> int:
     return sum(one.trained) if isinstance(one, Example) else len(one.chosen_ids) + len(one.rejected_ids)
+
+
+def _texts(one: Example | Pair) -> list[tuple[str, Sequence[int]]]:
+    answers = [one.completion_ids] if isinstance(one, Example) else [one.chosen_ids, one.rejected_ids]
+    return [(one.place, ids) for ids in (one.prompt_ids, *answers)]
 
 
 def _read(

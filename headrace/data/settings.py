@@ -32,6 +32,8 @@ class DataTable(Table):
     """Longest prompt; 0 = the model's context less `rollout.sampling.max_tokens`."""
     overlong: Literal["error", "drop"] = "error"
     """What happens to a longer prompt."""
+    max_unknown_share: float = Field(0.05, ge=0, le=1)
+    """Largest share of tokens, of all prompts or examples together, that stand for text the tokenizer does not know."""
     chat_template: Literal["auto", "always", "never"] = "auto"
     """`auto`: messages always, text if the tokenizer has a template (never with preset `trl`)."""
     system: str = ""

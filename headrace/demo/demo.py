@@ -9,7 +9,9 @@ from headrace.config.resolve import Resolved, resolve
 from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.demo.models import END, Shape, character_tokenizer, write_model
+from headrace.doctor.sizes import model_parameters
 from headrace.run_dir import absent_folders, check_fresh, take_away
+from headrace.settle import CUDA_HEAD_DIM
 from headrace.supervisor.once import child_environment, python, run_once
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import StageSettings
@@ -96,8 +98,13 @@ def prepare_demo(
         config = folder / "run.toml"
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
-        _make_things(folder, seed=resolved.config.run.seed)
-        say(f"{HELD_OUT} held-out and {8100 - HELD_OUT} training sums, a model of 0.6 M parameters: {folder}")
+        # SGLang's attention on a GPU has no kernel for the narrow heads that suit a CPU.
+        shape = Shape(head_dim=CUDA_HEAD_DIM) if resolved.config.run.device.startswith("cuda") else Shape()
+        _make_things(folder, shape, seed=resolved.config.run.seed)
+        millions = model_parameters(folder / "base") / 1e6
+        say(
+            f"{HELD_OUT} held-out and {8100 - HELD_OUT} training sums, a model of {millions:.1f} M parameters: {folder}"
+        )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
             _supervise(folder, resolved, environment)
@@ -119,12 +126,12 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _make_things(folder: Path, *, seed: int) -> None:
+def _make_things(folder: Path, shape: Shape, *, seed: int) -> None:
     training, held_out = exercises(seed=seed, held_out=HELD_OUT)
     for name, sums in (("prompts.jsonl", training), ("held_out.jsonl", held_out)):
         lines = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in sums]
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_model(folder / "base", character_tokenizer(CHARACTERS), Shape(), seed=seed)
+    write_model(folder / "base", character_tokenizer(CHARACTERS), shape, seed=seed)
     (folder / "sft").mkdir(exist_ok=True)
     _write_examples(folder / "sft" / EXAMPLES, training)
 

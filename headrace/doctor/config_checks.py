@@ -3,9 +3,26 @@
 from headrace.doctor.findings import Finding, fail, ok
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
+from headrace.gpus import check_overlap, placement
 from headrace.launch import check_data_files
 from headrace.model_check import check_model
+from headrace.nodes import check_nodes
+from headrace.settle import check_dtype
 from wire.errors import ConfigError, DataError
+
+
+def keys(wants: Wants) -> Finding:
+    """What of the config no machine could run."""
+    assert wants.resolved is not None
+    try:
+        check_nodes(wants.resolved)
+        check_dtype(wants.resolved)
+        if wants.resolved.config.run.stage == "rl":
+            check_overlap(wants.resolved)
+    except ConfigError as error:
+        return fail("config", str(error), f"mend {wants.resolved.file}")
+    taken = placement(wants.resolved.config).in_words()
+    return ok("config", f"{wants.resolved.config.model.dtype}" + (f"; {taken}" if taken else ""))
 
 
 def model(wants: Wants) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
+from headrace.gpus import placement, shown
 from headrace.supervisor.once import child_environment, python, run_once
 from wire.errors import HeadraceError
 
@@ -18,7 +19,7 @@ _QUERY = "name,driver_version,memory.total"
 _GIB = 1 << 30
 
 
-def driver(wants: Wants) -> Finding:
+def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
     """What nvidia-smi says."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
@@ -41,9 +42,10 @@ def driver(wants: Wants) -> Finding:
         lines = (done.stderr or done.stdout).strip().splitlines()
         fix = "load the driver (modprobe nvidia), or install the one that fits the kernel"
         return fail("gpu", f"nvidia-smi: {lines[0] if lines else f'status {done.returncode}'}", fix)
-    if len(rows) < wants.gpus:
+    if (count := shown(len(rows), environment.get("CUDA_VISIBLE_DEVICES"))) < wants.gpus:
         fix = "take fewer trainer.ranks, rollout.replicas or rollout.sglang.tp, or a machine with more GPUs"
-        return fail("gpu", f"{len(rows)} GPUs, the config wants {wants.gpus}", fix)
+        taken = placement(wants.resolved.config).in_words() if wants.resolved else "the config wants more"
+        return fail("gpu", f"{count} GPUs, but {taken}", fix)
     return ok("gpu", f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows))
 
 

@@ -21,7 +21,7 @@ _TIME_ERROR = 5
 _SLOW_SYNC_S = 0.1
 
 
-def processor() -> Finding:
+def processor(wants: Wants) -> Finding:
     """Cores that this process may use."""
     cores = len(os.sched_getaffinity(0))
     quota = _quota()
@@ -29,6 +29,12 @@ def processor() -> Finding:
     usable = min(cores, quota or cores)
     if usable < 2:
         return warn("processor", said, "the demo wants two cores: give the container more (docker: --cpus 2)")
+    ranks = 0
+    if wants.resolved and not wants.cuda:
+        ranks = wants.resolved.config.trainer.ranks // wants.resolved.config.trainer.nodes
+    if ranks > usable:
+        fix = "take fewer trainer.ranks: they wait for each other's turns"
+        return warn("processor", f"{said}, for {ranks} ranks of the trainer", fix)
     return ok("processor", said)
 
 

@@ -6,10 +6,10 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
-from headrace.doctor.findings import Finding, fail, ok, warn
+from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
 from headrace.plans import choose_ports
-from headrace.supervisor.broker import find_server
+from headrace.supervisor.broker import check_external, find_server
 from headrace.supervisor.ports import pick_ports
 from wire.errors import ConfigError, TransientError
 from wire.streams.redis import ServerFacts, server_facts
@@ -23,7 +23,7 @@ def ports(wants: Wants) -> Finding:
     """Those that the config fixes are free, and there are others; loopback can be reached."""
     fix = "end what listens there, or set the key to 0 for a free port"
     try:
-        chosen = choose_ports(wants.resolved) if wants.resolved else {}
+        chosen = choose_ports(wants.resolved) if wants.resolved and wants.broker else {}
         if not chosen:
             pick_ports(8)
     except ConfigError as error:
@@ -40,8 +40,24 @@ def ports(wants: Wants) -> Finding:
 
 def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:
     """The server of `broker.url`, or the one that would be started here."""
+    if not wants.broker:
+        return note("redis", "not needed: this stage trains on given examples alone")
     url = wants.resolved.config.broker.url if wants.resolved else ""
-    return _external(url) if url else _own(environment)
+    if not url:
+        return _own(environment)
+    return _external(url) if not wants.fresh else _unused(wants) or _external(url)
+
+
+def _unused(wants: Wants) -> Finding | None:
+    """What is wrong with its streams, for a run that begins."""
+    assert wants.resolved is not None
+    config, place = wants.resolved.config, wants.resolved.place("broker", "url")
+    try:
+        seconds = config.broker.connect_timeout_s
+        asyncio.run(check_external(config.broker.url, place, seconds, run_id=config.run.id, fresh=True))
+    except ConfigError as error:
+        return fail("redis", str(error), "start it, or give this run another server or id")
+    return None
 
 
 def _own(environment: Mapping[str, str]) -> Finding:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
+from headrace.extras import check_extras
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from wire.errors import HeadraceError
+from wire.errors import ConfigError, HeadraceError
 
 _OLDEST = (3, 11)
 _TOLD = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
@@ -46,6 +47,17 @@ def packages() -> Finding:
         fix = "pip install 'headrace[demo]' (in a checkout: pip install -e '.[demo]' -c constraints.txt)"
         return fail("packages", f"{told}; missing or of another version: {', '.join(missing)}", fix)
     return ok("packages", told)
+
+
+def extras(wants: Wants) -> Finding:
+    """Packages beyond the services' own that the config names."""
+    if wants.resolved is None:
+        return note("extras", "none named")
+    try:
+        check_extras(wants.resolved)
+    except ConfigError as error:
+        return fail("extras", str(error), "install it, or change the key")
+    return ok("extras", "those of the config are there")
 
 
 def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.config.resolve import Resolved
+from headrace.gpus import placement
 from services.reward.settings import ScorerTable
 
 
@@ -15,25 +16,28 @@ class Wants:
     cuda: bool = False
     gpus: int = 0
     """How many this machine must have at least."""
+    broker: bool = True
+    fresh: bool = False
+    """A new run is to begin: its broker must not hold another one's streams."""
     sandbox: bool = False
     sglang: bool = False
     """A server that is launched here."""
 
     @classmethod
-    def of(cls, resolved: Resolved) -> "Wants":
+    def of(cls, resolved: Resolved, *, fresh: bool = False) -> "Wants":
         """Of a config."""
         config = resolved.config
         cuda = config.run.device.startswith("cuda")
-        table = config.rollout
-        own_server = table.engine == "sglang" and not table.sglang.urls
-        serving = table.replicas * table.sglang.tp if own_server and table.sglang.device != "cpu" else 0
+        table, rl = config.rollout, config.run.stage == "rl"
+        own_server = rl and table.engine == "sglang" and not table.sglang.urls
         names = {scorer.name for scorer in _leaves(_scorers(resolved)) if not scorer.options.get("url")}
         return cls(
             resolved=resolved,
             cuda=cuda,
-            # The engines may share the trainer's devices, so the larger one counts, not the sum.
-            gpus=max(config.trainer.ranks // config.trainer.nodes, serving) if cuda else 0,
-            sandbox="code" in names,
+            gpus=placement(config).needed,
+            broker=rl,
+            fresh=fresh,
+            sandbox=rl and "code" in names,
             sglang=own_server,
         )
 

@@ -115,6 +115,11 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     )
 
 
+def embedded_url(run_dir: Path) -> str:
+    """Where `embedded` would let the server listen, for a run directory whose path is not too long."""
+    return f"unix://{run_dir / 'run' / 'socket' / 's'}"
+
+
 async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:
     """Returns when the server has loaded its data and answers. Raises WaitTimeoutError."""
     end = time.monotonic() + seconds

@@ -1,7 +1,7 @@
 """What the rollout service may be told."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,8 +19,10 @@ class SGLangTable(Table):
     """Of a launched server; `auto` = the kind of `run.device`."""
     tp: int = Field(1, ge=1)
     """Tensor-parallel ranks of one server."""
-    base_gpu_id: int = Field(0, ge=0)
-    """First GPU of the first replica; each further one takes the next `tp`."""
+    base_gpu_id: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """First GPU of the first replica; each further one takes the next `tp`. `auto`: where `headrace train` starts
+    trainer and servers, the first behind the trainer's (with `trainer.memory_fraction` below 1 the trainer's first); in
+    a container, which sees only its own GPUs, 0."""
     mem_fraction_static: float = Field(0.0, ge=0, lt=1)
     """Share of the device's memory for weights and cache; 0 = SGLang's choice (0.1 on a CPU)."""
     max_running_requests: int = Field(0, ge=0)
@@ -47,6 +49,10 @@ class SGLangTable(Table):
     """Of an attached server with NCCL, such as `2.28.9`: unequal versions take another way. Empty = not known."""
     devices: tuple[str, ...] = ()
     """GPU UUIDs of an attached server; empty = not known, weights then never travel by NCCL."""
+
+    def first_gpu(self, number: int) -> int:
+        """Of the replica with this number."""
+        return (0 if self.base_gpu_id == "auto" else self.base_gpu_id) + number * self.tp
 
 
 class RolloutTable(Table):

@@ -77,6 +77,47 @@ def test_a_good_place_passes_a_dry_run(place: Path) -> None:
     assert again.returncode == 0, "a run directory in which nothing has begun may be prepared again"
 
 
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Path) -> None:
+    done = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", **NO_GPU)
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("the config is in order; this machine cannot run it: gpu, torch. Prepared in ")
+    assert sum(line.startswith("lacks: ") for line in lines) == 2
+    trainer = json.loads((place / "runs" / "run" / "config" / "trainer.json").read_text())
+    assert (trainer["run"]["device"], trainer["model"]["dtype"]) == ("cuda", "bfloat16")
+    told = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", "--json", **NO_GPU).stdout
+    assert json.loads(told.splitlines()[-1])["lacks"] == ["gpu", "torch"]
+
+
+def test_a_taken_port_is_what_the_machine_lacks(place: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = ("--trainer.http-port", str(taken.getsockname()[1]))
+        done = headrace(place, "train", "run.toml", "--dry-run", *port)
+        assert done.returncode == 1 and "cannot run it: ports. Prepared in " in done.stdout.splitlines()[-1]
+        assert "port is in use" in refused(place, "train", "run.toml", "--run-dir", "other", *port)
+
+
+def test_what_no_machine_could_run_is_refused_by_a_dry_run_too(place: Path) -> None:
+    served = ("train", "run.toml", "--dry-run", "--run.device", "cuda", "--rollout.engine", "sglang")
+    assert "SGLang has no float32 kernels" in refused(place, *served, "--model.dtype", "float32", **NO_GPU)
+    assert "on GPU 0 each would take" in refused(place, *served, "--rollout.sglang.base-gpu-id", "0", **NO_GPU)
+
+
+def test_a_start_without_the_gpu_it_asks_for_is_refused_at_once(place: Path) -> None:
+    told = refused(place, "train", "run.toml", "--run.device", "cuda", **NO_GPU)
+    assert "--run.device: [run] device: 'cuda', but this machine has no GPU" in told
+
+
+def test_prompts_that_the_tokenizer_cannot_read(place: Path) -> None:
+    (place / "p.jsonl").write_text('{"prompt": "one plus one"}\n')
+    assert "p.jsonl:1: the tokenizer does not know 100.0% of the tokens" in refused(place, "train", "run.toml")
+
+
 def test_a_missing_config(place: Path) -> None:
     assert "absent.toml: there is no such file" in refused(place, "train", "absent.toml")
 

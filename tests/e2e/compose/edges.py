@@ -88,6 +88,15 @@ def look(containers: Iterable[dict[str, Any]]) -> set[Edge]:
     return edges_of(tables, services)
 
 
+def places(containers: Iterable[dict[str, Any]]) -> set[tuple[str, int, str]]:
+    """Which process has which address."""
+    return {
+        (service_of(one), int(one["State"]["Pid"]), str(network["IPAddress"]))
+        for one in containers
+        for network in one["NetworkSettings"]["Networks"].values()
+    }
+
+
 def measured_edges(project: Project) -> set[Edge]:
     """The edges of this moment; see `Watch` for those of a whole run."""
     return look(project.containers())
@@ -106,7 +115,11 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.wait(_PAUSE_S):
             try:
-                self.edges |= look(self._project.containers())
+                before = self._project.containers()
+                edges = look(before)
+                # Of two that restart at the same time one may get the other's address while they are looked at.
+                if places(before) == places(self._project.containers()):
+                    self.edges |= edges
             except AssertionError:
                 continue  # A container that was listed is gone.
 

@@ -6,7 +6,8 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.toml import to_toml
-from headrace.run_dir import check_resumable, settle_stale
+from headrace.run_dir import check_resumable
+from headrace.settle import settle
 from wire.errors import ConfigError
 
 
@@ -28,13 +29,13 @@ def made(run_dir: Path, resolved: Resolved, *, old: bool = False) -> Path:
 
 
 def resumed(run_dir: Path, resolved: Resolved) -> str:
-    settled = settle_stale(resolved, run_dir)
+    settled = settle(resolved, run_dir, goes_on=True)
     check_resumable(run_dir, settled.config)
     return settled.config.run.stale
 
 
 def test_a_new_run_waits(config: Path, tmp_path: Path) -> None:
-    assert settle_stale(resolve(config), tmp_path / "new").config.run.stale == "wait"
+    assert settle(resolve(config), tmp_path / "new", goes_on=False).config.run.stale == "wait"
 
 
 def test_a_run_from_before_the_key_goes_on_as_drop(config: Path, tmp_path: Path) -> None:

@@ -75,6 +75,9 @@ def check_plan(plan: LaunchPlan) -> None:
             "rollout.deterministic: SGLang's deterministic inference needs a GPU's attention kernels; "
             'use engine = "torch" on a CPU'
         )
+    if plan.device != "cpu" and plan.dtype == "float32":
+        # RMSNorm.forward_cuda and FlashAttention 3 (SGLang's choice on Hopper) are built for 16 bits alone.
+        raise ConfigError('model.dtype: SGLang has no float32 kernels on a GPU; set it to "bfloat16"')
     if plan.device == "cpu" and plan.tp > 1:
         raise ConfigError(f"rollout.sglang.tp: {plan.tp}, but a CPU server has one rank")
     for argument in plan.extra_args:

@@ -125,7 +125,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         admin_key=_key(own.admin_key_file, secrets.token_hex(24)),
         max_requests=own.max_running_requests or max(table.max_rows, settings.group_rows) + 1,
         tp=own.tp,
-        base_gpu_id=own.base_gpu_id + index * own.tp,
+        base_gpu_id=own.first_gpu(index),
         mem_fraction_static=own.mem_fraction_static,
         max_total_tokens=own.max_total_tokens,
         context_length=table.context_length,
@@ -167,7 +167,12 @@ async def _routes(settings: RolloutSettings) -> Routes:
         nccl, devices = table.nccl_version, table.devices
     else:
         nccl, devices = await _hardware(_python(table.venv))
-        first = table.base_gpu_id + settings.number * table.tp
+        first = table.first_gpu(settings.number)
+        if first + table.tp > len(devices):
+            raise ConfigError(
+                f"rollout.sglang.base_gpu_id: replica {settings.number} takes GPUs {first} to {first + table.tp - 1}, "
+                f"but the server's torch sees {len(devices)}"
+            )
         devices = devices[first : first + table.tp]
     backends = ("nccl", "gloo") if nccl and devices else ("gloo",)
     return Routes(backends=backends, ranks=table.tp, nccl_version=nccl, devices=devices)

@@ -7,6 +7,7 @@ import pytest
 from headrace.config.resolve import resolve
 from headrace.config.schema import Ports
 from headrace.config.services import Place, Seat, replica_seat, settings_of
+from headrace.settle import settle
 
 
 @pytest.mark.parametrize(("quantize", "folder"), [("none", "model"), ("nf4", "run/base")])
@@ -15,7 +16,7 @@ def test_engines_merge_adapters_into_the_base_that_the_trainer_computes_with(
 ) -> None:
     lora = f'[model.lora]\nrank = 4\nquantize = "{quantize}"\n'
     (tmp_path / "run.toml").write_text(f'[data]\npath = "p.jsonl"\n[model]\npath = "model"\n{lora}')
-    config = resolve(tmp_path / "run.toml").config
+    config = settle(resolve(tmp_path / "run.toml"), tmp_path / "run", goes_on=False).config
     ports = Ports(grpc_port=7001, http_port=7002)
     place = Place(tmp_path / "run", "unix:///x", {"orchestrator": ports}, stop_token_ids=[1])
     rollout = settings_of(config, replica_seat("rollout", 1), place, ports)

@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def bad(found: Finding, level: Level = Level.FAIL) -> str:
 
 def test_without_a_config_a_machine_without_a_gpu_is_in_order() -> None:
     plain = Wants()
-    found = [machine.processor(), machine.shared_memory(plain), machine.limits(plain), software.interpreter()]
+    found = [machine.processor(plain), machine.shared_memory(plain), machine.limits(plain), software.interpreter()]
     assert all(one.level in (Level.OK, Level.WARN) for one in found)
 
 
@@ -48,16 +49,40 @@ def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
     assert not wants(tmp_path, '[[reward.scorers]]\nname = "math"\n').sandbox
     gpus = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\nreplicas = 2\n[rollout.sglang]\ntp = 2\n'
     asked = wants(tmp_path, gpus + '[[reward.scorers]]\nname = "math"\n')
-    assert (asked.cuda, asked.gpus, asked.sglang) == (True, 4, True)
+    assert (asked.cuda, asked.gpus, asked.sglang) == (True, 1 + 2 * 2, True)
+    stage = wants(tmp_path, gpus.replace("[run]", '[run]\nstage = "sft"'))
+    assert (stage.gpus, stage.sglang, stage.broker, stage.sandbox) == (1, False, False, False)
+    assert network.broker(stage, {}).level is Level.NOTE
+
+
+def test_more_ranks_than_cores_are_a_warning(tmp_path: Path) -> None:
+    assert "512 ranks" in bad(machine.processor(wants(tmp_path, "[trainer]\nranks = 512\n")), Level.WARN)
+
+
+def test_extras_that_the_config_names_are_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert software.extras(Wants()).level is Level.NOTE
+    asked = wants(tmp_path, '[trackers]\nuse = ["wandb"]\n')
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert "wandb" in bad(software.extras(asked))
+    assert software.extras(wants(tmp_path)).level is Level.OK
+
+
+def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
+    cuda = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n'
+    assert "no float32 kernels" in bad(config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "float32")))
+    same = wants(tmp_path, cuda, "--model.dtype", "bfloat16", "--rollout.sglang.base-gpu-id", "0")
+    assert "on GPU 0 each would take most of the memory" in bad(config_checks.keys(same))
+    good = config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "bfloat16"))
+    assert good.said == "bfloat16; trainer on GPU 0, SGLang on GPU 1"
 
 
 def test_no_nvidia_smi_fails_only_where_a_gpu_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gpu.shutil, "which", lambda _: None)
     monkeypatch.setattr(gpu, "_device_files", lambda: [])
-    assert gpu.driver(Wants()).level is Level.NOTE
-    assert "no nvidia-smi" in bad(gpu.driver(Wants(cuda=True)))
+    assert gpu.driver(Wants(), {}).level is Level.NOTE
+    assert "no nvidia-smi" in bad(gpu.driver(Wants(cuda=True), {}))
     monkeypatch.setattr(gpu, "_device_files", lambda: [Path("/dev/nvidia0")])
-    assert "though there is a GPU" in bad(gpu.driver(Wants()))
+    assert "though there is a GPU" in bad(gpu.driver(Wants(), {}))
 
 
 def smi(folder: Path, body: str) -> str:
@@ -70,11 +95,12 @@ def smi(folder: Path, body: str) -> str:
 def test_what_nvidia_smi_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     two = smi(tmp_path, 'echo "NVIDIA H200, 575.1, 143771 MiB"; echo "NVIDIA H200, 575.1, 143771 MiB"')
     monkeypatch.setattr(gpu.shutil, "which", lambda _: two)
-    assert gpu.driver(Wants(cuda=True, gpus=2)).said == "2 x NVIDIA H200, 575.1, 143771 MiB"
-    assert "2 GPUs, the config wants 4" in bad(gpu.driver(Wants(cuda=True, gpus=4)))
+    assert gpu.driver(Wants(cuda=True, gpus=2), {}).said == "2 x NVIDIA H200, 575.1, 143771 MiB"
+    assert "2 GPUs, but the config wants more" in bad(gpu.driver(Wants(cuda=True, gpus=4), {}))
+    assert "1 GPUs, but" in bad(gpu.driver(Wants(cuda=True, gpus=2), {"CUDA_VISIBLE_DEVICES": "1"}))
     broken = smi(tmp_path, 'echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18')
     monkeypatch.setattr(gpu.shutil, "which", lambda _: broken)
-    assert "version mismatch" in bad(gpu.driver(Wants()))
+    assert "version mismatch" in bad(gpu.driver(Wants(), {}))
 
 
 def device(free: int = 90, **more: Any) -> dict[str, Any]:

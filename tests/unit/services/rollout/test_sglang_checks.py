@@ -136,8 +136,13 @@ def test_a_cpu_server_is_started_as_the_recipe_has_it() -> None:
 
 
 def test_a_gpu_server_has_nothing_of_it() -> None:
-    gpu = plan(device="cuda", base_gpu_id=3, tp=2, deterministic=True, mem_fraction_static=0.4, python_path=())
+    gpu = plan(
+        device="cuda", dtype="bfloat16", base_gpu_id=3, tp=2, deterministic=True, mem_fraction_static=0.4,
+        python_path=(),
+    )  # fmt: skip
     check_plan(gpu)
+    with pytest.raises(ConfigError, match="no float32 kernels on a GPU"):
+        check_plan(plan(device="cuda", dtype="float32", python_path=()))
     config, variables = server_config(gpu), environment(gpu)
     assert (config["base-gpu-id"], config["tp-size"], config["mem-fraction-static"]) == (3, 2, 0.4)
     assert config["enable-deterministic-inference"] and "attention-backend" not in config

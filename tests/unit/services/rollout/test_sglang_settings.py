@@ -7,7 +7,7 @@ import pytest
 
 from headrace.config.resolve import resolve
 from headrace.config.toml import to_toml
-from services.rollout.engines.sglang.start import start_engine
+from services.rollout.engines.sglang.start import _routes, start_engine
 from tests.rollout_models import make_model
 from tests.sglang import sglang_settings
 from wire.errors import ConfigError
@@ -70,3 +70,15 @@ async def test_a_replica_without_a_url_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"rollout\.sglang\.urls"):
         await start_engine(settings)
+
+
+async def test_a_gpu_beyond_those_that_the_server_sees_is_refused(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("""#!/bin/sh\necho '{"devices": ["GPU-a", "GPU-b"], "nccl": "2.30.7"}'\n""")
+    python.chmod(0o755)
+    own = {"venv": tmp_path / "venv", "device": "cuda", "base_gpu_id": 1}
+    routes = await _routes(sglang_settings(tmp_path, tmp_path, own))
+    assert (routes.devices, routes.backends) == (("GPU-b",), ("nccl", "gloo"))
+    with pytest.raises(ConfigError, match=r"replica 0 takes GPUs 1 to 2, but the server's torch sees 2"):
+        await _routes(sglang_settings(tmp_path, tmp_path, own | {"tp": 2}))
