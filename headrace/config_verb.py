@@ -71,7 +71,7 @@ def problems(file: Path, arguments: list[str]) -> list[str]:
 def _look_at_model(resolved: Resolved) -> None:
     # A model that is made for the run lies in its run directory; which one does not matter here.
     resolved, to_make = settle_path(resolved, Path("."))
-    if to_make is not None:
+    if to_make is not None or resolved.config.model.hub_id:
         return
     try:
         check_model(resolved.config.model.path, engine=resolved.config.rollout.engine)

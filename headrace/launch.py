@@ -17,6 +17,7 @@ from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
 from headrace.extras import check_extras
 from headrace.gpus import check_overlap, check_visible, placement, visible
+from headrace.hub import fetch_model
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
 from headrace.nodes import check_nodes
@@ -58,11 +59,12 @@ def prepare_run(
     """
     run_dir = run_dir.resolve()
     resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
-    config = resolved.config
-    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    (folders.check_resumable(run_dir, config) if resume else folders.check_fresh(run_dir))
+    (folders.check_resumable(run_dir, resolved.config) if resume else folders.check_fresh(run_dir))
     check_nodes(resolved)
     check_overlap(resolved)
+    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
+    config = resolved.config
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     check_input(resolved, has_model=to_make is None)
     if not dry_run:
         check_visible(resolved, environment)

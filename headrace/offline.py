@@ -16,6 +16,7 @@ from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExam
 from headrace.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.extras import check_extras
 from headrace.gpus import check_visible
+from headrace.hub import fetch_model
 from headrace.launch import check_data_files, prepare_files
 from headrace.made_model import make_model, settle_path
 from headrace.model_check import check_model
@@ -32,6 +33,7 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.supervisor import Outcome
 from services.trainer.stage_settings import StageSettings
 from wire.errors import ConfigError
+from wire.settings import ModelTable
 
 _LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
 
@@ -74,10 +76,11 @@ def prepare_stage(
     """
     run_dir = run_dir.resolve()
     resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
+    locked = (*_LOCKED, f"{resolved.config.run.stage}.batch_size")
+    (folders.check_resumable(run_dir, resolved.config, locked) if resume else folders.check_fresh(run_dir))
+    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    locked = (*_LOCKED, f"{config.run.stage}.batch_size")
-    (folders.check_resumable(run_dir, config, locked) if resume else folders.check_fresh(run_dir))
     _check_input(resolved, has_model=to_make is None)
     if not dry_run:
         check_visible(resolved, environment)
@@ -165,7 +168,7 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool
     check_free([(wanted, resolved.place("trainer", "http_port"))] if wanted and check else [])
     port = wanted or pick_ports(1)[0]
     values: dict[str, Any] = config.model_dump(mode="python", serialize_as_any=True)
-    values["model"].pop("make")
+    values["model"] = {key: value for key, value in values["model"].items() if key in ModelTable.model_fields}
     trainer = {key: value for key, value in values["trainer"].items() if key not in Ports.model_fields}
     settings = StageSettings.model_validate(
         {name: values[name] for name in ("run", "model", "trackers", "sft", "reward_model", "dpo")}

@@ -16,6 +16,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.services import Place, Seat, settings_of
 from headrace.data.prepare import PreparedData, from_json
+from headrace.hub import fetch_model
 from headrace.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
 from headrace.made_model import make_model, settle_path
 from headrace.settle import settle
@@ -56,6 +57,8 @@ def prepare_elsewhere(
         raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
     _check_url(resolved)
     (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
+    resolved = fetch_model(resolved, run_dir, goes_on=goes_on, environment=environment)
+    config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     check_input(resolved, has_model=to_make is None)
     check_around(resolved, fresh=not goes_on)

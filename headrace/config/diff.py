@@ -32,8 +32,14 @@ def config_file(place: Path) -> Path:
 def resolved_tables(place: Path) -> dict[str, Any]:
     """All tables of a RUN.toml, defaults included, or those that a run directory keeps, as it was run."""
     if place.is_dir():
-        return kept_tables(place)
+        return _as_given(kept_tables(place))
     return settle(resolve(place), place, goes_on=False).config.model_dump(mode="json", serialize_as_any=True)
+
+
+def _as_given(tables: dict[str, Any]) -> dict[str, Any]:
+    """With the id of a model of the Hub in place of its folder on one machine."""
+    model = tables.get("model", {})
+    return tables | {"model": model | {"path": model["hub"], "hub": ""}} if model.get("hub") else tables
 
 
 def kept_tables(run_dir: Path) -> dict[str, Any]:

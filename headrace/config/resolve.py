@@ -1,6 +1,7 @@
 """One `run.toml` and what stands above it, resolved: arguments, environment, file, defaults, in this order."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from headrace.config.schema import RunFile
 from wire.errors import ConfigError
 
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".ndjson")
 
 
@@ -94,7 +96,8 @@ def _absolute_scorers(scorers: Sequence[dict[str, Any]], base: Path) -> None:
 
 def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
     if isinstance(value, Path):
-        return _join(_base(layer, keys), value)
+        joined = _join(_base(layer, keys), value)
+        return value if keys == ("model", "path") and _is_hub_id(value) and not joined.exists() else joined
     if isinstance(value, dict):
         return {key: _walk(inner, (*keys, str(key)), layer) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -108,6 +111,11 @@ def _data_path(text: str, base: Path) -> str:
     if text and (looks_like_file or _join(base, Path(text)).exists()):
         return str(_join(base, Path(text)))
     return text
+
+
+def _is_hub_id(path: Path) -> bool:
+    """Whether it has the form OWNER/NAME of a model on the Hub."""
+    return _HUB_ID.fullmatch(path.as_posix()) is not None
 
 
 def _join(base: Path, path: Path) -> Path:

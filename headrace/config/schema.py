@@ -90,8 +90,20 @@ class ModelSection(ModelTable):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # type: ignore[assignment]
     """Of the trainer's forward pass and of the engine's weights. `auto`: `bfloat16` if `run.device` is a GPU, else
     `float32`; decided when the run directory is made, and kept by every resume."""
+    path: Path = Path("model")
+    """A Hugging Face model folder with its tokenizer, or the id of one on the Hub (`OWNER/NAME`) where there is no such
+    folder: it is fetched once into HF_HOME, and the folder stands here from then on."""
+    revision: str = ""
+    """Of a model of the Hub: a commit, tag or branch, empty = `main`; the commit, once the run directory is made."""
+    hub: str = ""
+    """The id that `path` was fetched by. Set by `headrace`."""
     make: MakeTable | None = None
     """Make a tiny model for this run when `path` is not given; a given path wins."""
+
+    @property
+    def hub_id(self) -> str | None:
+        """The id of a model that is not fetched yet; paths of folders are absolute once the config is resolved."""
+        return None if self.path.is_absolute() else self.path.as_posix()
 
 
 class SupervisorTable(Table):

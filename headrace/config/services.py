@@ -11,7 +11,7 @@ from services.reward.settings import RewardSettings
 from services.rollout.settings import RolloutSettings
 from services.trainer.settings import ENGINE_BASE, TrainerSettings
 from wire.errors import ConfigError
-from wire.settings import ServiceSettings
+from wire.settings import ModelTable, ServiceSettings
 
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
@@ -91,7 +91,7 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
     """The resolved settings of one process."""
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
-    del own["model"]["make"]
+    own["model"] = {key: value for key, value in own["model"].items() if key in ModelTable.model_fields}
     if seat.service == "rollout" and config.model.lora.quantize != "none":
         own["model"]["path"] = place.run_dir / ENGINE_BASE
     if seat.service == "rollout" and config.rollout.sglang.base_gpu_id == "auto":

@@ -1,0 +1,149 @@
+"""Models by their id on the Hugging Face Hub: fetched once, whole, into HF_HOME, and pinned to a commit.
+
+As a program (`python -P -m headrace.hub ID REVISION`) it fetches one and prints a JSON object, so that the command line
+itself stays small and free of threads.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.config.resolve import Resolved
+from headrace.config.schema import ModelSection
+from headrace.supervisor.once import child_environment, python
+from wire.errors import ConfigError
+from wire.lifecycle import die_with_parent
+
+FETCH_S = 24 * 3600.0
+"""Of one model. A connection that stalls ends far sooner (HF_HUB_DOWNLOAD_TIMEOUT)."""
+DEFAULT_REVISION = "main"
+_PATTERNS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+"""What is read of a model folder; the same weights in other formats are left on the Hub."""
+_IGNORED = ("original/*", "onnx/*", "*.index.fp16.json")
+
+
+def fetch_model(resolved: Resolved, run_dir: Path, *, goes_on: bool, environment: Mapping[str, str]) -> Resolved:
+    """The config with the folder in place of a Hub id, and with its commit; as it is if `model.path` is a folder.
+
+    `goes_on`: a run keeps the commit that it began with, and gets its folder again if that is gone. Raises ConfigError.
+    """
+    model = resolved.config.model
+    name, revision = _wanted(resolved, run_dir, goes_on=goes_on)
+    if not name:
+        return resolved
+    found = _fetch(name, revision, environment)
+    if "error" in found:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {_explained(found, name, revision)}")
+    update = {"path": Path(found["path"]), "hub": name, "revision": found["commit"]}
+    settled: ModelSection = model.model_copy(update=update)
+    return dataclasses.replace(resolved, config=resolved.config.model_copy(update={"model": settled}))
+
+
+def _wanted(resolved: Resolved, run_dir: Path, *, goes_on: bool) -> tuple[str, str]:
+    """Id and revision of what is to be fetched; no id if nothing is."""
+    model = resolved.config.model
+    if model.hub_id is None:
+        gone = model.hub and not model.path.is_dir()
+        return (model.hub, model.revision) if gone else ("", "")
+    kept = _kept(run_dir) if goes_on else {}
+    if kept.get("hub") == model.hub_id and ("model", "revision") not in resolved.layer:
+        return model.hub_id, str(kept["revision"])
+    return model.hub_id, model.revision or DEFAULT_REVISION
+
+
+def _kept(run_dir: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    found: dict[str, Any] = tables.get("model", {})
+    return found
+
+
+def _fetch(name: str, revision: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the program below prints. Its progress bar is on stderr, where there is a terminal."""
+    env = child_environment(dict(environment), threads=1)
+    if not sys.stderr.isatty():
+        env["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    try:
+        done = subprocess.run(
+            python("headrace.hub", name, revision),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=FETCH_S,
+            check=False,
+            preexec_fn=die_with_parent,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": "late", "said": f"not whole after {FETCH_S:g} s"}
+    try:
+        found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"error": "crash", "said": f"status {done.returncode}"}
+    return found
+
+
+def _explained(found: Mapping[str, str], name: str, revision: str) -> str:
+    """The error with its way out."""
+    ways = {
+        "absent": f"there is no such folder, and no model {name!r} on the Hub (or it is private: set HF_TOKEN)",
+        "gated": f"{name} is gated: accept its terms on its page, and set HF_TOKEN",
+        "revision": f"{name} has no revision {revision!r}: mend model.revision (a commit, tag or branch)",
+        "offline": (
+            f"there is no folder {name}, no model of this id in {found.get('cache', 'HF_HOME')}, and the Hub cannot be "
+            f"reached. Fetch it where there is a network (`hf download {name} --revision {revision}`) and set HF_HOME "
+            "to that cache, or give its folder"
+        ),
+        "weights": f"{name} at {revision} has no safetensors file: only those are read",
+    }
+    said = found.get("said", "")
+    way = ways.get(found["error"], f"{name} cannot be fetched")
+    return f"{way} ({said})" if said else way
+
+
+def main() -> int:
+    """Fetches; prints `path` and `commit`, or `error` and what the library said."""
+    parser = argparse.ArgumentParser(prog="headrace.hub")
+    parser.add_argument("name")
+    parser.add_argument("revision")
+    options = parser.parse_args()
+    sys.stdout.write(json.dumps(download(options.name, options.revision)) + "\n")
+    return 0
+
+
+def download(name: str, revision: str) -> dict[str, str]:
+    """The snapshot's folder and commit, from the cache where it is whole there."""
+    from huggingface_hub import constants, errors, snapshot_download
+
+    def failed(kind: str, error: Exception) -> dict[str, str]:
+        line = next(iter(str(error).strip().splitlines()), type(error).__name__).removeprefix("Got: ")
+        return {"error": kind, "said": line, "cache": constants.HF_HUB_CACHE}
+
+    try:
+        folder = Path(
+            snapshot_download(name, revision=revision, allow_patterns=list(_PATTERNS), ignore_patterns=list(_IGNORED))
+        )
+    except errors.GatedRepoError as error:
+        return failed("gated", error)
+    except errors.RepositoryNotFoundError as error:
+        return failed("absent", error)
+    except errors.RevisionNotFoundError as error:
+        return failed("revision", error)
+    except (errors.LocalEntryNotFoundError, errors.IncompleteSnapshotError) as error:
+        return failed("offline", error)
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        return failed("other", error)
+    if not any(folder.glob("*.safetensors")):
+        return {"error": "weights"}
+    return {"path": str(folder), "commit": folder.name}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
