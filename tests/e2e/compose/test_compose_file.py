@@ -3,37 +3,22 @@
 import json
 import os
 import re
-import string
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.e2e.compose.engine import need_engine
 from tests.e2e.compose.project import Project
+from tests.e2e.compose.resolved import ROOT, parse, variables
 
-ROOT = Path(__file__).parents[3]
 PROFILES = ("cpu", "gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
 ONCE = {"setup", "prepare", "prepare-cpu"}
 """They end before the others start."""
 
 
-def variables() -> dict[str, str]:
-    lines = [line for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")]
-    return {**dict(line.split("=", 1) for line in lines), "COMPOSE_PROJECT_NAME": "headrace"}
-
-
-def parse() -> dict[str, Any]:
-    """The file with the variables of .env filled in; KeyError for one that is not there."""
-    text = string.Template((ROOT / "docker-compose.yml").read_text()).substitute(variables())
-    parsed: dict[str, Any] = yaml.safe_load(text)
-    return parsed
-
-
-SERVICES = parse()["services"]
+SERVICES = parse()
 
 
 def started(profiles: set[str]) -> set[str]:
@@ -128,6 +113,16 @@ def test_gpus_are_assigned_by_ids_and_replicas_take_turns() -> None:
     )
 
 
+def test_both_ends_of_a_transfer_open_as_many_sockets_as_nccl_allows() -> None:
+    ends = [SERVICES[name]["environment"] for name in ("trainer", "rollout")]
+    told = [{key: int(value) for key, value in end.items() if key.startswith("NCCL_")} for end in ends]
+    assert told[0] == told[1]
+    # Its limits: src/transport/net_socket.cc.
+    assert told[0].keys() == {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}
+    threads, sockets = told[0]["NCCL_SOCKET_NTHREADS"], told[0]["NCCL_NSOCKS_PERTHREAD"]
+    assert 1 < threads <= 16 and threads < threads * sockets <= 64
+
+
 @pytest.mark.parametrize(
     "name", sorted(name for name, one in SERVICES.items() if "HEADRACE_RUN_DIR" in one.get("environment", ()))
 )
@@ -180,15 +175,7 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     assert writers == {"setup"}
 
 
-def test_the_override_gives_a_service_several_gpus_each_by_an_id_of_its_own() -> None:
-    need_engine()
-    files = ("--file", "docker-compose.yml", "--file", "deploy/compose/gpus.yml")
-    services = json.loads(Project("headrace-config", "gpu", {}).compose(*files, "config", "--format", "json"))[
-        "services"
-    ]
-    for name, wanted in {"prepare": ["0", "1"], "trainer": ["0", "1"], "rollout": ["2", "3"]}.items():
-        (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
-        assert device == {"driver": "nvidia", "device_ids": wanted, "capabilities": ["gpu"]}
+def test_a_variable_names_one_gpu() -> None:
     values = [variables()[f"{name}_GPUS"] for name in ("TRAINER", "ROLLOUT")]
     assert not any("," in value for value in values), "a list in one variable is one id, which CDI does not find"
 

@@ -1,0 +1,65 @@
+"""Every profile and every override as Compose itself resolves it, service by service."""
+
+import pytest
+
+from tests.e2e.compose.engine import need_compose
+from tests.e2e.compose.resolved import ROOT, Service, compose, facts, variables
+from tests.e2e.compose.wanted import Facts, wanted
+
+_DEFAULT = tuple(variables()["COMPOSE_PROFILES"].split(","))
+NODE = {"HEADRACE_NODE", "HEADRACE_RENDEZVOUS"}
+OVERRIDES = {
+    "code-rewards.yml": ("cpu", "gpu"),
+    "gpus.yml": ("gpu",),
+    "nodes.yml": ("cpu",),
+}
+"""Each file of deploy/compose that is added to docker-compose.yml, and the profiles it is for."""
+
+
+def resolved(profiles: str | None, *files: str) -> dict[str, Service]:
+    need_compose()
+    return compose(profiles, *(f"deploy/compose/{file}" for file in files))
+
+
+def all_facts(services: dict[str, Service]) -> dict[str, Facts]:
+    return {name: facts(one) for name, one in services.items()}
+
+
+@pytest.mark.parametrize("profiles", [("cpu",), ("gpu",), ("observability",), _DEFAULT], ids="+".join)
+def test_every_service_of_a_profile_is_what_the_table_says(profiles: tuple[str, ...]) -> None:
+    assert all_facts(resolved(",".join(profiles))) == wanted(*profiles)
+
+
+def test_without_a_profile_those_of_env_are_started() -> None:
+    assert _DEFAULT == ("gpu", "observability")
+    assert all_facts(resolved(None)) == wanted(*_DEFAULT)
+
+
+def test_the_table_of_overrides_is_complete() -> None:
+    assert {file.name for file in (ROOT / "deploy/compose").glob("*.yml")} == OVERRIDES.keys()
+
+
+@pytest.mark.parametrize("profile", OVERRIDES["code-rewards.yml"])
+def test_code_rewards_change_the_reward_services_profile_and_nothing_else(profile: str) -> None:
+    plain, changed = resolved(profile), resolved(profile, "code-rewards.yml")
+    assert all_facts(changed) == wanted(profile)
+    options = ["seccomp=deploy/compose/seccomp-sandbox.json", "apparmor=unconfined"]
+    assert changed["reward"].pop("security_opt") == [*plain["reward"].pop("security_opt"), *options]
+    assert changed == plain
+
+
+def test_a_list_of_gpus_changes_the_devices_and_nothing_else() -> None:
+    table = wanted("gpu")
+    for name, numbers in {"prepare": "01", "trainer": "01", "rollout": "23"}.items():
+        table[name] = {**table[name], "gpus": [("nvidia", *numbers, "gpu")]}
+    assert all_facts(resolved("gpu", "gpus.yml")) == table
+
+
+def test_a_second_node_is_one_more_trainer() -> None:
+    table = wanted("cpu")
+    trainer = table["trainer-cpu"]
+    node = {**trainer, "environment": trainer["environment"] | NODE}
+    prepare = table["prepare-cpu"]
+    words = [*prepare["command"], "--trainer.nodes", "2", "--trainer.ranks", "2"]
+    table |= {"trainer-cpu": node, "trainer-node": node, "prepare-cpu": {**prepare, "command": words}}
+    assert all_facts(resolved("cpu", "nodes.yml")) == table
