@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 Service = dict[str, Any]
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_WORDS = {"${MODEL:+--model.path ${MODEL}}": ""}
+_WORDS = {"${MODEL:+--model.path '${MODEL}'}": ""}
 """Of Compose's own syntax, which `string.Template` does not know, with the variables of .env."""
 
 

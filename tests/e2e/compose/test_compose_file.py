@@ -167,7 +167,9 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     for name, one in SERVICES.items():
         environment = one.get("environment", {})
         shown = {key: value for key, value in environment.items() if re.search(r"PASSWORD|TOKEN|SECRET|URL", key)}
-        assert all(key.endswith("_FILE") and str(value).startswith("/run/") for key, value in shown.items()), name
+        assert all(
+            re.search("_(FILE|PATH)$", key) and str(value).startswith("/run/") for key, value in shown.items()
+        ), name
     mounted = {name: {str(volume) for volume in one.get("volumes", ())} for name, one in SERVICES.items()}
     who = {name for name, volumes in mounted.items() if any("grafana-secret" in volume for volume in volumes)}
     assert who == {"setup", "grafana"}

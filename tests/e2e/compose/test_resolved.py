@@ -63,3 +63,31 @@ def test_a_second_node_is_one_more_trainer() -> None:
     words = [*prepare["command"], "--trainer.nodes", "2", "--trainer.ranks", "2"]
     table |= {"trainer-cpu": node, "trainer-node": node, "prepare-cpu": {**prepare, "command": words}}
     assert all_facts(resolved("cpu", "nodes.yml")) == table
+
+
+@pytest.mark.parametrize(("profile", "service"), [("cpu", "prepare-cpu"), ("gpu", "prepare")])
+@pytest.mark.parametrize("model", ["", "/models/my-model", "Qwen/Qwen2.5-0.5B-Instruct", "/models/with a space"])
+def test_a_model_named_in_env_is_what_prepare_is_told(profile: str, service: str, model: str) -> None:
+    need_compose()
+    words = compose(profile, MODEL=model)[service]["command"]
+    assert words == [*wanted(profile)[service]["command"], *(["--model.path", model] if model else [])]
+
+
+def test_a_model_named_in_env_reaches_both_nodes_of_a_trainer() -> None:
+    need_compose()
+    words = compose("cpu", "deploy/compose/nodes.yml", MODEL="/models/a")["prepare-cpu"]["command"]
+    assert words == ["--demo", "--model.path", "/models/a", "--trainer.nodes", "2", "--trainer.ranks", "2"]
+
+
+def test_images_may_be_pinned_by_digest() -> None:
+    need_compose()
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    pinned = {name: f"{value}@{digest}" for name, value in variables().items() if name.endswith("_IMAGE")}
+    services = compose("gpu,observability", **pinned)
+    for name, variable in {"valkey": "VALKEY", "prometheus": "PROMETHEUS", "grafana": "GRAFANA"}.items():
+        assert services[name]["image"] == pinned[f"{variable}_IMAGE"]
+    for name in ("trainer", "prepare", "rollout"):
+        args = services[name]["build"]["args"]
+        assert {key: args[key] for key in args if key.endswith("_IMAGE")} == {
+            key: pinned[key] for key in ("PYTHON_IMAGE", "ENGINE_IMAGE")
+        }

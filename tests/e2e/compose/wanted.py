@@ -66,9 +66,13 @@ _TAKES_GPUS = shlex.split("python -P gpus.py --count 1 --locks /runs/.gpus -- py
 _SETUP = _once(
     _ORCHESTRATOR,
     memory=0,
-    mounts=("/setup.py", *(f"/state/{name}" for name in ("broker", "grafana", "grafana-data", "prometheus-data"))),
-    entrypoint=["python", "-I", "/setup.py"],
+    mounts=(
+        *("/runs", "/config", "/models", "/deploy/prometheus", "/deploy/grafana"),
+        *(f"/state/{name}" for name in ("broker", "hub", "grafana", "grafana-data", "prometheus-data")),
+    ),
+    entrypoint=["python", "-I", "setup.py"],
     command=["/state/broker", "/state/grafana"],
+    environment=frozenset({"CONFIG", "MODELS", "RUNS", "RUN"}),
 )
 _SETUP["memory"] = 256 << 20
 
@@ -139,10 +143,10 @@ CPU: dict[str, Facts] = {
     "prepare-cpu": _once(
         _TRAINER_CPU,
         memory=8,
-        mounts=_MOUNTS,
+        mounts=(*_MOUNTS, "/run/hub"),
         entrypoint=_PREPARE,
         command=["--demo"],
-        environment=frozenset(_RUN),
+        environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
         after={"setup": _DONE, "valkey": _WELL},
     ),
     "orchestrator-cpu": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare-cpu": _DONE}),
@@ -157,11 +161,11 @@ GPU: dict[str, Facts] = {
     "prepare": _once(
         _TRAINER_GPU_IMAGE,
         memory=256,
-        mounts=_GPU_MOUNTS,
+        mounts=(*_GPU_MOUNTS, "/run/hub"),
         gpus=_TRAINER_GPU,
         entrypoint=_PREPARE,
         command=shlex.split("--demo --run.device cuda --rollout.engine sglang --rollout.sglang.venv /opt/engine"),
-        environment=frozenset(_RUN),
+        environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
         after={"setup": _DONE, "valkey": _WELL},
     ),
     "orchestrator": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare": _DONE}),
