@@ -3,7 +3,7 @@
     setup.py BROKER GRAFANA
 
 BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by whoever runs this. A password
-that is there is kept; what follows from it is written anew. Exits with one line for each folder it cannot use.
+that is there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.
 """
 
 import os
@@ -65,10 +65,10 @@ def write_problem(folder: Path, host: str, chown: str = "chown") -> str:
         probe.unlink()
     except OSError as error:
         uid = os.getuid()
-        return (
-            f"{host} ({owner(folder)}) cannot be written to by uid {uid} of the containers ({error.strerror}): "
-            f"{chown} {uid}:{os.getgid()} {host}"
-        )
+        own = f"{chown} {uid}:{os.getgid()} {host}"
+        way_out = own if isinstance(error, PermissionError) else "name another folder or volume"
+        who = f"uid {uid} of the containers ({error.strerror})"
+        return f"{host} ({owner(folder)}) cannot be written to by {who}: {way_out}"
     return ""
 
 
@@ -78,7 +78,7 @@ def problems(root: Path, names: Mapping[str, str]) -> list[str]:
     lines = [read_problem(root / folder, host) for folder, host in read.items()]
     # Not all that lies in the user's own folders is read: see `warnings`.
     for folder, variable in (("config", "CONFIG"), ("models", "MODELS")):
-        if not os.access(root / folder, os.R_OK | os.X_OK):
+        if not os.access(root / folder, os.X_OK):
             lines.append(f"{variable}: {read_problem(root / folder, names[variable])}")
     runs = root / "runs"
     found = write_problem(runs, names["RUNS"])
@@ -89,16 +89,17 @@ def problems(root: Path, names: Mapping[str, str]) -> list[str]:
 
 
 def warnings(root: Path, names: Mapping[str, str]) -> list[str]:
-    """Lines about files of CONFIG that cannot be read: they may be the run's own, or nothing to it."""
+    """Lines about what lies in CONFIG and cannot be read: it may be the run's own, or nothing to it."""
     config = root / "config"
     if not os.access(config, os.R_OK | os.X_OK):
         return []
-    closed = sorted(file for file in config.iterdir() if file.is_file() and not os.access(file, os.R_OK))
-    hosts = {file: Path(names["CONFIG"]) / file.name for file in closed}
+    entries = [entry for entry in sorted(config.iterdir()) if not entry.is_symlink()]
+    closed = [entry for entry in entries if not os.access(entry, os.R_OK | (os.X_OK if entry.is_dir() else 0))]
+    hosts = {entry: Path(names["CONFIG"]) / entry.name for entry in closed}
     return [
-        f"CONFIG: {host} ({owner(file)}) cannot be read by uid {os.getuid()} of the containers: "
-        f"if the run needs it, chmod go+r {host}"
-        for file, host in hosts.items()
+        f"CONFIG: {host} ({owner(entry)}) cannot be read by uid {os.getuid()} of the containers: "
+        f"if the run needs it, chmod -R go+rX {host}"
+        for entry, host in hosts.items()
     ]
 
 
@@ -135,9 +136,10 @@ def main(root: Path, broker: Path, grafana: Path, names: Mapping[str, str]) -> N
         sys.stderr.write(f"{line}\n")
     found = problems(root, names)
     if found:
-        sys.exit("\n".join(found))
+        sys.stderr.write("".join(f"{line}\n" for line in found))
+        sys.exit(2)
     make_secrets(broker, grafana)
 
 
 if __name__ == "__main__":
-    main(Path("/"), *map(Path, sys.argv[1:]), os.environ)
+    main(Path("/"), Path(sys.argv[1]), Path(sys.argv[2]), os.environ)

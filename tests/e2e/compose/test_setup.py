@@ -50,11 +50,11 @@ def start(project: Project) -> "subprocess.CompletedProcess[str]":
 def refused(project: Project) -> list[str]:
     """Starts it; the lines of its one container, which ran once and failed."""
     done = start(project)
-    assert done.returncode != 0 and 'service "setup" didn\'t complete successfully: exit 1' in done.stderr, done.stderr
+    assert done.returncode != 0 and 'service "setup" didn\'t complete successfully: exit 2' in done.stderr, done.stderr
     found = {service_of(one): one for one in project.containers(all_of_them=True)}
     ran = {name: one for name, one in found.items() if one["State"]["Status"] != "created"}
     assert ran.keys() == {"setup"}
-    assert ran["setup"]["State"]["ExitCode"] == 1 and ran["setup"]["RestartCount"] == 0
+    assert ran["setup"]["State"]["ExitCode"] == 2 and ran["setup"]["RestartCount"] == 0
     said = project.attempt("logs", "--no-log-prefix", "--no-color", "setup").stdout.splitlines()
     # Compose begins with a control sequence, also where no terminal is.
     lines = [re.sub(r"\x1b\[\d*[A-Z]", "", line) for line in said]

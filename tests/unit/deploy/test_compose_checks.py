@@ -82,7 +82,7 @@ def test_a_checkout_under_umask_077_is_named_with_the_way_out_and_nothing_is_mad
     for name in ("deploy/prometheus", "config"):
         (root / name).chmod(0o000)
     done = run(root)
-    assert done.returncode == 1 and made(root) == []
+    assert done.returncode == 2 and made(root) == []
     first, second = done.stderr.splitlines()
     assert first.startswith("deploy/prometheus (mode 0000 of ")
     assert first.endswith(
@@ -96,17 +96,19 @@ def test_a_single_file_is_found_and_others_are_counted(root: Path) -> None:
     for name in ("prometheus.yml", "rules/a.yml"):
         (root / "deploy/prometheus" / name).chmod(0o000)
     done = run(root)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("deploy/prometheus/prometheus.yml (mode 0000 of ") and ") and 1 more" in done.stderr
 
 
 def test_a_file_beside_the_config_is_told_and_stops_nothing(root: Path) -> None:
     (root / "config/run.toml").chmod(0o000)
+    (root / "config/data").mkdir(mode=0o000)
     done = run(root)
     assert done.returncode == 0 and made(root)
-    (line,) = done.stderr.splitlines()
+    folder, line = done.stderr.splitlines()
+    assert folder.startswith("CONFIG: my-run/data (mode 0000 of ")
     assert line.startswith("CONFIG: my-run/run.toml (mode 0000 of ") and line.endswith(
-        "if the run needs it, chmod go+r my-run/run.toml"
+        "if the run needs it, chmod -R go+rX my-run/run.toml"
     )
 
 
@@ -124,7 +126,7 @@ def test_a_folder_for_runs_that_cannot_be_written_to_is_named_with_uid_and_way_o
     (root / folder).mkdir(exist_ok=True)
     (root / folder).chmod(0o555)
     done = run(root)
-    assert done.returncode == 1 and made(root) == []
+    assert done.returncode == 2 and made(root) == []
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"RUNS: {named} (mode 0555 of ")
     group = UID if os.geteuid() == 0 else os.getgid()
