@@ -1,5 +1,8 @@
 """Every profile and every override as Compose itself resolves it, service by service."""
 
+import re
+import shlex
+
 import pytest
 
 from tests.e2e.compose.engine import need_compose
@@ -91,3 +94,16 @@ def test_images_may_be_pinned_by_digest() -> None:
         assert {key: args[key] for key in args if key.endswith("_IMAGE")} == {
             key: pinned[key] for key in ("PYTHON_IMAGE", "ENGINE_IMAGE")
         }
+
+
+def test_the_documented_variables_put_both_on_one_gpu() -> None:
+    need_compose()
+    text = (ROOT / "docs/compose.md").read_text()
+    lines = re.findall(r"^    (ROLLOUT_GPUS|RUN_ARGS_GPU)=(.+)$", text, re.MULTILINE)
+    told = dict(lines[:2])
+    services = compose("gpu", **told)
+    gpus = {name: one["gpus"] for name, one in all_facts(services).items() if one["gpus"]}
+    assert gpus == {name: [("nvidia", "0", "gpu")] for name in ("prepare", "trainer", "rollout")}
+    # What .env says, and the shares.
+    assert told["RUN_ARGS_GPU"].startswith(variables()["RUN_ARGS_GPU"] + " ")
+    assert services["prepare"]["command"] == shlex.split(told["RUN_ARGS_GPU"])
