@@ -83,6 +83,13 @@ def test_a_dockerfile_has_the_pins_of_env(file: Path) -> None:
         assert variables()[name] == value
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy/docker").glob("*.Dockerfile")), ids=lambda path: path.name)
+def test_what_is_copied_from_the_checkout_is_readable_whatever_its_umask(file: Path) -> None:
+    """`test_gpu_image.py` builds one from a strict checkout."""
+    copied = [line for line in file.read_text().splitlines() if re.match(r"COPY|ADD", line) and "--from" not in line]
+    assert all(line.startswith("COPY --chmod=644 ") for line in copied), copied
+
+
 def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
     stages: dict[str, set[str]] = {}
     for file in (ROOT / "deploy/docker").glob("*.Dockerfile"):
