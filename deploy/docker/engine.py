@@ -4,8 +4,11 @@ Run by the engine image's own Python before headrace is installed and by headrac
 both run the same torch and NCCL builds.
 """
 
+import os
 import sys
+from collections.abc import Mapping
 from importlib.metadata import distributions
+from pathlib import Path
 
 _PREFIXES = ("nvidia-", "torch", "triton")
 
@@ -20,7 +23,19 @@ def constraints() -> list[str]:
     return sorted(found.values())
 
 
+def compiler_problem(environment: Mapping[str, str]) -> str:
+    """An image that names its CUDA must have nvcc there: SGLang compiles kernels at first use. Empty if it has."""
+    home = environment.get("CUDA_HOME", "")
+    nvcc = Path(home) / "bin" / "nvcc"
+    if not home or nvcc.is_file():
+        return ""
+    return f"this image has no {nvcc}: ENGINE_IMAGE must be one that SGLang can compile kernels in"
+
+
 if __name__ == "__main__":
+    problem = compiler_problem(os.environ)
+    if problem:
+        sys.exit(problem)
     lines = constraints()
     if not any(line.startswith("torch==") for line in lines):
         sys.exit("this image's Python has no torch: ENGINE_IMAGE must be one with SGLang and its torch")

@@ -32,7 +32,7 @@ RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.tx
 
 FROM core AS cpu
 # A volume that is first mounted here belongs to the service's user: those of docker-compose.yml.
-RUN install -d -o 10001 -g 10001 /state/broker /state/grafana /state/grafana-data /state/prometheus-data
+RUN install -d -o 10001 -g 10001 /state/broker /state/hub /state/grafana /state/grafana-data /state/prometheus-data
 RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted/orchestrator.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
@@ -48,6 +48,8 @@ LABEL org.opencontainers.image.title="headrace-orchestrator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# Readable for uid 10001, whatever the umask of the checkout.
+COPY --chmod=644 deploy/compose/setup.py /opt/headrace/setup.py
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080

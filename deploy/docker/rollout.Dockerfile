@@ -1,7 +1,7 @@
 # The stages `wheel`, `wanted`, `core`, `torch` and `engine` are the same lines wherever they stand: their layers are shared.
 # Base images are arguments, so that a site can use mirrors of its own.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
-ARG ENGINE_IMAGE=lmsysorg/sglang:v0.5.23
+ARG ENGINE_IMAGE=lmsysorg/sglang:v0.5.23-runtime
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
@@ -80,7 +80,8 @@ LABEL org.opencontainers.image.title="headrace-rollout" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY deploy/docker/gpus.py /opt/headrace/gpus.py
+# Readable for uid 10001, whatever the umask of the checkout.
+COPY --chmod=644 deploy/docker/gpus.py /opt/headrace/gpus.py
 ENV HOME=/cache
 USER 10001:10001
 EXPOSE 7000 8080

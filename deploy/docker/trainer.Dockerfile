@@ -1,7 +1,7 @@
 # The stages `wheel`, `wanted`, `core`, `torch` and `engine` are the same lines wherever they stand: their layers are shared.
 # Base images are arguments, so that a site can use mirrors of its own.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
-ARG ENGINE_IMAGE=lmsysorg/sglang:v0.5.23
+ARG ENGINE_IMAGE=lmsysorg/sglang:v0.5.23-runtime
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src

@@ -163,6 +163,12 @@ BEFORE_UP = (
         says="",
         replaced=(("my-password", "$FOLDER/my-password"),),
     ),
+    Case(
+        line="docker compose run --rm --no-deps -T --entrypoint sh setup -c"
+        " 'umask 077; cat > /state/hub/token' < my-token",
+        says="",
+        replaced=(("my-token", "$FOLDER/my-token"),),
+    ),
 )
 UP = Case(line="docker compose --profile cpu up", says="rollout-cpu")
 WHILE_UP = (
@@ -237,6 +243,7 @@ NOT_HERE = {
     "docker run --rm -d -p 127.0.0.1:16686:16686 -p 127.0.0.1:4318:4318 jaegertracing/all-in-one:1.76.0": _INDEX,
     "docker build -f deploy/docker/trainer.Dockerfile --target gpu --build-arg EXTRAS=wandb"
     " -t registry.example/headrace-trainer:0.1.0-gpu .": _INDEX,
+    "docker buildx imagetools inspect python:3.11.14-slim-bookworm": _INDEX,
     "docker compose --profile cpu --profile observability up": _INDEX,
     "docker compose exec grafana cat /run/grafana/admin_password": _INDEX,
     "git pull": "needs a newer version of the project",

@@ -55,6 +55,7 @@ FILES = {
     "pairs.jsonl": '{"prompt": "6*7=", "completion": "42", "answer": "42"}\n',
     "trackers.env": "WANDB_API_KEY=0123\n",
     "my-password": "of-my-own",
+    "my-token": "hf_of-my-own",
 }
 
 

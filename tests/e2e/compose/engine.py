@@ -32,6 +32,12 @@ def need_engine() -> None:
         pytest.skip(f"{problem}; install Docker Engine with Compose 2.26 or newer and start it")
 
 
+def need_compose() -> None:
+    """For `docker compose config`, which asks no engine: the command line is enough, or what `need_engine` brings."""
+    if shutil.which("docker") is None or _run("docker", "compose", "version").returncode:
+        need_engine()
+
+
 def engine_images() -> dict[str, str]:
     """Variables for Compose: base images that were made on this machine, where there are such; else those of `.env`."""
     found = _run("docker", "image", "inspect", LOCAL_IMAGES["PYTHON_IMAGE"])

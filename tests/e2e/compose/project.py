@@ -37,10 +37,11 @@ def wait_until(what: str, look: Callable[[], T], *, seconds: float, told: Callab
 
 
 class Project:
-    """One project of docker-compose.yml."""
+    """One project of docker-compose.yml, that of `folder`."""
 
-    def __init__(self, name: str, profile: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, name: str, profile: str, variables: Mapping[str, str], folder: Path = ROOT) -> None:
         self.name = name
+        self.folder = folder
         self.tag = "test"
         self.port = free_port()
         self._environment = {
@@ -53,20 +54,26 @@ class Project:
 
     def compose(self, *words: str, seconds: float = 120) -> str:
         """`docker compose ...`; its stdout."""
-        command = ["docker", "compose", "--progress", "plain", "--project-name", self.name, *words]
-        done = subprocess.run(
-            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{self.logs()}"
+        done = self.attempt(*words, seconds=seconds)
+        assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{self.logs()}"
         return done.stdout
+
+    def attempt(self, *words: str, seconds: float = 120) -> "subprocess.CompletedProcess[str]":
+        """`docker compose ...`, which may fail."""
+        command = ["docker", "compose", "--progress", "plain", "--project-name", self.name, *words]
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
 
     def logs(self) -> str:
         """The last lines of every container."""
-        command = ["docker", "compose", "--project-name", self.name, "logs", "--tail", "15", "--no-color"]
-        done = subprocess.run(
-            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=60, check=False
-        )
-        return done.stdout[-12000:]
+        return self.attempt("logs", "--tail", "15", "--no-color", seconds=60).stdout[-12000:]
 
     def containers(self, *, all_of_them: bool = False) -> list[dict[str, Any]]:
         """Running containers, as the engine describes them; `all_of_them`: also ended ones."""

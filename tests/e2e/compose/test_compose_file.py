@@ -3,37 +3,22 @@
 import json
 import os
 import re
-import string
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.e2e.compose.engine import need_engine
 from tests.e2e.compose.project import Project
+from tests.e2e.compose.resolved import ROOT, parse, variables
 
-ROOT = Path(__file__).parents[3]
 PROFILES = ("cpu", "gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
 ONCE = {"setup", "prepare", "prepare-cpu"}
 """They end before the others start."""
 
 
-def variables() -> dict[str, str]:
-    lines = [line for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")]
-    return {**dict(line.split("=", 1) for line in lines), "COMPOSE_PROJECT_NAME": "headrace"}
-
-
-def parse() -> dict[str, Any]:
-    """The file with the variables of .env filled in; KeyError for one that is not there."""
-    text = string.Template((ROOT / "docker-compose.yml").read_text()).substitute(variables())
-    parsed: dict[str, Any] = yaml.safe_load(text)
-    return parsed
-
-
-SERVICES = parse()["services"]
+SERVICES = parse()
 
 
 def started(profiles: set[str]) -> set[str]:
@@ -98,6 +83,13 @@ def test_a_dockerfile_has_the_pins_of_env(file: Path) -> None:
         assert variables()[name] == value
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy/docker").glob("*.Dockerfile")), ids=lambda path: path.name)
+def test_what_is_copied_from_the_checkout_is_readable_whatever_its_umask(file: Path) -> None:
+    """`test_gpu_image.py` builds one from a strict checkout."""
+    copied = [line for line in file.read_text().splitlines() if re.match(r"COPY|ADD", line) and "--from" not in line]
+    assert all(line.startswith("COPY --chmod=644 ") for line in copied), copied
+
+
 def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
     stages: dict[str, set[str]] = {}
     for file in (ROOT / "deploy/docker").glob("*.Dockerfile"):
@@ -126,6 +118,16 @@ def test_gpus_are_assigned_by_ids_and_replicas_take_turns() -> None:
     assert not any(
         "reservations" in one["deploy"]["resources"] for one in SERVICES.values() if "cpu" in one["profiles"]
     )
+
+
+def test_both_ends_of_a_transfer_open_as_many_sockets_as_nccl_allows() -> None:
+    ends = [SERVICES[name]["environment"] for name in ("trainer", "rollout")]
+    told = [{key: int(value) for key, value in end.items() if key.startswith("NCCL_")} for end in ends]
+    assert told[0] == told[1]
+    # Its limits: src/transport/net_socket.cc.
+    assert told[0].keys() == {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}
+    threads, sockets = told[0]["NCCL_SOCKET_NTHREADS"], told[0]["NCCL_NSOCKS_PERTHREAD"]
+    assert 1 < threads <= 16 and threads < threads * sockets <= 64
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,9 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     for name, one in SERVICES.items():
         environment = one.get("environment", {})
         shown = {key: value for key, value in environment.items() if re.search(r"PASSWORD|TOKEN|SECRET|URL", key)}
-        assert all(key.endswith("_FILE") and str(value).startswith("/run/") for key, value in shown.items()), name
+        assert all(
+            re.search("_(FILE|PATH)$", key) and str(value).startswith("/run/") for key, value in shown.items()
+        ), name
     mounted = {name: {str(volume) for volume in one.get("volumes", ())} for name, one in SERVICES.items()}
     who = {name for name, volumes in mounted.items() if any("grafana-secret" in volume for volume in volumes)}
     assert who == {"setup", "grafana"}
@@ -180,15 +184,7 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     assert writers == {"setup"}
 
 
-def test_the_override_gives_a_service_several_gpus_each_by_an_id_of_its_own() -> None:
-    need_engine()
-    files = ("--file", "docker-compose.yml", "--file", "deploy/compose/gpus.yml")
-    services = json.loads(Project("headrace-config", "gpu", {}).compose(*files, "config", "--format", "json"))[
-        "services"
-    ]
-    for name, wanted in {"prepare": ["0", "1"], "trainer": ["0", "1"], "rollout": ["2", "3"]}.items():
-        (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
-        assert device == {"driver": "nvidia", "device_ids": wanted, "capabilities": ["gpu"]}
+def test_a_variable_names_one_gpu() -> None:
     values = [variables()[f"{name}_GPUS"] for name in ("TRAINER", "ROLLOUT")]
     assert not any("," in value for value in values), "a list in one variable is one id, which CDI does not find"
 

@@ -65,6 +65,15 @@ def base_image() -> str:
     return engine_images().get("PYTHON_IMAGE", pinned.partition("=")[2])
 
 
+def test_a_token_of_the_hub_reaches_its_library_in_prepare_by_a_file(project: Project) -> None:
+    once = ("run", "--rm", "--no-deps", "-T", "--entrypoint")
+    project.compose(*once, "sh", "setup", "-c", "umask 077; echo hf_of-a-test > /state/hub/token")
+    ask = "import os, huggingface_hub; print(huggingface_hub.get_token(), 'HF_TOKEN' in os.environ)"
+    assert project.compose(*once, "python", "prepare-cpu", "-P", "-c", ask).split() == ["hf_of-a-test", "False"]
+    project.compose(*once, "rm", "setup", "/state/hub/token")
+    assert project.compose(*once, "python", "prepare-cpu", "-P", "-c", ask).split() == ["None", "False"]
+
+
 def test_held_out_accuracy_rises(running: tuple[Project, Watch]) -> None:
     project, _ = running
 

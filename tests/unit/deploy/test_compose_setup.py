@@ -20,20 +20,20 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_passwords_are_random_readable_by_the_owner_alone_and_kept(tmp_path: Path) -> None:
     broker, grafana = folders(tmp_path)
-    setup.main(broker, grafana)
+    setup.make_secrets(broker, grafana)
     files = [path for folder in (broker, grafana) for path in folder.iterdir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o400}
     passwords = [(broker / "password").read_text(), (grafana / "admin_password").read_text()]
     assert passwords[0] != passwords[1] and all(len(one.strip()) >= 32 for one in passwords)
     before = {path.name: path.read_text() for path in files}
-    setup.main(broker, grafana)
+    setup.make_secrets(broker, grafana)
     assert {path.name: path.read_text() for folder in (broker, grafana) for path in folder.iterdir()} == before
 
 
 def test_a_password_of_ones_own_is_what_server_and_services_are_told(tmp_path: Path) -> None:
     broker, grafana = folders(tmp_path)
     (broker / "password").write_text("a/b:c@d\n")
-    setup.main(broker, grafana)
+    setup.make_secrets(broker, grafana)
     url = urlsplit((broker / "url").read_text().strip())
     assert (unquote(url.password or ""), url.hostname, url.port) == ("a/b:c@d", "valkey", 6379)
     lines = (broker / "valkey.conf").read_text().splitlines()
@@ -45,4 +45,4 @@ def test_a_password_that_a_config_file_would_read_otherwise_is_refused(tmp_path:
     broker, grafana = folders(tmp_path)
     (broker / "password").write_text(password)
     with pytest.raises(SystemExit, match="password must be"):
-        setup.main(broker, grafana)
+        setup.make_secrets(broker, grafana)

@@ -1,0 +1,202 @@
+"""What each service of each profile must be in the end, written down by hand; see `resolved.facts`."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+Facts = dict[str, Any]
+
+_USER = "10001:10001"
+_GIB = 1 << 30
+_ARGS = {"PYTHON_IMAGE", "VERSION"}
+_RUN = {"HEADRACE_INSTANCE", "HEADRACE_ANNOUNCE", "HEADRACE_BROKER__URL_FILE", "HEADRACE_ORCHESTRATOR_ADDRESS"}
+_RUN |= {"HEADRACE_RUN_DIR", "HF_HOME"}
+_MOUNTS = ("/config", "/models", "/run/broker", "/runs")
+_DONE, _WELL = "service_completed_successfully", "service_healthy"
+_TRAINER_GPU, _ROLLOUT_GPU = [("nvidia", "0", "gpu")], [("nvidia", "1", "gpu")]
+
+
+def _image(name: str, target: str, tag: str, *args: str) -> Facts:
+    """One that is built from deploy/docker/NAME.Dockerfile."""
+    build = (f"deploy/docker/{name}.Dockerfile", target, frozenset(_ARGS | set(args)))
+    return {"image": f"headrace-{name}:0.1.0{tag}", "build": build}
+
+
+def _service(image: Facts, *, memory: int, start: int, mounts: Iterable[str], **rest: Any) -> Facts:
+    """With what a service has where nothing else is said."""
+    usual: Facts = {
+        "gpus": [],
+        "entrypoint": [],
+        "command": [],
+        "user": _USER,
+        "tmpfs": ["/tmp:size=1g"],
+        "shm": 0,
+        "ulimits": {},
+        "restart": "unless-stopped",
+        "grace": 30,
+        "environment": frozenset(),
+        "after": {},
+    }
+    return {**usual, **image, "memory": memory * _GIB, "start": start, "mounts": sorted(mounts), **rest}
+
+
+def _once(image: Facts, *, memory: int, mounts: Iterable[str], **rest: Any) -> Facts:
+    """It ends before the others start."""
+    return _service(image, memory=memory, start=0, mounts=mounts, restart="no", grace=0, **rest)
+
+
+def _config(name: str) -> list[str]:
+    return ["--config", f"/runs/demo/config/{name}.json"]
+
+
+_ORCHESTRATOR = _image("orchestrator", "cpu", "")
+_REWARD = _image("reward", "cpu", "")
+_TRAINER_CPU = _image("trainer", "cpu", "-cpu", "TORCH_INDEX", "EXTRAS")
+_TRAINER_GPU_IMAGE = _image("trainer", "gpu", "-gpu", "ENGINE_IMAGE", "EXTRAS")
+_ROLLOUT_CPU = _image("rollout", "cpu", "-cpu", "TORCH_INDEX")
+_ROLLOUT_GPU_IMAGE = _image("rollout", "gpu", "-gpu", "ENGINE_IMAGE")
+_GPU: Facts = {
+    "tmpfs": ["/tmp:exec,size=16g"],
+    "shm": 16 * _GIB,
+    "ulimits": {"memlock": -1, "stack": 67108864},
+    "environment": frozenset(_RUN | {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}),
+}
+_PREPARE = ["headrace", "prepare", "--run-dir", "/runs/demo"]
+_TAKES_GPUS = shlex.split("python -P gpus.py --count 1 --locks /runs/.gpus -- python -P -m services.rollout")
+_SETUP = _once(
+    _ORCHESTRATOR,
+    memory=0,
+    mounts=(
+        *("/runs", "/config", "/models", "/deploy/prometheus", "/deploy/grafana"),
+        *(f"/state/{name}" for name in ("broker", "hub", "grafana", "grafana-data", "prometheus-data")),
+    ),
+    entrypoint=["python", "-I", "setup.py"],
+    command=["/state/broker", "/state/grafana"],
+    environment=frozenset({"CONFIG", "MODELS", "RUNS", "RUN"}),
+)
+_SETUP["memory"] = 256 << 20
+
+
+def _pinned(image: str) -> Facts:
+    return {"image": image, "build": (None, None, frozenset())}
+
+
+_VALKEY = _service(
+    _pinned("valkey/valkey:8.1.4"),
+    memory=4,
+    start=30,
+    mounts=["/run/broker"],
+    grace=10,
+    tmpfs=["/tmp:size=64m", "/data:size=64m"],
+    command=["valkey-server", "/run/broker/valkey.conf", "--maxmemory", "3gb"],
+    after={"setup": _DONE},
+)
+_PROMETHEUS = _service(
+    _pinned("prom/prometheus:v3.5.0"),
+    memory=2,
+    start=60,
+    mounts=["/etc/prometheus", "/data"],
+    tmpfs=["/tmp:size=64m", "/prometheus:size=1m"],
+    command=[
+        "--config.file=/etc/prometheus/prometheus.yml",
+        "--storage.tsdb.path=/data",
+        "--storage.tsdb.retention.time=30d",
+        "--storage.tsdb.retention.size=8GB",
+    ],
+    after={"setup": _DONE},
+)
+_GRAFANA = _service(
+    _pinned("grafana/grafana:12.2.0"),
+    memory=1,
+    start=60,
+    mounts=["/etc/grafana/provisioning", "/etc/grafana/dashboards", "/run/grafana", "/data"],
+    tmpfs=["/tmp:size=256m"],
+    environment=frozenset(
+        {
+            "GF_SECURITY_ADMIN_PASSWORD__FILE",
+            "GF_PATHS_DATA",
+            "GF_ANALYTICS_REPORTING_ENABLED",
+            "GF_ANALYTICS_CHECK_FOR_UPDATES",
+            "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+            "GF_PLUGINS_PREINSTALL_DISABLED",
+        }
+    ),
+    after={"setup": _DONE, "prometheus": _WELL},
+)
+
+
+def _common(memory: int, start: int, name: str, image: Facts, **rest: Any) -> Facts:
+    """A service of headrace's own, without a GPU."""
+    own = {"command": _config(name), "environment": frozenset(_RUN), **rest}
+    return _service(image, memory=memory, start=start, mounts=_MOUNTS, **own)
+
+
+_REWARD_AFTER = {"valkey": _WELL, "orchestrator": _WELL, "orchestrator-cpu": _WELL}
+_SHARED = {
+    "setup": _SETUP,
+    "valkey": _VALKEY,
+    "reward": _common(8, 60, "reward", _REWARD, after=_REWARD_AFTER),
+    "prometheus": _PROMETHEUS,
+}
+CPU: dict[str, Facts] = {
+    **_SHARED,
+    "prepare-cpu": _once(
+        _TRAINER_CPU,
+        memory=8,
+        mounts=(*_MOUNTS, "/run/hub"),
+        entrypoint=_PREPARE,
+        command=["--demo"],
+        environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
+        after={"setup": _DONE, "valkey": _WELL},
+    ),
+    "orchestrator-cpu": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare-cpu": _DONE}),
+    "rollout-cpu": _common(8, 120, "rollout", _ROLLOUT_CPU, after={"orchestrator-cpu": _WELL}),
+    "trainer-cpu": _common(
+        8, 300, "trainer", _TRAINER_CPU, grace=120, restart="on-failure:10", after={"orchestrator-cpu": _WELL}
+    ),
+}
+_GPU_MOUNTS = (*_MOUNTS, "/cache")
+GPU: dict[str, Facts] = {
+    **_SHARED,
+    "prepare": _once(
+        _TRAINER_GPU_IMAGE,
+        memory=256,
+        mounts=(*_GPU_MOUNTS, "/run/hub"),
+        gpus=_TRAINER_GPU,
+        entrypoint=_PREPARE,
+        command=shlex.split("--demo --run.device cuda --rollout.engine sglang --rollout.sglang.venv /opt/engine"),
+        environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
+        after={"setup": _DONE, "valkey": _WELL},
+    ),
+    "orchestrator": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare": _DONE}),
+    "rollout": _service(
+        _ROLLOUT_GPU_IMAGE,
+        memory=128,
+        start=1200,
+        mounts=_GPU_MOUNTS,
+        gpus=_ROLLOUT_GPU,
+        entrypoint=_TAKES_GPUS,
+        command=_config("rollout"),
+        after={"orchestrator": _WELL},
+        **_GPU,
+    ),
+    "trainer": _service(
+        _TRAINER_GPU_IMAGE,
+        memory=256,
+        start=1200,
+        mounts=_GPU_MOUNTS,
+        gpus=_TRAINER_GPU,
+        command=_config("trainer"),
+        restart="on-failure:10",
+        grace=600,
+        after={"orchestrator": _WELL},
+        **_GPU,
+    ),
+}
+OBSERVABILITY: dict[str, Facts] = {"setup": _SETUP, "prometheus": _PROMETHEUS, "grafana": _GRAFANA}
+PROFILES = {"cpu": CPU, "gpu": GPU, "observability": OBSERVABILITY}
+
+
+def wanted(*profiles: str) -> dict[str, Facts]:
+    """Of profiles that are started together."""
+    return {name: one for profile in profiles for name, one in PROFILES[profile].items()}

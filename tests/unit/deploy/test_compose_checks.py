@@ -1,0 +1,136 @@
+"""What the first container says of folders that its user cannot use: one line each, with the way out."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.deploy.scripts import DEPLOY
+
+UID = 10001
+CALL = """
+import codecs, importlib.util, json, os, pathlib, sys
+spec = importlib.util.spec_from_file_location("setup", sys.argv[1])
+setup = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(setup)
+if os.geteuid() == 0:
+    # Last, for the interpreter's own files may lie where only root reads; so may the encoding's.
+    codecs.lookup("ascii")
+    os.setgroups([]), os.setgid(10001), os.setuid(10001)
+root, names = pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])
+setup.main(root, root / "state/broker", root / "state/grafana", names)
+"""
+NAMES = '{"CONFIG": "./my-run", "MODELS": "models", "RUNS": "/data/runs", "RUN": "demo"}'
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """The mounts of a container; another user can reach them, unlike pytest's own folder."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-setup-"))
+    folder.chmod(0o755)
+    for name in (
+        "deploy/prometheus/rules",
+        "deploy/grafana",
+        "config",
+        "models",
+        "runs",
+        "state/broker",
+        "state/grafana",
+    ):
+        (folder / name).mkdir(parents=True)
+    for name in ("deploy/prometheus/prometheus.yml", "deploy/prometheus/rules/a.yml", "config/run.toml"):
+        (folder / name).touch()
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for name in ("runs", "state/broker", "state/grafana"):
+        give(folder / name)
+    yield folder
+    subprocess.run(["chmod", "-R", "u+rwX", folder], check=True)
+    shutil.rmtree(folder)
+
+
+def give(folder: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(folder, UID, UID)
+
+
+def run(root: Path) -> "subprocess.CompletedProcess[str]":
+    """As the containers' user, where this one may become another; else as this one, which is not root either."""
+    command = [sys.executable, "-I", "-c", CALL, str(DEPLOY / "compose/setup.py"), str(root), NAMES]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def uid() -> int:
+    return UID if os.geteuid() == 0 else os.getuid()
+
+
+def made(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "state").rglob("*") if path.is_file())
+
+
+def test_folders_that_can_be_used_are_no_news(root: Path) -> None:
+    done = run(root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_checkout_under_umask_077_is_named_with_the_way_out_and_nothing_is_made(root: Path) -> None:
+    for name in ("deploy/prometheus", "config"):
+        (root / name).chmod(0o000)
+    done = run(root)
+    assert done.returncode == 2 and made(root) == []
+    first, second = done.stderr.splitlines()
+    assert first.startswith("deploy/prometheus (mode 0000 of ")
+    assert first.endswith(
+        f"cannot be read by uid {uid()} of the containers, as after a checkout under umask 077: "
+        "chmod -R go+rX deploy/prometheus"
+    )
+    assert second.startswith("CONFIG: my-run (mode 0000") and second.endswith("chmod -R go+rX ./my-run")
+
+
+def test_a_single_file_is_found_and_others_are_counted(root: Path) -> None:
+    for name in ("prometheus.yml", "rules/a.yml"):
+        (root / "deploy/prometheus" / name).chmod(0o000)
+    done = run(root)
+    assert done.returncode == 2
+    assert done.stderr.startswith("deploy/prometheus/prometheus.yml (mode 0000 of ") and ") and 1 more" in done.stderr
+
+
+def test_a_file_beside_the_config_is_told_and_stops_nothing(root: Path) -> None:
+    (root / "config/run.toml").chmod(0o000)
+    (root / "config/data").mkdir(mode=0o000)
+    done = run(root)
+    assert done.returncode == 0 and made(root)
+    folder, line = done.stderr.splitlines()
+    assert folder.startswith("CONFIG: my-run/data (mode 0000 of ")
+    assert line.startswith("CONFIG: my-run/run.toml (mode 0000 of ") and line.endswith(
+        "if the run needs it, chmod -R go+rX my-run/run.toml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "named", "way_out"),
+    [
+        ("runs", "/data/runs", "chown"),
+        ("runs/demo", "/data/runs/demo", "chown -R"),
+        ("runs/cache", "/data/runs/cache", "chown -R"),
+    ],
+)
+def test_a_folder_for_runs_that_cannot_be_written_to_is_named_with_uid_and_way_out(
+    root: Path, folder: str, named: str, way_out: str
+) -> None:
+    (root / folder).mkdir(exist_ok=True)
+    (root / folder).chmod(0o555)
+    done = run(root)
+    assert done.returncode == 2 and made(root) == []
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"RUNS: {named} (mode 0555 of ")
+    group = UID if os.geteuid() == 0 else os.getgid()
+    wanted = (
+        f"cannot be written to by uid {uid()} of the containers (Permission denied): {way_out} {uid()}:{group} {named}"
+    )
+    assert line.endswith(wanted)
