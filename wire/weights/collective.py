@@ -6,9 +6,12 @@ that just died. The rendezvous keys are those of torch's helper for groups outsi
 All calls block and belong in a worker thread.
 """
 
+import os
 import socket
+import threading
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol, Self, cast
+from typing import Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +27,9 @@ _JOIN_S = 20.0
 """Longest wait for the other members: they were all asked at once."""
 _PROBE_S = 5.0
 _GRACE_S = 0.5
+_BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
+_CONSTRUCTING = threading.Lock()
+T = TypeVar("T")
 
 
 class _Backend(Protocol):
@@ -43,10 +49,12 @@ def open_store(host: str) -> tuple[TCPStore, int]:
 class CollectiveGroup:
     """One member's end of the group."""
 
-    def __init__(self, backend: _Backend, store: Store, name: str) -> None:
+    def __init__(self, backend: _Backend, store: Store, name: str, *, connects: bool = False) -> None:
+        """`connects`: members connect in the first broadcast only."""
         self._backend: _Backend | None = backend
         self._store = store
         self._name = name
+        self._connects = connects
 
     @classmethod
     def join(
@@ -61,7 +69,8 @@ class CollectiveGroup:
             socket.create_connection((store_host, store_port), min(timeout_s, _PROBE_S)).close()
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
             store = _keys_of(name, backend, tcp)
-            return cls(_open(backend, store, rank, world_size, store_host, limit), store, name)
+            opened = _open(backend, store, rank, world_size, store_host, limit)
+            return cls(opened, store, name, connects=backend == "nccl")
 
         try:
             return cast(Self, in_time(join, timeout_s + _GRACE_S, "join-group"))
@@ -78,18 +87,29 @@ class CollectiveGroup:
         backend = self._backend
         if backend is None:
             raise TransientError(f"the group {self._name} was aborted")
-        limit = timedelta(seconds=timeout_s)
-        options = dist.BroadcastOptions()
-        options.rootRank = SOURCE_RANK
-        options.rootTensor = 0
-        options.timeout = limit
         try:
-            backend.broadcast([tensor], options).wait(limit)
-            if tensor.is_cuda:
-                torch.cuda.synchronize(tensor.device)
-        except RuntimeError as error:
+            if self._connects:
+                self._connect(backend, tensor, timeout_s)
+            else:
+                _broadcast(backend, tensor, timeout_s)
+        except (RuntimeError, TimeoutError) as error:
             self.abort()
-            raise TransientError(f"the broadcast in the group {self._name} failed: {error}") from error
+            reason = str(error) or f"a member did not connect in {timeout_s:.1f} s"
+            raise TransientError(f"the broadcast in the group {self._name} failed: {reason}") from error
+
+    def _connect(self, backend: _Backend, tensor: Tensor, timeout_s: float) -> None:
+        """The first broadcast: NCCL's members connect in it, without a deadline of its own, and one may be dead by now.
+
+        In a thread that is left behind when the time is over: `ncclCommInitRank` cannot be broken off.
+        """
+        stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+        def connect() -> None:
+            with torch.cuda.stream(stream):
+                _broadcast(backend, tensor, timeout_s)
+
+        in_time(connect, timeout_s + _GRACE_S, "connect-group")
+        self._connects = False
 
     @property
     def name(self) -> str:
@@ -112,6 +132,39 @@ class CollectiveGroup:
             backend.abort()
 
 
+def _broadcast(backend: _Backend, tensor: Tensor, timeout_s: float) -> None:
+    """Returns when the bytes are there; NCCL's kernel waits for this thread's current stream, and for no other.
+
+    ProcessGroupNCCL's `wait` with a deadline polls the end of the kernel, so nothing is left to be synchronized.
+    """
+    limit = timedelta(seconds=timeout_s)
+    options = dist.BroadcastOptions()
+    options.rootRank = SOURCE_RANK
+    options.rootTensor = 0
+    options.timeout = limit
+    backend.broadcast([tensor], options).wait(limit)
+
+
+def without_watchdog(construct: Callable[[], T]) -> T:
+    """Makes an NCCL group whose failure is an error of the call that waits, and not the end of the process.
+
+    Otherwise torch's watchdog aborts the process a minute after a failed or late broadcast. ProcessGroupNCCL's
+    constructor reads TORCH_NCCL_BLOCKING_WAIT, and starts no watchdog if it is set ("NO watchdog thread is created",
+    ProcessGroupNCCL.cpp); the trainer's own groups must keep theirs, so it is set while the constructor runs, and no
+    longer. The lock is held for that alone: members are waited for elsewhere.
+    """
+    with _CONSTRUCTING:
+        before = os.environ.get(_BLOCKING_WAIT)
+        os.environ[_BLOCKING_WAIT] = "1"
+        try:
+            return construct()
+        finally:
+            if before is None:
+                del os.environ[_BLOCKING_WAIT]
+            else:
+                os.environ[_BLOCKING_WAIT] = before
+
+
 def _keys_of(name: str, backend: str, store: Store) -> Store:
     device = "cuda" if backend == "nccl" else "cpu"
     return PrefixStore(f"{device}/", PrefixStore(f"{name}/", PrefixStore(name, store)))
@@ -130,5 +183,5 @@ def _open(backend: str, store: Store, rank: int, world_size: int, store_host: st
             raise ContractError("bad_backend", "this torch has no NCCL; use the gloo backend")
         nccl = dist.ProcessGroupNCCL.Options()
         nccl._timeout = limit
-        return cast(_Backend, dist.ProcessGroupNCCL(store, rank, world_size, nccl))
+        return cast(_Backend, without_watchdog(lambda: dist.ProcessGroupNCCL(store, rank, world_size, nccl)))
     raise ContractError("bad_backend", f"{backend!r} is neither gloo nor nccl")
