@@ -15,6 +15,7 @@ from headrace.doctor.wants import Wants
 from headrace.execute import FAILED, FINISHED, Output
 from headrace.launch import inherited_environment
 from headrace.screen import show_table
+from headrace.selfcheck.verb import try_gpu
 from headrace.settle import settle
 from headrace.verb import Json, json_line, told
 
@@ -27,6 +28,9 @@ def doctor(
         Path | None, typer.Argument(metavar="RUN.toml", help="What is to be run here.", show_default=False)
     ] = None,
     run_dir: Annotated[Path, typer.Option("--run-dir", help="Where runs are to be kept.")] = Path("runs"),
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Try this GPU itself: collectives, snapshots, training steps (minutes).")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Checks whether this machine can run (with RUN.toml: can run that); each failure comes with its fix.
@@ -36,6 +40,8 @@ def doctor(
     output = Output.choose(json=json)
     with told(output):
         environment = inherited_environment()
+        if gpu:
+            raise typer.Exit(try_gpu(output, environment))
         place = config_file(file) if file else None
         wants = Wants()
         if place:

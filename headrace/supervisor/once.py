@@ -82,6 +82,8 @@ def run_once(what: str, argv: Sequence[str], *, env: dict[str, str], log: Path |
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
+            for pipe in filter(None, (process.stdout, process.stderr)):
+                pipe.close()
     if process.returncode != 0:
         message = (err or b"").decode(errors="replace").strip() or f"see {log}"
         raise ChildFailedError(what, process.returncode, message)

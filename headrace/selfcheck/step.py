@@ -1,0 +1,162 @@
+"""One training step on a GPU by model size: seconds, trained tokens a second, MFU, peak memory. Random weights.
+
+python -P -m headrace.selfcheck.step --size 0.6 --longest 4096 --budget 16384 --on cuda|cpu
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from headrace.selfcheck.probe import device_of, end, parser, synchronize
+from services.trainer.actors import Actors, Rates, Recipe
+from services.trainer.algorithm_settings import AlgorithmTable
+from services.trainer.algorithms.registry import build_algorithm
+from services.trainer.assembly import assemble
+from services.trainer.backends.single import SingleDevice
+from services.trainer.model import Policy
+from services.trainer.step import train_step
+from wire.contracts import (
+    FinishReason,
+    PolicyVersion,
+    PromptGroup,
+    Rollout,
+    RolloutGroup,
+    Sampling,
+    Score,
+    ScoredGroup,
+    VersionSpan,
+    group_id,
+    rollout_id,
+)
+
+H200_FLOPS = 989e12
+"""Dense bfloat16 products of an H100 or H200 (NVIDIA's data sheet); what MFU is a share of."""
+_GROUP_SIZE, _PROMPT, _STEPS = 8, 16, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a Qwen3 model."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int = 151936
+
+
+SIZES = {
+    "tiny": Size(64, 2, 128, 4, 2, 16, 256),
+    "0.6": Size(1024, 28, 3072, 16, 8, 128),
+    "1.7": Size(2048, 28, 6144, 16, 8, 128),
+    "4": Size(2560, 36, 9728, 32, 8, 128),
+}
+
+
+def main() -> int:
+    """Measures after one step that warms up."""
+    made = parser(__doc__ or "")
+    made.add_argument("--size", choices=tuple(SIZES), default="0.6")
+    made.add_argument("--longest", type=int, default=4096)
+    made.add_argument("--budget", type=int, default=16384)
+    made.add_argument("--tokens", type=int, default=65536)
+    options = made.parse_args()
+    device, size = device_of(options.on), SIZES[options.size]
+    backend, parameters = _backend(size, device)
+    table = AlgorithmTable()
+    algorithm = build_algorithm(table.model_dump())
+    recipe = Recipe(
+        algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=256, grad_clip=1.0
+    )
+    count = max(options.tokens // (_GROUP_SIZE * options.longest // 2), 1)
+    batch = assemble([_group(index, options.longest, size.vocab) for index in range(count)], version=0)
+    actors, rates = Actors(policy=backend), Rates(policy=1e-6)
+    train_step(actors, batch, recipe, rates)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    synchronize(device)
+    began = time.perf_counter()
+    found = [train_step(actors, batch, recipe, rates).metrics["loss"] for _ in range(_STEPS)]
+    synchronize(device)
+    seconds = (time.perf_counter() - began) / _STEPS
+    rows = [rollout.row_tokens for rollout in batch.rollouts]
+    flops = step_flops(parameters, size, rows)
+    numbers = {
+        "tokens_per_second": round(sum(rows) / seconds),
+        "seconds": round(seconds, 3),
+        "mfu": round(flops / seconds / H200_FLOPS, 4) if device.type == "cuda" else None,
+        "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 1) if device.type == "cuda" else None,
+    }
+    said = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
+    end(ok=bool(np.isfinite(found).all()), said=said, parameters=parameters, **numbers)
+    return 0
+
+
+def step_flops(parameters: int, size: Size, rows: list[int]) -> float:
+    """Of a forward and a backward pass: 6 for each parameter and token, and causal attention's products.
+
+    Attention: 2 products of 2 * width * t^2 / 2 forward, twice that backward: 6 * width * t^2 a layer. Embeddings,
+    which are looked up and not multiplied, are among `parameters` once, as the head is tied to them.
+    """
+    attention = 6 * size.layers * size.heads * size.head_dim * sum(row * row for row in rows)
+    return float(6 * parameters * sum(rows) + attention)
+
+
+def _backend(size: Size, device: torch.device) -> tuple[SingleDevice, int]:
+    config = Qwen3Config(
+        vocab_size=size.vocab,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.head_dim,
+        max_position_embeddings=40960,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    with device:
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.train()
+    backend = SingleDevice(Policy(model, forward_dtype=torch.bfloat16))
+    return backend, sum(weight.numel() for weight in model.parameters())
+
+
+def _group(index: int, longest: int, vocab: int) -> ScoredGroup:
+    """Answers of random tokens, between half and all of `longest`, scored 0 and 1 in turn."""
+    draw = np.random.default_rng(index)
+    group = group_id("selfcheck", index)
+    span = PolicyVersion(incarnation=1, version=0)
+    rollouts = []
+    for number in range(_GROUP_SIZE):
+        length = int(draw.integers(longest // 2, longest + 1))
+        rollouts.append(
+            Rollout(
+                rollout_id=rollout_id(group, number),
+                token_ids=draw.integers(2, vocab, length).astype(np.int32),
+                logprobs=np.full(length, -np.log(vocab), np.float32),
+                finish_reason=FinishReason.STOP,
+                spans=(VersionSpan(start=0, end=length, version=span, weights_digest=""),),
+                text="",
+            )
+        )
+    prompt = PromptGroup(
+        sample_id=f"sample-{index}",
+        token_ids=draw.integers(2, vocab, _PROMPT).astype(np.int32),
+        group_size=_GROUP_SIZE,
+        sampling=Sampling(max_tokens=longest, temperature=1.0),
+        min_version=0,
+        text="",
+    )
+    scores = tuple(Score(rollout_id=one.rollout_id, value=float(n % 2)) for n, one in enumerate(rollouts))
+    return ScoredGroup(group=RolloutGroup(prompt=prompt, rollouts=tuple(rollouts)), scores=scores)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""`headrace doctor --gpu` without a GPU: every part that needs none runs, the others are not called a success."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.launch import inherited_environment
+from headrace.selfcheck import verb
+from headrace.selfcheck.check import GROUPS, PROBES, Probe, Row, run_probes
+from headrace.selfcheck.step import SIZES, step_flops
+
+ROOT = Path(__file__).parents[3]
+
+
+def rows_of(*probes: Probe, **environment: str) -> list[Row]:
+    return run_probes(probes, on="cpu", environment=inherited_environment() | environment, say=lambda _: None)
+
+
+def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok() -> None:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    env = {**os.environ, "PYTHONPATH": path, verb.ON: "cpu"}
+    command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu", "--json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    status = {row["name"]: row["status"] for row in found["probes"]}
+    assert not found["ok"], "what was not tried is no success"
+    assert [name for name in status if name.startswith("nccl") and status[name] != "not here"] == []
+    run = {probe.name for probe in PROBES if probe.on_cpu is not None}
+    assert {name for name, what in status.items() if what == "ok"} == run
+    assert "not tried here" in done.stderr and "not here  nccl bytes" in done.stderr
+
+
+def test_a_probe_that_is_broken_is_red(tmp_path: Path) -> None:
+    # Bytes that change on the way: the receiver's group adds one to what it got.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'receive' in sys.argv:\n"
+        "    from wire.weights import CollectiveGroup\n"
+        "    whole = CollectiveGroup.broadcast\n"
+        "    CollectiveGroup.broadcast = lambda self, tensor, s: (whole(self, tensor, s), tensor.add_(1))[0]\n"
+    )
+    probe = next(one for one in PROBES if one.name == "gloo bytes")
+    path = os.pathsep.join(filter(None, [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    (row,) = rows_of(probe, PYTHONPATH=path)
+    assert (row.status, row.said) == ("failed", "other bytes arrived")
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("headrace.selfcheck.nothing", (), "status 1: "),
+        (GROUPS, ("--no-such-option",), "status 2: "),
+        ("headrace.selfcheck", (), "status 1: "),
+    ],
+)
+def test_a_probe_that_ends_without_its_line_failed(module: str, arguments: tuple[str, ...], said: str) -> None:
+    (row,) = rows_of(Probe(name="broken", module=module, arguments=arguments, on_cpu=()))
+    assert row.status == "failed" and row.said.startswith(said), row
+
+
+def test_a_probe_that_hangs_ends_at_its_deadline() -> None:
+    probe = Probe(name="late", module=GROUPS, arguments=("kill", "--backend", "gloo"), on_cpu=("--linger", "600"))
+    (row,) = rows_of(Probe(name="late", module=probe.module, arguments=probe.arguments, on_cpu=probe.on_cpu,
+                           deadline_s=1.0))  # fmt: skip
+    assert row.status == "failed" and "WaitTimeoutError" in row.said
+
+
+def test_without_a_gpu_the_way_out_is_named() -> None:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    env.pop(verb.ON, None)
+    command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "HEADRACE_GPU_TESTS_ON=cpu" in done.stderr
+
+
+def test_the_flops_of_a_step_are_those_of_a_hand_count() -> None:
+    # 2 layers of 4 heads of 16: a row of 10 tokens has 10 * 6 * P, and 2 * (6 * 64 * 10^2) of attention.
+    assert step_flops(1000, SIZES["tiny"], [10]) == 6 * 1000 * 10 + 2 * 6 * 64 * 100
+    assert step_flops(1000, SIZES["tiny"], [10, 20]) == 6 * 1000 * 30 + 2 * 6 * 64 * 500
