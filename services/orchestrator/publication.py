@@ -15,7 +15,7 @@ from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
-from services.orchestrator.routes import DISK
+from services.orchestrator.routes import DISK, Route
 from services.orchestrator.run_state import RunState
 from services.orchestrator.session import Office, Session
 from services.orchestrator.settings import PublicationTable
@@ -79,6 +79,10 @@ class Publisher:
     def _in_time(self, request: pb.PublishRequest, replica: Replica) -> bool:
         """The disk is slower than a collective: who needs it is brought along by itself."""
         return bool(request.disk_path) or self._office.route(replica).backend != DISK
+
+    def route(self, replica: Replica) -> Route:
+        """By which way the next weights come to it, as far as is known now."""
+        return self._office.route(replica)
 
     async def _run(self, request: pb.PublishRequest, members: Sequence[Replica], *, main: bool) -> pb.PublishResponse:
         session = Session(self._office, request, f"{request.incarnation}.{request.version}-{self._next_attempt()}")

@@ -192,6 +192,7 @@ class Session:
         route = Route(DISK) if self._request.disk_path else self._office.route(replica)
         self.progress.routes[replica.replica_id] = route.backend
         if route.reason:
+            self.progress.reasons[replica.replica_id] = route.reason
             log.info("route", replica=replica.replica_id, way=route.backend, reason=route.reason)
         await self._transfer.to(replica, route, checked_later=bool(self._formats[replica.replica_id]))
 
