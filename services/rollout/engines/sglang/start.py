@@ -197,7 +197,8 @@ def _device(settings: RolloutSettings) -> str:
 def _python(venv: Path) -> Path:
     python = venv / "bin" / "python" if venv.parts else Path(sys.executable)
     if not python.is_file():
-        raise ConfigError(f"rollout.sglang.venv: there is no {python}; deploy/sglang-cpu/install.sh makes one")
+        makes = "`make gpu` makes one, on a CPU deploy/sglang-cpu/install.sh"
+        raise ConfigError(f"rollout.sglang.venv: there is no {python}; {makes}")
     return python
 
 

@@ -226,23 +226,6 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
 
 
-async def test_unequal_nccl_goes_over_gloo_in_the_trainers_own_publication_and_says_why(tmp_path: Path) -> None:
-    one = ScriptedReplica("a", routes=gpu_routes("GPU-b", "2.30.7"))
-    async with world(tmp_path, one) as it:
-        it.state.trainer.routes = gpu_routes("GPU-a", "2.29.7")
-        assert committed(await it.publisher.publish(it.request())) == {"a": True}
-        assert one.groups[0].backend == "gloo" and one.disk_paths == [""] and it.trainer.saved == []
-        route = it.publisher.route(it.replica("a"))
-        (told,) = [event for event in read_events(tmp_path) if event["event"] == "publication"]
-    reason = "unequal NCCL versions hang (trainer 2.29.7, replica 2.30.7)"
-    assert (route.backend, route.reason) == ("gloo", reason)
-    assert (told["members"][0]["route"], told["members"][0]["route_reason"]) == ("gloo", reason)
-
-
-def gpu_routes(uuid: str, nccl: str) -> common_pb2.Routes:
-    return common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl, devices=[uuid])
-
-
 async def test_a_publication_that_was_broken_off_says_so(tmp_path: Path) -> None:
     slow = ScriptedReplica("slow", receive="stall")
     async with world(tmp_path, slow) as it:
