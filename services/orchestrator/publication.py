@@ -59,11 +59,7 @@ class Publisher:
         """
         async with self._lock:
             self._office.state.fence(request.incarnation)
-            members = [
-                replica
-                for replica in self._office.registry.members(time.monotonic())
-                if replica.boot_id not in self._engaged and self._in_time(request, replica)
-            ]
+            members = self._members(request)
             try:
                 return await self._run(request, members, main=True)
             finally:
@@ -75,6 +71,15 @@ class Publisher:
             return False
         response = await self._run(request, [replica], main=False)
         return response.outcomes[0].committed
+
+    def _members(self, request: pb.PublishRequest) -> list[Replica]:
+        """Whom the trainer's publication addresses. Who must compile first waits for nobody, and nobody for it."""
+        members = [
+            replica
+            for replica in self._office.registry.members(time.monotonic())
+            if replica.boot_id not in self._engaged and self._in_time(request, replica)
+        ]
+        return [replica for replica in members if not replica.first_verify_s] or members
 
     def _in_time(self, request: pb.PublishRequest, replica: Replica) -> bool:
         """The disk is slower than a collective: who needs it is brought along by itself."""

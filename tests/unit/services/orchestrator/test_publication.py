@@ -40,6 +40,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.groups: list[rollout_pb2.CollectiveGroup] = []
         self.disk_paths: list[str] = []
         self.checksums: dict[str, str] = {}
+        self.deadline_s = 0.0
+        """Of the verification."""
         self.server: RpcServer | None = None
 
     async def _do(self, phase: str) -> None:
@@ -75,6 +77,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
     async def VerifyWeights(self, request: Any, context: Any) -> Any:
         await self._do("verify")
         self.checksums = {one.name: one.value for one in request.checksums}
+        self.deadline_s = request.deadline_s
         return rollout_pb2.VerifyWeightsResponse(
             equal=self.script.get("equal", True), gap=0.5, checksum=self.script.get("checksum", ""), layout="L"
         )
@@ -167,6 +170,7 @@ class World:
                 dtype="float32",
                 routes=replica.script.get("routes")
                 or common_pb2.Routes(backends=["gloo"], ranks=replica.script.get("ranks", 1)),
+                first_verify_s=replica.script.get("first_verify_s", 0.0),
             ),
             now,
         )
