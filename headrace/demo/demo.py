@@ -5,15 +5,16 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.child import run_child
 from headrace.config.resolve import Resolved, resolve
 from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.demo.models import END, Shape, character_tokenizer, write_model
 from headrace.run_dir import absent_folders, check_fresh, take_away
-from headrace.supervisor.once import child_environment, python, run_once
+from headrace.supervisor.once import ChildFailedError
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import StageSettings
-from wire.errors import ConfigError
+from wire.errors import ConfigError, WaitTimeoutError
 from wire.settings import ModelTable
 
 HELD_OUT = 256
@@ -85,7 +86,8 @@ def prepare_demo(
     """Makes model and data, runs the supervised stage, and returns the config of the RL run.
 
     What an earlier one was killed over is made anew. A run directory that did not exist does not exist after an error
-    either. Raises ConfigError if something else lies there.
+    either, but for the log of a stage that failed. Raises ConfigError if something else lies there, ChildFailedError or
+    WaitTimeoutError naming that log.
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
@@ -100,7 +102,11 @@ def prepare_demo(
         say(f"{HELD_OUT} held-out and {8100 - HELD_OUT} training sums, a model of 0.6 M parameters: {folder}")
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment)
+            _supervise(folder, resolved, environment, log=run_dir.resolve() / "logs" / "sft.log")
+    except (ChildFailedError, WaitTimeoutError):
+        # The log that the error names stays; the demo may be started again in the same folder.
+        shutil.rmtree(folder)
+        raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         take_away(absent)
@@ -142,7 +148,7 @@ def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
     pq.write_table(pa.table(table), path)
 
 
-def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str]) -> None:
+def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str], *, log: Path) -> None:
     """Runs the trainer's stage `sft` to its end; `model` is what it exports. Raises ChildFailedError naming its log."""
     config = resolved.config
     stage = folder / "sft"
@@ -154,10 +160,8 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str])
         trainer=TrainerTable(checkpoint_every=1_000_000),
         run_dir=stage,
     )
-    path = stage / "trainer.json"
-    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    log = stage / "trainer.log"
-    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    argv = python("services.trainer", "--stage", "sft", "--config", str(path))
-    run_once("the supervised stage", argv, env=env, log=log, timeout_s=_SFT_TIMEOUT_S)
+    log.parent.mkdir(exist_ok=True)
+    arguments = ("services.trainer", "--stage", "sft")
+    what = "the supervised stage"
+    run_child(what, *arguments, settings=settings, environment=environment, timeout_s=_SFT_TIMEOUT_S, log=log)
     (stage / "export").rename(folder / "model")
