@@ -49,20 +49,24 @@ class Output:
 def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Starts everything, shows it, and returns the exit status. `began` is the monotonic start of the command."""
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
-    output.say(f"dashboard: http://127.0.0.1:{port}/ as long as the run lives")
     for line in how_to_join(prepared.run_dir, prepared.config.trainer):
         output.say(line)
-    screen: Screen = (
-        LiveTable(prepared.run_dir, output.console)
-        if output.console.is_terminal
-        else Lines(prepared.run_dir, output.say)
-    )
+    screen = begin_screen(prepared.run_dir, port, output)
     try:
         outcome = asyncio.run(_supervise(prepared, screen))
     finally:
         screen.close()
         prepared.lock.release()
     return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
+
+
+def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
+    """The dashboard's address is the last line of the start: above the table, or when the orchestrator answers."""
+    address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives"
+    if not output.console.is_terminal:
+        return Lines(run_dir, output.say, started=address)
+    output.say(address)
+    return LiveTable(run_dir, output.console)
 
 
 async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
