@@ -102,6 +102,7 @@ proto: $(READY) ## Write wire/v1 from proto/ anew
 	$(BIN)/python proto/generate.py
 
 lock: ## Pin what is installed in .venv
+	@test ! -e $(GPU) || { echo "$(VENV) is for GPUs, constraints.txt is for CPUs: make clean first"; exit 1; }
 	$(BIN)/python -m pip freeze --exclude-editable --exclude headrace | sed -E 's/^(torch==[0-9.]+).*/\1/' > constraints.txt
 	$(BIN)/python deploy/gpu/pins.py constraints constraints.txt > constraints-gpu.txt
 

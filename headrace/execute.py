@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headrace.config.schema import RunFile
 from headrace.launch import PreparedRun
 from headrace.nodes import how_to_join, ready_s
 from headrace.results import summarize
@@ -78,9 +79,16 @@ async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
         broker=prepared.broker,
         plan_replica=prepared.planner.replica,
         control=control,
-        budget=Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s),
+        budget=Budget(ready_s=longest_start_s(prepared.config), liveness_s=table.liveness_s),
     )
     return await supervisor.run(screen.show)
+
+
+def longest_start_s(config: RunFile) -> float:
+    """How long any process of a run may take until it is ready: an SGLang server on a GPU loads, and then compiles."""
+    seconds, rollout = ready_s(config.supervisor, config.trainer), config.rollout
+    on_gpu = rollout.sglang.device == "cuda" or (rollout.sglang.device == "auto" and config.run.device != "cpu")
+    return seconds + (rollout.sglang.start_timeout_s if rollout.engine == "sglang" and on_gpu else 0.0)
 
 
 def report(run_dir: Path, outcome: Outcome, output: Output, *, seconds: float) -> int:
