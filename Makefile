@@ -2,6 +2,7 @@
 # make test   sets up .venv and runs the test suite, but what is marked `long`
 # make test-long  what `make test` leaves out
 # make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
+# make gpu    .venv for a machine with GPUs, and SGLang in an environment of its own
 # make check  lint, types, import rules, unit tests: before every commit
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,7 +11,10 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+# `make gpu` leaves this file: the environment is for GPUs from then on, until `make clean`.
+GPU := $(VENV)/.gpu
+CONSTRAINTS := $(if $(wildcard $(GPU)),constraints-gpu.txt,constraints.txt)
+TORCH := $(shell sed -n 's/^torch==//p' $(CONSTRAINTS))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
 # The tests of so many files run at a time; JOBS=0: one after another, in one process.
@@ -27,16 +31,27 @@ export TOKENIZERS_PARALLELISM := false
 
 # Outside of the checkout: 2.5 GB that all checkouts share.
 SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
+# For GPUs, with the libraries of CUDA.
+SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
 
-.PHONY: help demo test test-long once sglang sglang-venv docs check lint types unit sizes proto lock clean
+.PHONY: help demo gpu test test-long once sglang sglang-venv docs check lint types unit sizes proto lock clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minutes
 	$(BIN)/headrace demo --run-dir $(RUN)
+
+# Both environments have the torch of SGLang, hence one NCCL: with two, weights never go by it.
+gpu: ## For a machine with GPUs: .venv with the torch of SGLang, and SGLang beside it (8 GB of wheels, once)
+	@mkdir -p $(VENV) $(dir $(SGLANG_GPU_VENV))
+	@test -e $(GPU) || touch $(GPU)
+	$(MAKE) --no-print-directory $(READY)
+	$(BIN)/python deploy/gpu/pins.py check
+	PYTHON=$(PYTHON) deploy/gpu/install.sh $(SGLANG_GPU_VENV)
+	@echo "SGLang is in $(SGLANG_GPU_VENV): --run.device cuda --rollout.engine sglang --rollout.sglang.venv $(SGLANG_GPU_VENV)"
 
 # Tests that fail in the first part say nothing of the second: it runs all the same.
 test: $(READY) ## The test suite, but what is marked `long`
@@ -87,18 +102,20 @@ proto: $(READY) ## Write wire/v1 from proto/ anew
 	$(BIN)/python proto/generate.py
 
 lock: ## Pin what is installed in .venv
+	@test ! -e $(GPU) || { echo "$(VENV) is for GPUs, constraints.txt is for CPUs: make clean first"; exit 1; }
 	$(BIN)/python -m pip freeze --exclude-editable --exclude headrace | sed -E 's/^(torch==[0-9.]+).*/\1/' > constraints.txt
+	$(BIN)/python deploy/gpu/pins.py constraints constraints.txt > constraints-gpu.txt
 
 clean: ## Remove the environment and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS) $(wildcard $(GPU))
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: apt-get install python3.11 python3.11-venv"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: set PYTHON to 3.11 or newer"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "apt-get install python3-venv, then try again"; exit 1; }
-	@if [ "$$(uname)" = Linux ] && [ ! -e /dev/nvidia0 ] && ! $(BIN)/python -c 'import torch' 2>/dev/null && ! $(PIP) index versions torch 2>/dev/null | grep -q '+cpu'; then \
+	@if [ "$$(uname)" = Linux ] && [ ! -e /dev/nvidia0 ] && [ ! -e $(GPU) ] && ! $(BIN)/python -c 'import torch' 2>/dev/null && ! $(PIP) index versions torch 2>/dev/null | grep -q '+cpu'; then \
 	  echo "Note: pip knows no CPU build of torch here and will take the CUDA build (several GB)."; \
 	  echo "For the small one, set PIP_EXTRA_INDEX_URL to PyTorch's public CPU wheel index (pytorch.org, Start Locally, Compute Platform: CPU)."; fi
 	$(PIP) install -q torch==$(TORCH)
-	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from wire.entry import REFUSED
-from wire.errors import ConfigError
+from wire.errors import ConfigError, WaitTimeoutError
 from wire.settings import ServiceSettings
 
 
@@ -22,7 +22,7 @@ def run_child(
 ) -> str:
     """Runs it to its end and returns its stdout (empty if all it says goes to `log`).
 
-    Raises ConfigError with its own words if it refuses, ChildFailedError, WaitTimeoutError.
+    Raises ConfigError with its own words if it refuses; ChildFailedError and WaitTimeoutError, which name the log.
     """
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -35,7 +35,10 @@ def run_child(
             words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
             if error.status == REFUSED:
                 raise ConfigError(last_words(words)) from None
-            raise ChildFailedError(what, error.status, last_words(words)) from None
+            where = f"; its log is {log}" if log else ""
+            raise ChildFailedError(what, error.status, last_words(words) + where) from None
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(f"{what} (its log is {log})" if log else what, error.seconds) from None
 
 
 def last_words(log: str) -> str:

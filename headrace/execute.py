@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headrace.config.schema import RunFile
 from headrace.launch import PreparedRun
 from headrace.nodes import how_to_join, ready_s
 from headrace.results import summarize
@@ -49,20 +50,24 @@ class Output:
 def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Starts everything, shows it, and returns the exit status. `began` is the monotonic start of the command."""
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
-    output.say(f"dashboard: http://127.0.0.1:{port}/ as long as the run lives")
     for line in how_to_join(prepared.run_dir, prepared.config.trainer):
         output.say(line)
-    screen: Screen = (
-        LiveTable(prepared.run_dir, output.console)
-        if output.console.is_terminal
-        else Lines(prepared.run_dir, output.say)
-    )
+    screen = begin_screen(prepared.run_dir, port, output)
     try:
         outcome = asyncio.run(_supervise(prepared, screen))
     finally:
         screen.close()
         prepared.lock.release()
     return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
+
+
+def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
+    """The dashboard's address is the last line of the start: above the table, or when the orchestrator answers."""
+    address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives"
+    if not output.console.is_terminal:
+        return Lines(run_dir, output.say, started=address)
+    output.say(address)
+    return LiveTable(run_dir, output.console)
 
 
 async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
@@ -74,9 +79,16 @@ async def _supervise(prepared: PreparedRun, screen: Screen) -> Outcome:
         broker=prepared.broker,
         plan_replica=prepared.planner.replica,
         control=control,
-        budget=Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s),
+        budget=Budget(ready_s=longest_start_s(prepared.config), liveness_s=table.liveness_s),
     )
     return await supervisor.run(screen.show)
+
+
+def longest_start_s(config: RunFile) -> float:
+    """How long any process of a run may take until it is ready: an SGLang server on a GPU loads, and then compiles."""
+    seconds, rollout = ready_s(config.supervisor, config.trainer), config.rollout
+    on_gpu = rollout.sglang.device == "cuda" or (rollout.sglang.device == "auto" and config.run.device != "cpu")
+    return seconds + (rollout.sglang.start_timeout_s if rollout.engine == "sglang" and on_gpu else 0.0)
 
 
 def report(run_dir: Path, outcome: Outcome, output: Output, *, seconds: float) -> int:

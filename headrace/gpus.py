@@ -93,16 +93,21 @@ def check_visible(resolved: Resolved, environment: Mapping[str, str]) -> None:
     count = visible(environment)
     if count >= found.needed:
         return
-    place = resolved.place("run", "device")
-    if not count:
-        device = resolved.config.run.device
-        raise ConfigError(
-            f"{place}: {device!r}, but this machine has no GPU; run it where there is one, or set run.device to cpu"
-        )
+    check_any(resolved, environment)
     raise ConfigError(
-        f"{place}: {found.in_words()}, but this machine has {count}; take fewer trainer.ranks, rollout.replicas or "
-        "rollout.sglang.tp, or let trainer and SGLang share (docs/sglang.md)"
+        f"{resolved.place('run', 'device')}: {found.in_words()}, but this machine has {count}; take fewer "
+        "trainer.ranks, rollout.replicas or rollout.sglang.tp, or let trainer and SGLang share (docs/sglang.md)"
     )
+
+
+def check_any(resolved: Resolved, environment: Mapping[str, str]) -> None:
+    """Raises ConfigError where the config wants a GPU and there is none."""
+    device = resolved.config.run.device
+    if (device.startswith("cuda") or placement(resolved.config).needed) and not visible(environment):
+        raise ConfigError(
+            f"{resolved.place('run', 'device')}: {device!r}, but this machine has no GPU; run it where there is one, "
+            "or set run.device to cpu"
+        )
 
 
 def visible(environment: Mapping[str, str]) -> int:

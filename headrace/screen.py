@@ -33,8 +33,10 @@ class Screen(Protocol):
 class Lines:
     """One line a step, evaluation and notice."""
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: Path, say: Callable[[str], None], *, started: str = "") -> None:
+        """`started`: the last line of the start, said when the orchestrator answers."""
         self._say = say
+        self._started = started
         self._tail = StepTail(run_dir)
         self._noticed = 0
         self._waiting = ""
@@ -46,6 +48,9 @@ class Lines:
         self._noticed = len(view.notices)
         if not view.status:
             self._say_once("starting: " + ", ".join(f"{name} {state}" for name, state in view.services.items()))
+        elif self._started:
+            self._say(self._started)
+            self._started = ""
         for row in self._tail.read():
             self._say(eval_line(row) if "version" in row else step_line(row))
 

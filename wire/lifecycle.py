@@ -34,7 +34,21 @@ def in_time(act: Callable[[], T], seconds: float, name: str) -> T:
 
     For torch's store, which forgets its own deadline when its host is there but frozen.
     """
+    return _begin(act, name).result(seconds)
+
+
+async def aside(act: Callable[[], T], name: str) -> T:
+    """Calls what blocks for long on a thread `name` of its own.
+
+    Unlike one of `asyncio.to_thread` it holds up no end: neither the loop nor the process waits for it.
+    """
+    return await asyncio.wrap_future(_begin(act, name))
+
+
+def _begin(act: Callable[[], T], name: str) -> "Future[T]":
     done: Future[T] = Future()
+    # Whoever waits may be cancelled; the thread goes on, and must find its future as it left it.
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
@@ -43,7 +57,7 @@ def in_time(act: Callable[[], T], seconds: float, name: str) -> T:
             done.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return done.result(seconds)
+    return done
 
 
 class Shutdown:

@@ -5,17 +5,19 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.child import run_child
 from headrace.config.resolve import Resolved, resolve
 from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.demo.models import END, Shape, character_tokenizer, write_model
 from headrace.doctor.sizes import model_parameters
+from headrace.gpus import check_any
 from headrace.run_dir import absent_folders, check_fresh, take_away
 from headrace.settle import CUDA_HEAD_DIM
-from headrace.supervisor.once import child_environment, python, run_once
+from headrace.supervisor.once import ChildFailedError
 from services.trainer.settings import TrainerTable
 from services.trainer.stage_settings import StageSettings
-from wire.errors import ConfigError
+from wire.errors import ConfigError, WaitTimeoutError
 from wire.settings import ModelTable
 
 HELD_OUT = 256
@@ -87,7 +89,8 @@ def prepare_demo(
     """Makes model and data, runs the supervised stage, and returns the config of the RL run.
 
     What an earlier one was killed over is made anew. A run directory that did not exist does not exist after an error
-    either. Raises ConfigError if something else lies there.
+    either, but for the log of a stage that failed. Raises ConfigError if something else lies there, ChildFailedError or
+    WaitTimeoutError naming that log.
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
@@ -98,6 +101,7 @@ def prepare_demo(
         config = folder / "run.toml"
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
+        check_any(resolved, environment)
         # SGLang's attention on a GPU has no kernel for the narrow heads that suit a CPU.
         shape = Shape(head_dim=CUDA_HEAD_DIM) if resolved.config.run.device.startswith("cuda") else Shape()
         _make_things(folder, shape, seed=resolved.config.run.seed)
@@ -107,7 +111,11 @@ def prepare_demo(
         )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment)
+            _supervise(folder, resolved, environment, log=run_dir.resolve() / "logs" / "sft.log")
+    except (ChildFailedError, WaitTimeoutError):
+        # The log that the error names stays; the demo may be started again in the same folder.
+        shutil.rmtree(folder)
+        raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         take_away(absent)
@@ -149,7 +157,7 @@ def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
     pq.write_table(pa.table(table), path)
 
 
-def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str]) -> None:
+def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str], *, log: Path) -> None:
     """Runs the trainer's stage `sft` to its end; `model` is what it exports. Raises ChildFailedError naming its log."""
     config = resolved.config
     stage = folder / "sft"
@@ -161,10 +169,8 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str])
         trainer=TrainerTable(checkpoint_every=1_000_000),
         run_dir=stage,
     )
-    path = stage / "trainer.json"
-    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    log = stage / "trainer.log"
-    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    argv = python("services.trainer", "--stage", "sft", "--config", str(path))
-    run_once("the supervised stage", argv, env=env, log=log, timeout_s=_SFT_TIMEOUT_S)
+    log.parent.mkdir(exist_ok=True)
+    arguments = ("services.trainer", "--stage", "sft")
+    what = "the supervised stage"
+    run_child(what, *arguments, settings=settings, environment=environment, timeout_s=_SFT_TIMEOUT_S, log=log)
     (stage / "export").rename(folder / "model")

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from headrace.doctor import versions
 from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.versions import version as _version
 from headrace.doctor.wants import Wants
 from headrace.extras import check_extras
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
@@ -18,15 +20,6 @@ _OLDEST = (3, 11)
 _TOLD = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
 _SANDBOX_S = 60.0
 _VENV_S = 60.0
-_SGLANG_VERSIONS = """
-import importlib.metadata as m, json
-def version(name):
-    try:
-        return m.version(name)
-    except m.PackageNotFoundError:
-        return ""
-print(json.dumps({name: version(name) for name in ("sglang", "torch", "transformers")}))
-"""
 
 
 def interpreter() -> Finding:
@@ -69,17 +62,38 @@ def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:
             ok("sglang", version) if version else note("sglang", 'not installed; only rollout.engine = "sglang" asks')
         )
     where = f"{venv}/bin/python" if venv.parts else sys.executable
-    fix = "set rollout.sglang.venv to an environment with SGLang (on a CPU: deploy/sglang-cpu/install.sh VENV)"
+    fix = (
+        "set rollout.sglang.venv to an environment with SGLang (`make gpu`; on a CPU deploy/sglang-cpu/install.sh VENV)"
+    )
+    look = (where, "-c", Path(versions.__file__).read_text(encoding="utf-8"))
     try:
         env = child_environment(dict(environment), threads=1)
-        found = json.loads(
-            run_once("the look at SGLang", (where, "-c", _SGLANG_VERSIONS), env=env, log=None, timeout_s=_VENV_S)
-        )
+        found = json.loads(run_once("the look at SGLang", look, env=env, log=None, timeout_s=_VENV_S))
     except (OSError, ValueError, HeadraceError) as error:
         return fail("sglang", f"{where}: {error}", fix)
     if not found["sglang"]:
         return fail("sglang", f"{where} has no sglang", fix)
-    return ok("sglang", ", ".join(f"{name} {version}" for name, version in found.items() if version))
+    said = ", ".join(f"{name} {found[name]}" for name in versions.NAMES if found[name])
+    return _one_nccl(wants, said, ours=versions.nccl(), theirs=found["nccl"])
+
+
+def _one_nccl(wants: Wants, said: str, *, ours: str, theirs: str) -> Finding:
+    """Whether the trainer here and the server can meet over NCCL."""
+    if not wants.cuda or (wants.resolved and wants.resolved.config.rollout.sglang.device == "cpu"):
+        return ok("sglang", said)
+    if ours and ours == theirs:
+        return ok("sglang", f"{said}, NCCL {theirs} like the trainer's")
+    if not (ours or theirs):
+        # Built from source, or of a distribution: what they run is known once they do.
+        return ok("sglang", f"{said}; no package tells of NCCL, neither there nor here")
+    told = f"{said}; NCCL {theirs or 'unknown'} there and {ours or 'unknown'} here: weights go over gloo, not NCCL"
+    fix = f"`make gpu` installs both with one NCCL; or, beside this SGLang, {_same_torch(said)}"
+    return warn("sglang", told, fix)
+
+
+def _same_torch(said: str) -> str:
+    torch = next((part for part in said.split(", ") if part.startswith("torch ")), "torch")
+    return f"install {torch.replace(' ', '==').partition('+')[0]} for CUDA here"
 
 
 def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
@@ -115,10 +129,3 @@ def _unmet(name: str, extras: set[str], seen: set[str]) -> Iterator[str]:
         version = _version(wanted.name)
         if not version or not wanted.specifier.contains(re.sub(r"\+.*", "", version), prereleases=True):
             yield f"{wanted.name}{wanted.specifier}" + (f" (found {version})" if version else "")
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -199,4 +199,7 @@ class Keeper:
 
     def _with_log(self, message: str) -> str:
         tail = log_tail(self.log)
-        return f"{message}; its log is {self.log}" + (f" and ends with:\n{tail}" if tail else "")
+        said = f"{message}; its log is {self.log}"
+        if not tail:
+            return said
+        return f"{said} and ends with:" + ("\n" if "\n" in tail else " ") + tail

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from wire.errors import WaitTimeoutError
@@ -107,20 +108,22 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def log_tail(path: Path, lines: int = 8) -> str:
-    """The end of a log, for an error message."""
+    """The end of a log, for an error message; what it says again and again stands there once."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 20_000))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(_readable(line) for line in text.splitlines()[-lines:])
+    found = [_readable(line) for line in text.splitlines()[-lines:]]
+    counted = [(line, len(list(same))) for line, same in groupby(found)]
+    return "\n".join(line + (f" ({times} times)" if times > 1 else "") for line, times in counted)
 
 
 def _readable(line: str) -> str:
-    """A structured log line that tells of an error as that error; any other as it is."""
+    """A structured log line that tells of an error as that error, a crash as the end of its traceback, others as is."""
     try:
         fields = json.loads(line)
-        return f"{fields['event']}: {fields['error']}"
-    except (ValueError, KeyError, TypeError):
+        return f"{fields['event']}: {fields.get('error') or fields['exception'].strip().splitlines()[-1]}"
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         return line

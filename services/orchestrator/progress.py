@@ -29,6 +29,8 @@ class Progress:
     deadline_s: float = 0.0
     routes: dict[str, str] = field(default_factory=dict)
     """Replica -> how the weights come to it."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Replica -> why not the best way, where it is not."""
     members: list[str] = field(default_factory=list)
     committed: set[str] = field(default_factory=set)
     """Members that serve the version."""
@@ -64,6 +66,7 @@ class Progress:
                 {
                     "replica_id": replica_id,
                     "route": self.routes.get(replica_id, ""),
+                    "route_reason": self.reasons.get(replica_id, ""),
                     "committed": replica_id in self.committed,
                     "reason": self.missed.get(replica_id, ""),
                 }

@@ -15,7 +15,7 @@ from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
-from services.orchestrator.routes import DISK
+from services.orchestrator.routes import DISK, Route
 from services.orchestrator.run_state import RunState
 from services.orchestrator.session import Office, Session
 from services.orchestrator.settings import PublicationTable
@@ -59,11 +59,7 @@ class Publisher:
         """
         async with self._lock:
             self._office.state.fence(request.incarnation)
-            members = [
-                replica
-                for replica in self._office.registry.members(time.monotonic())
-                if replica.boot_id not in self._engaged and self._in_time(request, replica)
-            ]
+            members = self._members(request)
             try:
                 return await self._run(request, members, main=True)
             finally:
@@ -76,9 +72,22 @@ class Publisher:
         response = await self._run(request, [replica], main=False)
         return response.outcomes[0].committed
 
+    def _members(self, request: pb.PublishRequest) -> list[Replica]:
+        """Whom the trainer's publication addresses. Who must compile first waits for nobody, and nobody for it."""
+        members = [
+            replica
+            for replica in self._office.registry.members(time.monotonic())
+            if replica.boot_id not in self._engaged and self._in_time(request, replica)
+        ]
+        return [replica for replica in members if not replica.first_verify_s] or members
+
     def _in_time(self, request: pb.PublishRequest, replica: Replica) -> bool:
         """The disk is slower than a collective: who needs it is brought along by itself."""
         return bool(request.disk_path) or self._office.route(replica).backend != DISK
+
+    def route(self, replica: Replica) -> Route:
+        """By which way the next weights come to it, as far as is known now."""
+        return self._office.route(replica)
 
     async def _run(self, request: pb.PublishRequest, members: Sequence[Replica], *, main: bool) -> pb.PublishResponse:
         session = Session(self._office, request, f"{request.incarnation}.{request.version}-{self._next_attempt()}")

@@ -54,6 +54,8 @@ class Replica:
     missed: int = 0
     """Publications missed since the last commit."""
     committed_at: float = -math.inf
+    first_verify_s: float = 0.0
+    """Seconds that it asks for to verify its first weights, as long as it has none; 0 = no more than for others."""
 
     @property
     def distrust(self) -> str:
@@ -78,7 +80,11 @@ class Registry:
         known = self._replicas.get(request.replica_id)
         if known is not None and known.boot_id == request.boot_id:
             self._replicas[request.replica_id] = replace(
-                known, address=request.address, routes=request.routes, seen=now
+                known,
+                address=request.address,
+                routes=request.routes,
+                first_verify_s=request.first_verify_s,
+                seen=now,
             )
             return
         self._replicas[request.replica_id] = Replica(
@@ -91,6 +97,7 @@ class Registry:
             seen=now,
             dtype=request.dtype,
             routes=request.routes,
+            first_verify_s=request.first_verify_s,
             missed=known.missed if known is not None else 0,
         )
 
@@ -128,7 +135,12 @@ class Registry:
         known = self._replicas.get(replica.replica_id)
         if known is not None and known.boot_id == replica.boot_id:
             self._replicas[replica.replica_id] = replace(
-                known, version=version, state=pb.REPLICA_STATE_SERVING, missed=0, committed_at=now
+                known,
+                version=version,
+                state=pb.REPLICA_STATE_SERVING,
+                missed=0,
+                committed_at=now,
+                first_verify_s=0.0,
             )
 
     def missed(self, replica: Replica) -> None:

@@ -25,14 +25,16 @@ def choose_route(trainer: Routes, replica: Routes, *, distrust: str = "") -> Rou
     if not common:
         return Route(DISK, "trainer and replica have no collective backend in common")
     if common[0] != "nccl":
-        return Route(common[0])
-    others = [backend for backend in common if backend != "nccl"]
+        lacks = "nccl" in trainer.backends
+        return Route(common[0], "the replica tells of no NCCL, or of no GPU" if lacks else "")
+    # Second best is gloo: through the host memory of both ends, never through a file.
+    second = next((backend for backend in common if backend != "nccl"), DISK)
     shared = sorted(set(trainer.devices) & set(replica.devices))
     if shared:
-        return Route(others[0] if others else DISK, f"NCCL refuses two ranks on one device ({shared[0]})")
+        return Route(second, f"NCCL refuses two ranks on one device ({shared[0]})")
     if not trainer.nccl_version or trainer.nccl_version != replica.nccl_version:
         versions = f"trainer {trainer.nccl_version or 'unknown'}, replica {replica.nccl_version or 'unknown'}"
-        return Route(DISK, f"unequal NCCL versions hang ({versions})")
+        return Route(second, f"unequal NCCL versions hang ({versions})")
     return Route("nccl")
 
 

@@ -31,6 +31,9 @@ _ABORTS_TAKEN_S = 0.3
 """How long a publication waits at its end for aborts to be taken: a frozen replica takes none."""
 _GRACE_S = 0.5
 """A phase ends so long after its deadline, whoever is missing: by then the peers have told by themselves."""
+_FIRST_VERIFY_S = 600.0
+"""Most that is granted to the first verification of a replica's life, whatever it asks for: the trainer has a deadline
+for a whole publication (`trainer.publish_timeout_s`)."""
 _MARGIN_S = 4.0
 """A replica ends an update session by itself so long after the last phase must be over."""
 
@@ -99,11 +102,11 @@ class Session:
         left = [replica for replica in members if replica not in holders]
         if left:
             times = self._times
-            left = await self._phase("prepare", times.prepare_s, left, self._prepare)
-            left = await self._phase("transfer", times.transfer_s, left, self._receive)
-            left = await self._phase("verify", times.verify_s, left, self._verify)
+            left = await self._phase("prepare", lambda _: times.prepare_s, left, self._prepare)
+            left = await self._phase("transfer", lambda _: times.transfer_s, left, self._receive)
+            left = await self._phase("verify", self._verify_s, left, self._verify)
             left = self._agree(left)
-            left = await self._phase("commit", times.commit_s, left, self._commit)
+            left = await self._phase("commit", lambda _: times.commit_s, left, self._commit)
         if self._aborts:
             await asyncio.wait(self._aborts, timeout=_ABORTS_TAKEN_S)
         left += holders
@@ -122,16 +125,25 @@ class Session:
         """A repeated publication leaves alone who has it already."""
         return replica.version == self._version and replica.state == pb.REPLICA_STATE_SERVING
 
+    def _verify_s(self, replica: Replica) -> float:
+        """An engine that has verified nothing yet may have kernels to compile."""
+        return max(self._times.verify_s, min(replica.first_verify_s, _FIRST_VERIFY_S))
+
     async def _phase(
-        self, name: str, deadline_s: float, members: Sequence[Replica], act: Callable[[Replica], Awaitable[None]]
+        self,
+        name: str,
+        deadline_s: Callable[[Replica], float],
+        members: Sequence[Replica],
+        act: Callable[[Replica], Awaitable[None]],
     ) -> list[Replica]:
-        """Runs `act` on all members at once; returns those who made it by the deadline. The others are aborted."""
+        """Runs `act` on all members at once; returns those who made it by their deadlines. The others are aborted."""
         progress = self.progress
-        lasting = progress.begin(name, deadline_s, [replica.replica_id for replica in members])
+        longest = max(map(deadline_s, members), default=0.0)
+        lasting = progress.begin(name, longest, [replica.replica_id for replica in members])
 
         async def one(replica: Replica) -> str:
             try:
-                await wait_for(act(replica), deadline_s + _GRACE_S, replica.replica_id)
+                await wait_for(act(replica), deadline_s(replica) + _GRACE_S, replica.replica_id)
             except TrainerAwayError as error:
                 self._blameless.add(replica.replica_id)
                 return f"{name}: {error}"
@@ -178,7 +190,7 @@ class Session:
             publication_id=self._id,
             version=WireVersion(incarnation=self._version.incarnation, version=self._version.version),
             plan=self._request.plan,
-            deadline_s=times.prepare_s + times.transfer_s + times.verify_s + times.commit_s + _MARGIN_S,
+            deadline_s=times.prepare_s + times.transfer_s + self._verify_s(replica) + times.commit_s + _MARGIN_S,
             prepare_s=times.prepare_s,
         )
         stub = self._office.peers.rollout(replica.address)
@@ -192,16 +204,18 @@ class Session:
         route = Route(DISK) if self._request.disk_path else self._office.route(replica)
         self.progress.routes[replica.replica_id] = route.backend
         if route.reason:
+            self.progress.reasons[replica.replica_id] = route.reason
             log.info("route", replica=replica.replica_id, way=route.backend, reason=route.reason)
         await self._transfer.to(replica, route, checked_later=bool(self._formats[replica.replica_id]))
 
     async def _verify(self, replica: Replica) -> None:
         checksums = await self._transfer.checksums(replica, self._formats[replica.replica_id])
+        deadline_s = self._verify_s(replica)
         request = rollout_pb2.VerifyWeightsRequest(
-            publication_id=self._id, canary=self._request.canary, deadline_s=self._times.verify_s, checksums=checksums
+            publication_id=self._id, canary=self._request.canary, deadline_s=deadline_s, checksums=checksums
         )
         stub = self._office.peers.rollout(replica.address)
-        timeout = self._times.verify_s + _GRACE_S
+        timeout = deadline_s + _GRACE_S
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")

@@ -7,7 +7,7 @@ from typing import Any
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import STATE_NAMES, Registry
+from services.orchestrator.registry import STATE_NAMES, Registry, Replica
 from services.orchestrator.run_state import RunState
 from services.orchestrator.store import Store
 from wire.streams import StreamStats
@@ -103,6 +103,7 @@ class Status:
                 "seen": _unix(replica.seen),
                 "tokens_per_second": round(replica.tokens_per_second, 1),
                 **self._publication_to(replica.replica_id),
+                **self._route_to(replica),
                 "engine": replica.engine,
             }
             for replica in self._registry.alive(time.monotonic())
@@ -131,6 +132,13 @@ class Status:
                 times = (progress.since, progress.since + progress.deadline_s)
                 return {"publication": said, **_times("publication", times)}
         return {"publication": ""}
+
+    def _route_to(self, replica: Replica) -> dict[str, str]:
+        """The way of the next weights, and why it is not the best one; empty before there is a trainer."""
+        if not self._state.trainer.boot_id:
+            return {"route": "", "route_reason": ""}
+        route = self._publisher.route(replica)
+        return {"route": route.backend, "route_reason": route.reason}
 
     def _evaluating_times(self) -> dict[str, float | None]:
         one = self._evaluation

@@ -6,17 +6,16 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from services.rollout import metrics
 from services.rollout.capacity import group_limit
 from services.rollout.chat import Chat
-from services.rollout.drain import add_drain, why_not_ready
 from services.rollout.engines.protocol import Engine, InFlight
+from services.rollout.front import Front
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.heartbeat import Heartbeat, Identity
-from services.rollout.meter import EngineReader
 from services.rollout.replica import ReplicaState
 from services.rollout.service import SERVICE_NAME, RolloutServicer
 from services.rollout.settings import RolloutSettings
@@ -24,8 +23,8 @@ from services.rollout.text import TextDecoder
 from services.rollout.update import Updates
 from wire.contracts import DropReason
 from wire.events import EventLog
-from wire.http import admin_app, serve_http
-from wire.lifecycle import Shutdown
+from wire.http import serve_http
+from wire.lifecycle import Shutdown, aside
 from wire.rpc import serve as serve_rpc
 from wire.streams import Broker, StreamName
 from wire.streams.redis import RedisBroker
@@ -35,6 +34,7 @@ from wire.telemetry import get_logger
 if TYPE_CHECKING:
     from services.rollout.engines.torch.engine import TorchEngine
 
+T = TypeVar("T")
 log = get_logger("rollout")
 
 _CLOSE_S = 5.0
@@ -44,22 +44,35 @@ async def serve(settings: RolloutSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Ends with the error of whatever part broke down."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
+    front = Front()
+    http = await serve_http(front.app(), settings.host, settings.http_port)
+    log.info("answering", http_port=http.port)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     try:
-        await broker.check(settings.broker.connect_timeout_s)
-        began = time.monotonic()
-        decoder = await asyncio.to_thread(TextDecoder, settings.model.path)
-        engine = await _started(start_engine(settings), shutdown)
-        if engine is not None:
-            log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
-            await run_replica(settings, engine, decoder, broker, shutdown)
+        started = await _started(_start(settings, broker, front), shutdown)
+        if started is not None:
+            await run_replica(settings, *started, broker, shutdown, front)
     finally:
         await broker.close()
+        await http.stop()
     return 0
 
 
-async def _started(start: Coroutine[Any, Any, Engine], shutdown: Shutdown) -> Engine | None:
-    """The engine; None if the shutdown comes first: a server may need minutes to start."""
+async def _start(settings: RolloutSettings, broker: RedisBroker, front: Front) -> tuple[Engine, TextDecoder]:
+    """What may take minutes, while the replica already answers over HTTP."""
+    front.starts("the broker is asked")
+    await broker.check(settings.broker.connect_timeout_s)
+    front.starts("the tokenizer is loaded")
+    decoder = await aside(lambda: TextDecoder(settings.model.path), "load-tokenizer")
+    began = time.monotonic()
+    front.starts(f"the engine starts: {settings.rollout.engine}")
+    engine = await start_engine(settings)
+    log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
+    return engine, decoder
+
+
+async def _started(start: Coroutine[Any, Any, T], shutdown: Shutdown) -> T | None:
+    """What has been started; None if the shutdown comes first: a server may need minutes to start."""
     starting, stopping = asyncio.create_task(start), asyncio.create_task(shutdown.event.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,7 +92,7 @@ async def start_engine(settings: RolloutSettings) -> Engine:
         from services.rollout.engines.sglang.start import start_engine as start_sglang
 
         return await start_sglang(settings)
-    return await asyncio.to_thread(make_engine, settings)
+    return await aside(lambda: make_engine(settings), "start-engine")
 
 
 def make_engine(settings: RolloutSettings) -> "TorchEngine":
@@ -101,23 +114,20 @@ def make_engine(settings: RolloutSettings) -> "TorchEngine":
 
 
 async def run_replica(
-    settings: RolloutSettings, engine: Engine, decoder: TextDecoder, broker: Broker, shutdown: Shutdown
+    settings: RolloutSettings, engine: Engine, decoder: TextDecoder, broker: Broker, shutdown: Shutdown, front: Front
 ) -> None:
-    """Serves with an engine and a broker until the shutdown."""
+    """Serves with an engine and a broker until the shutdown; from here on `front` tells what this replica does."""
     table = settings.rollout
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
-    gate = Gate()
+    gate = front.gate
     events = EventLog(settings.run_dir, replica_id, boot_id)
     generator = _make_generator(settings, engine, gate, events, decoder, replica_id)
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
     worker = _make_worker(settings, broker, generator, replica_id)
-    ready = functools.partial(why_not_ready, gate, generator)
+    front.has_started(engine, generator)
     chat = Chat(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
     servicer = RolloutServicer(updates, engine, gate, generator, chat, replica_id=replica_id)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=ready)
-    app = admin_app("rollout", ready, EngineReader(engine).read)
-    add_drain(app, generator)
-    http = await serve_http(app, settings.host, settings.http_port)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=front.why_not_ready)
     identity = Identity(
         run_id=settings.run.id,
         replica_id=replica_id,
@@ -129,7 +139,7 @@ async def run_replica(
         settings.orchestrator_address, identity, engine, gate, generator, interval_s=table.heartbeat_s
     )
     gate.move(ReplicaState.PENDING_WEIGHTS)
-    log.info("serving", grpc_port=rpc.port, http_port=http.port, replica_id=replica_id)
+    log.info("serving", grpc_port=rpc.port, replica_id=replica_id)
 
     def drain() -> None:
         updates.leave()
@@ -146,7 +156,6 @@ async def run_replica(
         await engine.close(_CLOSE_S)
         gate.move(ReplicaState.GONE)
         await rpc.stop()
-        await http.stop()
         events.close()
 
 

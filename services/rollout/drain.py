@@ -10,6 +10,7 @@ weights and no chats, its share goes to the others, and prompts that it holds fo
 import argparse
 import ipaddress
 import time
+from typing import Protocol
 
 import httpx
 from fastapi import FastAPI, HTTPException, Request
@@ -21,12 +22,25 @@ _ASK_S = 5.0
 _LOOK_S = 0.5
 
 
+class Retiring(Protocol):
+    """Whatever can be asked to take no more prompts."""
+
+    def retire(self) -> None:
+        """No more prompts, for good."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Groups."""
+        ...
+
+
 def why_not_ready(gate: Gate, generator: GroupGenerator) -> str | None:
     """None while prompts are taken, or will be after a publication; else the reason."""
     return "draining: it takes no more prompts" if generator.retired else gate.why_not_ready()
 
 
-def add_drain(app: FastAPI, generator: GroupGenerator) -> None:
+def add_drain(app: FastAPI, replica: Retiring) -> None:
     """Adds the route; only this machine's own programs may ask."""
 
     @app.post("/drain")
@@ -37,8 +51,8 @@ def add_drain(app: FastAPI, generator: GroupGenerator) -> None:
         # The content type: a page in a browser on this machine cannot send it without asking first.
         if not (json and caller and ipaddress.ip_address(caller).is_loopback):
             raise HTTPException(403, "only from this machine, as application/json")
-        generator.retire()
-        return {"in_flight": generator.in_flight}
+        replica.retire()
+        return {"in_flight": replica.in_flight}
 
 
 def drain_replica(port: int, seconds: float) -> int:

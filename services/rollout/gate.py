@@ -26,6 +26,8 @@ class Gate:
     def __init__(self) -> None:
         self.state = ReplicaState.STARTING
         self.serving: Serving | None = None
+        self.has_served = False
+        """Weights were committed once in this life."""
         self.reason = ""
         """Why it is not serving, in words."""
         self.changed = asyncio.Event()
@@ -57,7 +59,7 @@ class Gate:
 
     def commit(self, serving: Serving) -> None:
         """New weights serve; the gate opens."""
-        self.serving = serving
+        self.serving, self.has_served = serving, True
         self.move(ReplicaState.SERVING)
 
     def disown(self, target: ReplicaState, reason: str) -> None:

@@ -118,6 +118,7 @@ class Heartbeat:
                 nccl_version=routes.nccl_version,
                 devices=routes.devices,
             ),
+            first_verify_s=0.0 if self._gate.has_served else self._engine.first_verify_s,
         )
         await call(self._stub.RegisterReplica, request, timeout_s=_CALL_S, what="the orchestrator to register us")
         self._registered = True

@@ -36,7 +36,8 @@ class SGLangTable(Table):
     admin_key_file: Path = Path()
     """File with the key for weight updates; empty = made for each launched server, none for an attached one."""
     start_timeout_s: float = Field(600.0, gt=0)
-    """A server must be ready in so long: it loads and compiles."""
+    """A server must be ready in so long: it loads and compiles. Its first requests, and its first verification on a GPU
+    (600 s at most), have as long again: they compile what is left."""
     request_timeout_s: float = Field(3600.0, gt=0)
     """A rollout that takes longer is handed back. Must exceed a publication: a paused server makes requests wait."""
     extra_args: tuple[str, ...] = ()

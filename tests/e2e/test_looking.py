@@ -139,6 +139,13 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
         for process in (lines, screen.process, leaver.process):
             process.kill()
             process.wait(60)
+    begun = (run.folder / "stderr.log").read_text().splitlines()
+    starting, address = (
+        [number for number, line in enumerate(begun) if line.startswith(words)]
+        for words in ("starting: ", f"dashboard: {url}/")
+    )
+    step = next(number for number, line in enumerate(begun) if line.startswith("step 1 "))
+    assert len(address) == 1 and max(starting) < address[0] < step, begun[: step + 1]
     printed = log.read_text().splitlines()
     assert len(printed) > 3 and any("waits for" in line for line in printed), printed
     table = screen.text()

@@ -26,7 +26,7 @@ from wire.v1 import common_pb2 as wire_dot_v1_dot_common__pb2
 from wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/v1/orchestrator.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\"\xab\x01\n\x16RegisterReplicaRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\r\n\x05\x64type\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x1f\n\x06routes\x18\x08 \x01(\x0b\x32\x0f.wire.v1.Routes\"*\n\x17RegisterReplicaResponse\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\"\xa1\x02\n\x10HeartbeatRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x04 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r\x12\x1a\n\x12in_flight_rollouts\x18\x06 \x01(\r\x12\x15\n\rwaiting_share\x18\x07 \x01(\x01\x12\x13\n\x0bwaiting_for\x18\x08 \x01(\t\x12\x18\n\x10generated_tokens\x18\t \x01(\x04\x12\r\n\x05speed\x18\n \x01(\x01\x12\x0e\n\x06groups\x18\x0b \x03(\x03\"T\n\x11HeartbeatResponse\x12\x12\n\nregistered\x18\x01 \x01(\x08\x12\r\n\x05share\x18\x02 \x01(\x01\x12\r\n\x05\x64rain\x18\x03 \x01(\x08\x12\r\n\x05\x65nded\x18\x04 \x03(\x03\"\xcb\x01\n\x16RegisterTrainerRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x1d\n\x15journaled_incarnation\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\r\x12\x10\n\x08\x66rontier\x18\x05 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x06 \x03(\x0b\x32\r.wire.v1.Fate\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x1f\n\x06routes\x18\x08 \x01(\x0b\x32\x0f.wire.v1.Routes\".\n\x17RegisterTrainerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\"\xec\x02\n\x15ReportProgressRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x10\n\x08\x66rontier\x18\x03 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x04 \x03(\x0b\x32\r.wire.v1.Fate\x12<\n\x07metrics\x18\x05 \x03(\x0b\x32+.wire.v1.ReportProgressRequest.MetricsEntry\x12\x13\n\x0bwaiting_for\x18\x06 \x01(\t\x12\x15\n\rwaiting_share\x18\x07 \x01(\x01\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12\x16\n\x0ewaiting_left_s\x18\t \x01(\x01\x12\x0f\n\x07stopped\x18\n \x01(\x08\x12\x17\n\x0f\x63heckpoint_done\x18\x0b \x01(\x04\x12\x0f\n\x07\x61waited\x18\x0c \x03(\x03\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xa5\x01\n\x16ReportProgressResponse\x12\x0f\n\x07unknown\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x65nced\x18\x01 \x01(\x08\x12\x12\n\nevaluating\x18\x02 \x01(\x08\x12\x10\n\x08replicas\x18\x04 \x01(\r\x12\x0c\n\x04stop\x18\x05 \x01(\x08\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x12\n\ncheckpoint\x18\x07 \x01(\x04\x12\x12\n\nawaited_at\x18\x08 \x01(\t\"\x8d\x01\n\x0ePublishRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x1f\n\x06\x63\x61nary\x18\x04 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x11\n\tdisk_path\x18\x05 \x01(\t\"<\n\x0fPublishResponse\x12)\n\x08outcomes\x18\x01 \x03(\x0b\x32\x17.wire.v1.ReplicaOutcome\"G\n\x0eReplicaOutcome\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x11\n\tcommitted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x12\n\x10GetStatusRequest\"(\n\x11GetStatusResponse\x12\x13\n\x0bstatus_json\x18\x01 \x01(\t*\xf6\x01\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12!\n\x1dREPLICA_STATE_PENDING_WEIGHTS\x10\x02\x12\x19\n\x15REPLICA_STATE_SERVING\x10\x03\x12\x1a\n\x16REPLICA_STATE_UPDATING\x10\x04\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x05\x12\x16\n\x12REPLICA_STATE_GONE\x10\x06\x12\x1d\n\x19REPLICA_STATE_QUARANTINED\x10\x07\x32\xda\x03\n\x13OrchestratorService\x12T\n\x0fRegisterReplica\x12\x1f.wire.v1.RegisterReplicaRequest\x1a .wire.v1.RegisterReplicaResponse\x12\x42\n\tHeartbeat\x12\x19.wire.v1.HeartbeatRequest\x1a\x1a.wire.v1.HeartbeatResponse\x12T\n\x0fRegisterTrainer\x12\x1f.wire.v1.RegisterTrainerRequest\x1a .wire.v1.RegisterTrainerResponse\x12Q\n\x0eReportProgress\x12\x1e.wire.v1.ReportProgressRequest\x1a\x1f.wire.v1.ReportProgressResponse\x12<\n\x07Publish\x12\x17.wire.v1.PublishRequest\x1a\x18.wire.v1.PublishResponse\x12\x42\n\tGetStatus\x12\x19.wire.v1.GetStatusRequest\x1a\x1a.wire.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/v1/orchestrator.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\"\xc3\x01\n\x16RegisterReplicaRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\r\n\x05\x64type\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x1f\n\x06routes\x18\x08 \x01(\x0b\x32\x0f.wire.v1.Routes\x12\x16\n\x0e\x66irst_verify_s\x18\t \x01(\x01\"*\n\x17RegisterReplicaResponse\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\"\xa1\x02\n\x10HeartbeatRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x04 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r\x12\x1a\n\x12in_flight_rollouts\x18\x06 \x01(\r\x12\x15\n\rwaiting_share\x18\x07 \x01(\x01\x12\x13\n\x0bwaiting_for\x18\x08 \x01(\t\x12\x18\n\x10generated_tokens\x18\t \x01(\x04\x12\r\n\x05speed\x18\n \x01(\x01\x12\x0e\n\x06groups\x18\x0b \x03(\x03\"T\n\x11HeartbeatResponse\x12\x12\n\nregistered\x18\x01 \x01(\x08\x12\r\n\x05share\x18\x02 \x01(\x01\x12\r\n\x05\x64rain\x18\x03 \x01(\x08\x12\r\n\x05\x65nded\x18\x04 \x03(\x03\"\xcb\x01\n\x16RegisterTrainerRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x1d\n\x15journaled_incarnation\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\r\x12\x10\n\x08\x66rontier\x18\x05 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x06 \x03(\x0b\x32\r.wire.v1.Fate\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x1f\n\x06routes\x18\x08 \x01(\x0b\x32\x0f.wire.v1.Routes\".\n\x17RegisterTrainerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\"\xec\x02\n\x15ReportProgressRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x10\n\x08\x66rontier\x18\x03 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x04 \x03(\x0b\x32\r.wire.v1.Fate\x12<\n\x07metrics\x18\x05 \x03(\x0b\x32+.wire.v1.ReportProgressRequest.MetricsEntry\x12\x13\n\x0bwaiting_for\x18\x06 \x01(\t\x12\x15\n\rwaiting_share\x18\x07 \x01(\x01\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12\x16\n\x0ewaiting_left_s\x18\t \x01(\x01\x12\x0f\n\x07stopped\x18\n \x01(\x08\x12\x17\n\x0f\x63heckpoint_done\x18\x0b \x01(\x04\x12\x0f\n\x07\x61waited\x18\x0c \x03(\x03\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xa5\x01\n\x16ReportProgressResponse\x12\x0f\n\x07unknown\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x65nced\x18\x01 \x01(\x08\x12\x12\n\nevaluating\x18\x02 \x01(\x08\x12\x10\n\x08replicas\x18\x04 \x01(\r\x12\x0c\n\x04stop\x18\x05 \x01(\x08\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x12\n\ncheckpoint\x18\x07 \x01(\x04\x12\x12\n\nawaited_at\x18\x08 \x01(\t\"\x8d\x01\n\x0ePublishRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x1f\n\x06\x63\x61nary\x18\x04 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x11\n\tdisk_path\x18\x05 \x01(\t\"<\n\x0fPublishResponse\x12)\n\x08outcomes\x18\x01 \x03(\x0b\x32\x17.wire.v1.ReplicaOutcome\"G\n\x0eReplicaOutcome\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x11\n\tcommitted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x12\n\x10GetStatusRequest\"(\n\x11GetStatusResponse\x12\x13\n\x0bstatus_json\x18\x01 \x01(\t*\xf6\x01\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12!\n\x1dREPLICA_STATE_PENDING_WEIGHTS\x10\x02\x12\x19\n\x15REPLICA_STATE_SERVING\x10\x03\x12\x1a\n\x16REPLICA_STATE_UPDATING\x10\x04\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x05\x12\x16\n\x12REPLICA_STATE_GONE\x10\x06\x12\x1d\n\x19REPLICA_STATE_QUARANTINED\x10\x07\x32\xda\x03\n\x13OrchestratorService\x12T\n\x0fRegisterReplica\x12\x1f.wire.v1.RegisterReplicaRequest\x1a .wire.v1.RegisterReplicaResponse\x12\x42\n\tHeartbeat\x12\x19.wire.v1.HeartbeatRequest\x1a\x1a.wire.v1.HeartbeatResponse\x12T\n\x0fRegisterTrainer\x12\x1f.wire.v1.RegisterTrainerRequest\x1a .wire.v1.RegisterTrainerResponse\x12Q\n\x0eReportProgress\x12\x1e.wire.v1.ReportProgressRequest\x1a\x1f.wire.v1.ReportProgressResponse\x12<\n\x07Publish\x12\x17.wire.v1.PublishRequest\x1a\x18.wire.v1.PublishResponse\x12\x42\n\tGetStatus\x12\x19.wire.v1.GetStatusRequest\x1a\x1a.wire.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +35,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._loaded_options = None
   _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_REPLICASTATE']._serialized_start=1811
-  _globals['_REPLICASTATE']._serialized_end=2057
+  _globals['_REPLICASTATE']._serialized_start=1835
+  _globals['_REPLICASTATE']._serialized_end=2081
   _globals['_REGISTERREPLICAREQUEST']._serialized_start=85
-  _globals['_REGISTERREPLICAREQUEST']._serialized_end=256
-  _globals['_REGISTERREPLICARESPONSE']._serialized_start=258
-  _globals['_REGISTERREPLICARESPONSE']._serialized_end=300
-  _globals['_HEARTBEATREQUEST']._serialized_start=303
-  _globals['_HEARTBEATREQUEST']._serialized_end=592
-  _globals['_HEARTBEATRESPONSE']._serialized_start=594
-  _globals['_HEARTBEATRESPONSE']._serialized_end=678
-  _globals['_REGISTERTRAINERREQUEST']._serialized_start=681
-  _globals['_REGISTERTRAINERREQUEST']._serialized_end=884
-  _globals['_REGISTERTRAINERRESPONSE']._serialized_start=886
-  _globals['_REGISTERTRAINERRESPONSE']._serialized_end=932
-  _globals['_REPORTPROGRESSREQUEST']._serialized_start=935
-  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1299
-  _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._serialized_start=1253
-  _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._serialized_end=1299
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1302
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1467
-  _globals['_PUBLISHREQUEST']._serialized_start=1470
-  _globals['_PUBLISHREQUEST']._serialized_end=1611
-  _globals['_PUBLISHRESPONSE']._serialized_start=1613
-  _globals['_PUBLISHRESPONSE']._serialized_end=1673
-  _globals['_REPLICAOUTCOME']._serialized_start=1675
-  _globals['_REPLICAOUTCOME']._serialized_end=1746
-  _globals['_GETSTATUSREQUEST']._serialized_start=1748
-  _globals['_GETSTATUSREQUEST']._serialized_end=1766
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1768
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1808
-  _globals['_ORCHESTRATORSERVICE']._serialized_start=2060
-  _globals['_ORCHESTRATORSERVICE']._serialized_end=2534
+  _globals['_REGISTERREPLICAREQUEST']._serialized_end=280
+  _globals['_REGISTERREPLICARESPONSE']._serialized_start=282
+  _globals['_REGISTERREPLICARESPONSE']._serialized_end=324
+  _globals['_HEARTBEATREQUEST']._serialized_start=327
+  _globals['_HEARTBEATREQUEST']._serialized_end=616
+  _globals['_HEARTBEATRESPONSE']._serialized_start=618
+  _globals['_HEARTBEATRESPONSE']._serialized_end=702
+  _globals['_REGISTERTRAINERREQUEST']._serialized_start=705
+  _globals['_REGISTERTRAINERREQUEST']._serialized_end=908
+  _globals['_REGISTERTRAINERRESPONSE']._serialized_start=910
+  _globals['_REGISTERTRAINERRESPONSE']._serialized_end=956
+  _globals['_REPORTPROGRESSREQUEST']._serialized_start=959
+  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1323
+  _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._serialized_start=1277
+  _globals['_REPORTPROGRESSREQUEST_METRICSENTRY']._serialized_end=1323
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1326
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1491
+  _globals['_PUBLISHREQUEST']._serialized_start=1494
+  _globals['_PUBLISHREQUEST']._serialized_end=1635
+  _globals['_PUBLISHRESPONSE']._serialized_start=1637
+  _globals['_PUBLISHRESPONSE']._serialized_end=1697
+  _globals['_REPLICAOUTCOME']._serialized_start=1699
+  _globals['_REPLICAOUTCOME']._serialized_end=1770
+  _globals['_GETSTATUSREQUEST']._serialized_start=1772
+  _globals['_GETSTATUSREQUEST']._serialized_end=1790
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1792
+  _globals['_GETSTATUSRESPONSE']._serialized_end=1832
+  _globals['_ORCHESTRATORSERVICE']._serialized_start=2084
+  _globals['_ORCHESTRATORSERVICE']._serialized_end=2558
 # @@protoc_insertion_point(module_scope)

@@ -60,6 +60,7 @@ class RegisterReplicaRequest(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     ROUTES_FIELD_NUMBER: _builtins.int
+    FIRST_VERIFY_S_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     replica_id: _builtins.str
     boot_id: _builtins.str
@@ -69,6 +70,8 @@ class RegisterReplicaRequest(_message.Message):
     engine: _builtins.str
     dtype: _builtins.str
     pid: _builtins.int
+    first_verify_s: _builtins.float
+    """Seconds that the first verification of this life may take: the engine compiles kernels in it. 0 = no more than others."""
     @_builtins.property
     def routes(self) -> _common_pb2.Routes: ...
     def __init__(
@@ -82,10 +85,11 @@ class RegisterReplicaRequest(_message.Message):
         dtype: _builtins.str = ...,
         pid: _builtins.int = ...,
         routes: _common_pb2.Routes | None = ...,
+        first_verify_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["routes", b"routes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "dtype", b"dtype", "engine", b"engine", "pid", b"pid", "replica_id", b"replica_id", "routes", b"routes", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "dtype", b"dtype", "engine", b"engine", "first_verify_s", b"first_verify_s", "pid", b"pid", "replica_id", b"replica_id", "routes", b"routes", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

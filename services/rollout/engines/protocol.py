@@ -137,6 +137,11 @@ class Engine(Protocol):
         """How `checksums` names and hashes tensors; empty where the digests of the buckets say it all."""
         ...
 
+    @property
+    def first_verify_s(self) -> float:
+        """Seconds that its first verification may take: it compiles kernels. 0 = no more than any other."""
+        ...
+
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         """Waits for free rows, then for the group's last token; AbandonedError if the engine gives the group up.
 

@@ -63,3 +63,21 @@ def test_a_run_that_nobody_has_begun_yet_has_not_ended(tmp_path: Path) -> None:
     lock.release()
     # One look could fall between two writes of a holder.
     assert [watch.ended(), watch.ended()] == [False, True]
+
+
+CRASHES = """
+import json, sys
+trace = "Traceback (most recent call last):\\n  File ...\\nAssertionError: Torch not compiled with CUDA enabled"
+sys.stderr.write(json.dumps({"event": "crashed", "exception": trace}) + "\\n")
+sys.exit(1)
+"""
+
+
+def test_a_process_that_never_starts_is_told_in_one_line_with_a_log_that_is_there(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", CRASHES)
+    plan = ProcessPlan(name="trainer", argv=argv, env=dict(os.environ), http_port=pick_ports(1)[0])
+    outcome = asyncio.run(Alone(tmp_path, plan, budget=Budget(early_deaths=3)).run(lambda view: None))
+    log = tmp_path / "logs" / "trainer.log"
+    why = "crashed: AssertionError: Torch not compiled with CUDA enabled (3 times)"
+    said = f"trainer exited with status 1 3 times before it was ready; its log is {log} and ends with: {why}"
+    assert outcome == Outcome("failed", said) and log.is_file()

@@ -39,7 +39,7 @@ AT_ONCE = 2
 class HeldEngine:
     """Finishes no group before it is let."""
 
-    name, dtype, routes = "held", "float32", Routes()
+    name, dtype, routes, first_verify_s = "held", "float32", Routes(), 0.0
 
     def __init__(self) -> None:
         self.may_finish = asyncio.Event()

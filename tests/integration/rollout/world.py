@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from services.orchestrator.registry import Registry
 from services.rollout.app import make_engine, run_replica
 from services.rollout.engines.torch.engine import TorchEngine
+from services.rollout.front import Front
 from services.rollout.settings import RolloutSettings
 from services.rollout.text import TextDecoder
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
@@ -225,7 +226,8 @@ async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> Async
     )
     broker, shutdown = MemoryBroker(), Shutdown()
     engine = make_engine(settings)
-    running = asyncio.create_task(run_replica(settings, engine, TextDecoder(settings.model.path), broker, shutdown))
+    decoder = TextDecoder(settings.model.path)
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front()))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         try:

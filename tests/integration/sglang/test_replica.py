@@ -11,6 +11,7 @@ import pytest
 
 from services.rollout.app import run_replica
 from services.rollout.engines.sglang.start import start_engine
+from services.rollout.front import Front
 from services.rollout.text import TextDecoder
 from tests.integration.rollout.world import CANARY, Listener, World, outcomes, until
 from tests.rollout_models import SPECIAL, make_model, reference_logprobs
@@ -77,7 +78,8 @@ async def replica(server: Server, folder: Path, **rollout: Any) -> AsyncIterator
     )
     broker, shutdown = MemoryBroker(), Shutdown()
     engine = await start_engine(settings)
-    running = asyncio.create_task(run_replica(settings, engine, TextDecoder(settings.model.path), broker, shutdown))
+    decoder = TextDecoder(settings.model.path)
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front()))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         world = Replica(settings, broker, listener, RolloutServiceStub(link))

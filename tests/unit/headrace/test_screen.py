@@ -1,10 +1,12 @@
 """What a person sees: the live table names everything that waits, and lines come once a step."""
 
+import io
 import json
 from pathlib import Path
 
 from rich.console import Console
 
+from headrace.execute import Output, begin_screen
 from headrace.results import StepTail, summarize
 from headrace.screen import Lines, draw, eval_line, step_line
 from headrace.supervisor.supervisor import View
@@ -94,6 +96,34 @@ def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
         "held-out accuracy 50.0% at version 2 (10 prompts, 1 missing)",
     ]
     assert StepTail(tmp_path).read() == [], "a resumed run does not repeat what was said before"
+
+
+def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) -> None:
+    said: list[str] = []
+    lines = begin_screen(tmp_path, 8080, Output(Console(file=io.StringIO()), json=False))
+    assert isinstance(lines, Lines)
+    lines._say = said.append
+    lines.show(View({}, {"orchestrator": "starting", "trainer": "starting"}, ("the broker's folder was put aside",)))
+    lines.show(View({}, {"orchestrator": "ready", "trainer": "starting"}, ("the broker's folder was put aside",)))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
+    for _ in range(2):
+        lines.show(View(STATUS, SERVICES, ("the broker's folder was put aside",)))
+    assert said == [
+        "the broker's folder was put aside",
+        "starting: orchestrator starting, trainer starting",
+        "starting: orchestrator ready, trainer starting",
+        "dashboard: http://127.0.0.1:8080/ as long as the run lives",
+        "step 1  reward 0.250",
+    ]
+
+
+def test_on_a_terminal_it_stands_above_the_table(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    screen = begin_screen(tmp_path, 8080, Output(Console(file=shown, force_terminal=True, highlight=False), json=False))
+    screen.show(View({}, SERVICES, ()))
+    screen.close()
+    before, _, after = shown.getvalue().partition("dashboard: http://127.0.0.1:8080/ as long as the run lives\n")
+    assert before == "" and "orchestrator" in after
 
 
 def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:

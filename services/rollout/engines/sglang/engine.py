@@ -39,6 +39,7 @@ class EngineOptions:
     max_rows: int = 64
     engine_timeout_s: float = 60.0
     request_timeout_s: float = 3600.0
+    first_verify_s: float = 0.0
     adapters: bool = False
     """Low-rank adapters travel, the server's own weights stay as they are."""
 
@@ -54,6 +55,7 @@ class SGLangEngine:
         self.dtype = options.dtype
         self.routes = options.routes
         self.checksum_format = options.checksum_format
+        self.first_verify_s = options.first_verify_s
         self._client = client
         self._process = process
         self._limits = limits

@@ -176,7 +176,7 @@ def environment(plan: LaunchPlan) -> dict[str, str]:
     }
     if plan.device == "cpu":
         found["OMP_NUM_THREADS"] = str(plan.threads)
-        if plan.one_machine:
-            # gloo else guesses an interface from the host's name.
-            found["GLOO_SOCKET_IFNAME"] = "lo"
+    if plan.one_machine:
+        # gloo else guesses an interface from the host's name.
+        found["GLOO_SOCKET_IFNAME"] = "lo"
     return found | dict(plan.env)

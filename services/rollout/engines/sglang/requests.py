@@ -160,6 +160,16 @@ def score_body(
     return body | _place(salt, adapter)
 
 
+def warm_up_body() -> dict[str, Any]:
+    """A request that takes the ways of canary and rollouts once: logprobs of a prompt, then sampled tokens."""
+    return {
+        "input_ids": [0] * 8,
+        "sampling_params": {"max_new_tokens": 2, "temperature": 1.0, "ignore_eos": True},
+        "return_logprob": True,
+        "logprob_start_len": 0,
+    }
+
+
 def vocabulary_body(token: int) -> dict[str, Any]:
     """A request that is refused exactly if `token` is beyond the vocabulary."""
     return {

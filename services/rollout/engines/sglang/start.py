@@ -13,7 +13,7 @@ from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
 from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
 from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
-from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body
+from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body, warm_up_body
 from services.rollout.settings import RolloutSettings
 from wire.contracts import Sampling
 from wire.errors import ConfigError, ContractError
@@ -23,6 +23,7 @@ from wire.telemetry import get_logger
 log = get_logger("rollout.sglang")
 
 _CHECK_S = 30.0
+"""For what a server that is ready tells of itself."""
 _ASK_S = 120.0
 _HARDWARE = """
 import json, torch
@@ -84,17 +85,23 @@ async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSet
             context_length=table.context_length,
             deterministic=table.deterministic,
         )
-        await _check_vocabulary(client, shape.vocab)
+        await _first_requests(client, shape.vocab, table.sglang.start_timeout_s)
     except ContractError as error:
         raise ConfigError(f"the SGLang server at {client.url}: {error}") from error
     return limits
 
 
-async def _check_vocabulary(client: SGLangClient, vocab: int) -> None:
-    """The server does not tell its vocabulary's size, but it knows which token is beyond it."""
-    await client.generate(vocabulary_body(vocab - 1), _CHECK_S)
+async def _first_requests(client: SGLangClient, vocab: int, timeout_s: float) -> None:
+    """Raises ConfigError for a vocabulary larger than ours.
+
+    On a GPU the first requests of a server's life compile kernels, for minutes where none are cached. That belongs to
+    its start: what is asked later has shorter deadlines.
+    """
+    await client.generate(warm_up_body(), timeout_s)
+    # The server does not tell its vocabulary's size, but it knows which token is beyond it.
+    await client.generate(vocabulary_body(vocab - 1), timeout_s)
     try:
-        await client.generate(vocabulary_body(vocab), _CHECK_S)
+        await client.generate(vocabulary_body(vocab), timeout_s)
     except ContractError:
         return
     raise ConfigError(f"the SGLang server's vocabulary has more than the {vocab} tokens of model.path")
@@ -145,6 +152,8 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
         routes=routes,
         # On a GPU, and on several ranks, tensors are kept otherwise than the trainer can tell.
         checksum_format=_checksum_format(settings, routes),
+        # Hashing, and the canary's shape, have kernels of their own.
+        first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
         adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
         max_rows=max(table.max_rows, settings.group_rows),
@@ -202,7 +211,8 @@ def _device(settings: RolloutSettings) -> str:
 def _python(venv: Path) -> Path:
     python = venv / "bin" / "python" if venv.parts else Path(sys.executable)
     if not python.is_file():
-        raise ConfigError(f"rollout.sglang.venv: there is no {python}; deploy/sglang-cpu/install.sh makes one")
+        makes = "`make gpu` makes one, on a CPU deploy/sglang-cpu/install.sh"
+        raise ConfigError(f"rollout.sglang.venv: there is no {python}; {makes}")
     return python
 
 

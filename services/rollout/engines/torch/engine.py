@@ -56,6 +56,7 @@ class TorchEngine:
     name = "torch"
     in_place = False
     checksum_format = ""
+    first_verify_s = 0.0
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.groups: list[rollout_pb2.CollectiveGroup] = []
         self.disk_paths: list[str] = []
         self.checksums: dict[str, str] = {}
+        self.deadline_s = 0.0
+        """Of the verification."""
         self.server: RpcServer | None = None
 
     async def _do(self, phase: str) -> None:
@@ -75,6 +77,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
     async def VerifyWeights(self, request: Any, context: Any) -> Any:
         await self._do("verify")
         self.checksums = {one.name: one.value for one in request.checksums}
+        self.deadline_s = request.deadline_s
         return rollout_pb2.VerifyWeightsResponse(
             equal=self.script.get("equal", True), gap=0.5, checksum=self.script.get("checksum", ""), layout="L"
         )
@@ -165,7 +168,9 @@ class World:
                 boot_id=replica.replica_id,
                 address=address,
                 dtype="float32",
-                routes=common_pb2.Routes(backends=["gloo"], ranks=replica.script.get("ranks", 1)),
+                routes=replica.script.get("routes")
+                or common_pb2.Routes(backends=["gloo"], ranks=replica.script.get("ranks", 1)),
+                first_verify_s=replica.script.get("first_verify_s", 0.0),
             ),
             now,
         )
@@ -220,7 +225,8 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     times = [moment for phase in told["phases"] for moment in (phase["from_s"], phase["to_s"])]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= told["seconds"]
     members = {member["replica_id"]: member for member in told["members"]}
-    assert members["good"] == {"replica_id": "good", "route": "gloo", "committed": True, "reason": ""}
+    good = {"replica_id": "good", "route": "gloo", "route_reason": "", "committed": True, "reason": ""}
+    assert members["good"] == good
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
 
 

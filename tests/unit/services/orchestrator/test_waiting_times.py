@@ -14,6 +14,7 @@ from services.orchestrator.settings import PublicationTable
 from services.orchestrator.status import Status
 from tests.unit.services.orchestrator.test_issuer import Office, office
 from wire.contracts import PolicyVersion
+from wire.v1 import common_pb2
 from wire.v1 import orchestrator_pb2 as pb
 
 
@@ -100,6 +101,20 @@ async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
     (replica,) = view["replicas"]
     assert replica["publication"] == "verify of 1.7 over gloo"
     assert replica["publication_until"] - replica["publication_since"] == pytest.approx(30.0, abs=0.3)
+
+
+async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path: Path) -> None:
+    registry = Registry(lease_s=60)
+    for name, nccl in (("equal", "2.30.7"), ("unequal", "2.29.7")):
+        routes = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl, devices=[f"GPU-{name}"])
+        request = pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address="a:1", routes=routes)
+        registry.register(request, time.monotonic())
+    trainer = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version="2.30.7", devices=["GPU-t"])
+    async with office(tmp_path) as it:
+        await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t", address="a:1", routes=trainer))
+        told = {one["id"]: (one["route"], one["route_reason"]) for one in status_of(it, registry).replicas()}
+    assert told["equal"] == ("nccl", "")
+    assert told["unequal"] == ("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica 2.29.7)")
 
 
 def test_the_beginning_has_a_since_and_an_until() -> None:

@@ -1,5 +1,6 @@
 """Which servers are refused, and with what flags ours are started."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,9 @@ def test_a_gpu_server_has_nothing_of_it() -> None:
     config, variables = server_config(gpu), environment(gpu)
     assert (config["base-gpu-id"], config["tp-size"], config["mem-fraction-static"]) == (3, 2, 0.4)
     assert config["enable-deterministic-inference"] and "attention-backend" not in config
-    assert not variables["PYTHONPATH"] and "GLOO_SOCKET_IFNAME" not in variables
+    assert not variables["PYTHONPATH"] and variables["GLOO_SOCKET_IFNAME"] == "lo"
+    elsewhere = environment(dataclasses.replace(gpu, one_machine=False))
+    assert "GLOO_SOCKET_IFNAME" not in elsewhere
 
 
 def test_stand_ins_are_for_a_cpu_and_give_way_to_the_users_folders(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 class IdleEngine:
     """What a heartbeat asks of an engine."""
 
-    name, dtype, checksum_format = "torch", "float32", ""
+    name, dtype, checksum_format, first_verify_s = "torch", "float32", "", 0.0
     routes = Routes(backends=("gloo",), ranks=1)
 
     def stats(self) -> EngineStats:

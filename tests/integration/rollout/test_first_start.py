@@ -1,0 +1,180 @@
+"""The first calls of a server's life compile kernels: they may last as long as a start; all later ones may not.
+
+The server is scripted, at its HTTP interface; the replica, its heartbeats and the publications are real.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import Response
+
+from services.orchestrator.settings import PublicationTable
+from services.rollout.app import run_replica
+from services.rollout.engines.sglang import start
+from services.rollout.front import Front
+from services.rollout.text import TextDecoder
+from tests.integration.rollout.world import Listener, until
+from tests.rollout_models import VOCAB, make_model, save_folder
+from tests.sglang import sglang_settings
+from tests.unit.services.orchestrator.test_publication import ScriptedReplica, World, committed
+from tests.unit.services.rollout.test_sglang_checks import MODEL, SERVER
+from tests.unit.services.rollout.test_sglang_client import Script
+from wire.errors import TransientError
+from wire.http import serve_http
+from wire.lifecycle import Shutdown
+from wire.rpc import serve
+from wire.streams.memory import MemoryBroker
+from wire.v1 import common_pb2
+from wire.v1 import orchestrator_pb2 as pb
+
+NEVER_S = 600.0
+CANARY = common_pb2.Canary(
+    token_ids=np.array([4, 5], "<i4").tobytes(), logprobs=np.array([-1.0], "<f4").tobytes(), tolerance=0.1
+)
+
+
+class Server(Script):
+    """An SGLang server as far as a replica without rollouts asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_request_s, self.hash_s = 0.0, 0.0
+        self.answers |= {
+            "ready": {},
+            "server_info": SERVER,
+            "generate": self._generate,
+            "weights_checker": self._hash,
+            "v1/loads": {"loads": [{"num_running_reqs": 0, "num_waiting_reqs": 0}]},
+        }
+        self.holds(0)
+
+    def holds(self, version: int) -> None:
+        """What it says of its weights."""
+        self.answers["model_info"] = MODEL | {"weight_version": f"1.{version}"}
+        self.checksum = f"sglang-device {version}"
+
+    async def _generate(self, body: dict[str, Any]) -> Any:
+        if body["input_ids"] == [4, 5]:
+            return {"meta_info": {"input_token_logprobs": [[None, 4, None], [-1.0, 5, None]]}}
+        seconds, self.first_request_s = self.first_request_s, 0.0
+        await asyncio.sleep(seconds)
+        return Response("{}", status_code=400 if body.get("token_ids_logprob") == [VOCAB] else 200)
+
+    async def _hash(self, body: dict[str, Any]) -> Any:
+        await asyncio.sleep(self.hash_s)
+        return {"success": True, "ranks": [{"checksums": {"w": self.checksum}}]}
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, str]]:
+    server = Server()
+    http = await serve_http(server.app, "127.0.0.1", 0)
+    try:
+        yield server, f"http://127.0.0.1:{http.port}"
+    finally:
+        await http.stop()
+
+
+async def test_the_first_request_may_take_as_long_as_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_CHECK_S", 1.0)
+    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+    async with serving() as (server, url):
+        server.first_request_s = 3.0
+        settings = sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda", "start_timeout_s": 300.0})
+        engine = await start.start_engine(settings)
+        assert engine.first_verify_s == 300.0
+        await engine.close(5)
+        # The ways of canary and rollouts, and a token of the vocabulary's end: all within the start.
+        first, *_ = [body for path, body in server.calls if path == "generate"]
+        assert first["logprob_start_len"] == 0 and first["sampling_params"]["max_new_tokens"] > 0
+        assert server.paths().count("generate") == 3
+
+
+async def test_a_first_request_that_never_comes_back_ends_the_start(tmp_path: Path) -> None:
+    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+    async with serving() as (server, url):
+        server.first_request_s = NEVER_S
+        settings = sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda", "start_timeout_s": 2.0})
+        with pytest.raises(TransientError, match=r"/generate has not answered for 2\.0 s"):
+            await asyncio.wait_for(start.start_engine(settings), 60)
+
+
+async def test_a_cpu_has_no_kernels_to_compile(tmp_path: Path) -> None:
+    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+    async with serving() as (_, url):
+        engine = await start.start_engine(sglang_settings(model, tmp_path, {"urls": [url], "device": "cpu"}))
+        assert engine.first_verify_s == 0.0
+        await engine.close(5)
+
+
+async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp_path: Path) -> None:
+    times = PublicationTable(prepare_s=60, transfer_s=60, verify_s=1.0, commit_s=60)
+    house, listener = World(tmp_path, times), Listener()
+    await house.open([])
+    listener.registry = house.registry
+    orchestrator = await serve({"wire.v1.OrchestratorService": listener.add_to}, "127.0.0.1", 0)
+    async with serving() as (server, url):
+        model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+        table = {"urls": [url], "device": "cuda", "start_timeout_s": 120.0}
+        settings = sglang_settings(model, tmp_path, table, heartbeat_s=0.1).model_copy(
+            update={"orchestrator_address": f"127.0.0.1:{orchestrator.port}"}
+        )
+        shutdown, engine = Shutdown(), await start.start_engine(settings)
+        decoder, front = TextDecoder(model), Front()
+        running = asyncio.create_task(run_replica(settings, engine, decoder, MemoryBroker(), shutdown, front))
+        await until(lambda: [one.state for one in house.registry.alive(0.0)] == [pb.REPLICA_STATE_PENDING_WEIGHTS])
+        assert house.replica("rollout-0").first_verify_s == 120.0
+
+        server.holds(3)
+        server.hash_s = 3.0
+        assert committed(await house.publisher.publish(_request(house, 3))) == {"rollout-0": True}
+        assert house.replica("rollout-0").first_verify_s == 0.0
+
+        # The orchestrator has forgotten it: a replica that has served asks for no more time than others.
+        house.registry._replicas.clear()
+        await until(lambda: bool(house.registry.alive(0.0)))
+        assert house.replica("rollout-0").first_verify_s == 0.0
+
+        await until(lambda: house.replica("rollout-0").state == pb.REPLICA_STATE_SERVING)
+        server.holds(4)
+        server.hash_s = NEVER_S
+        assert committed(await asyncio.wait_for(house.publisher.publish(_request(house, 4)), 60)) == {
+            "rollout-0": False
+        }
+        shutdown.event.set()
+        await asyncio.wait([running], timeout=60)
+        assert isinstance(running.exception(), TransientError | None)
+    await orchestrator.stop(0)
+    await house.close()
+
+
+def _request(house: World, version: int) -> pb.PublishRequest:
+    request = house.request(version, disk="/weights")
+    request.canary.CopyFrom(CANARY)
+    return request
+
+
+async def test_who_has_yet_to_compile_holds_up_nobody_who_serves(tmp_path: Path) -> None:
+    house = World(tmp_path, PublicationTable(verify_s=60))
+    fresh, other = ScriptedReplica("fresh", first_verify_s=120.0), ScriptedReplica("other", first_verify_s=90.0)
+    await house.open([fresh, other])
+    # Nobody else is there: the first publication waits for them.
+    assert committed(await house.publisher.publish(house.request(3))) == {"fresh": True, "other": True}
+    assert [one.deadline_s for one in (fresh, other)] == [120.0, 90.0]
+    late = ScriptedReplica("late", first_verify_s=1e9, verify="wait")
+    await house.join(late)
+    assert committed(await house.publisher.publish(house.request(4))) == {"fresh": True, "other": True}
+    assert [one.deadline_s for one in (fresh, other)] == [60.0, 60.0] and late.calls == []
+    bringing = asyncio.create_task(house.publisher.bring(house.request(4), house.replica("late")))
+    await until(lambda: "verify" in late.calls)
+    # Whatever it asks for: the trainer has a deadline for all of a publication.
+    (progress,) = house.publisher.sessions
+    assert progress.deadline_s == 600.0
+    late.go_on.set()
+    assert await bringing and late.deadline_s == 600.0
+    await house.close()

@@ -1,0 +1,156 @@
+"""A replica whose engine has not started: it answers over HTTP, is not ready and says why, and ends when it is told."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from services.rollout.drain import drain_replica
+from services.rollout.front import Front
+from services.rollout.settings import RolloutSettings
+from tests.ports import free_port
+from tests.rollout_models import make_model, save_folder
+from tests.valkey import Valkey
+from wire.errors import ConfigError
+
+_ENDS_S = 30.0
+"""The supervisor kills after 10 s; a busy machine may take longer for what is no work."""
+_HELD = """
+import sys, time
+from services.rollout import app
+app.make_engine = lambda settings: time.sleep(600)
+sys.argv = ["rollout", "--config", sys.argv[1]]
+import runpy
+runpy.run_module("services.rollout", run_name="__main__")
+"""
+"""The embedded engine, if its making took for ever: in a thread, which nothing can end."""
+
+
+def torch_held(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    return {}, ["-c", _HELD]
+
+
+def sglang_that_loads_for_ever(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    python = folder / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho $$ > {folder}/server\nexec sleep 600\n")
+    python.chmod(0o755)
+    table = {"engine": "sglang", "sglang": {"venv": folder / "venv", "device": "cpu"}}
+    return table, ["-P", "-m", "services.rollout", "--config"]
+
+
+Engine = Callable[[Path], tuple[dict[str, Any], list[str]]]
+
+
+@contextmanager
+def starting(folder: Path, valkey: Valkey, engine: Engine) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """The process and its HTTP port."""
+    table, command = engine(folder)
+    port = free_port()
+    settings = RolloutSettings.model_validate(
+        {
+            "run": {"id": "test"},
+            "model": {"path": save_folder(make_model(), folder / "model")},
+            "broker": {"url": valkey.url},
+            "run_dir": folder,
+            "http_port": port,
+            "rollout": table,
+        }
+    )
+    config = folder / "rollout-0.json"
+    config.write_text(settings.model_dump_json())
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command, str(config)], stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until_it_says(process: "subprocess.Popen[bytes]", port: int, words: str, log: Path) -> None:
+    end = time.monotonic() + 100
+    said = ""
+    while words not in said:
+        assert process.poll() is None and time.monotonic() < end, f"{said!r} {log.read_text()}"
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=10)
+            assert answer.status_code == 503
+            said = answer.json()["reason"]
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"), [(torch_held, "torch"), (sglang_that_loads_for_ever, "sglang")], ids=["torch", "sglang"]
+)
+def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
+    tmp_path: Path, valkey: Valkey, engine: Engine, name: str
+) -> None:
+    with starting(tmp_path, valkey, engine) as (process, port):
+        until_it_says(process, port, f"starting: the engine starts: {name} (", tmp_path / "log")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as http:
+            assert http.get("/healthz").status_code == 200
+            state = 'headrace_rollout_state{replica="rollout-0",run="test",state="starting"} 1.0'
+            assert state in http.get("/metrics").text
+        # It holds nothing: whoever ends it need not wait.
+        assert drain_replica(port, seconds=0) == 0
+        if name == "sglang":
+            until((tmp_path / "server").exists)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait(100) == 0, (tmp_path / "log").read_text()
+        assert time.monotonic() - began < _ENDS_S
+        if name == "sglang":
+            server = Path("/proc") / (tmp_path / "server").read_text().strip()
+            until(lambda: not server.exists())
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> None:
+    class Generator:
+        in_flight = 3
+        retired = False
+
+        def retire(self) -> None:
+            self.retired = True
+
+    front, generator = Front(), Generator()
+    front.retire()
+    assert front.in_flight == 0
+    front.has_started(None, generator)  # type: ignore[arg-type]
+    assert generator.retired and front.in_flight == 3
+    assert front.why_not_ready() == "draining: it takes no more prompts"
+
+
+async def test_a_taken_port_is_refused_before_the_engine_starts(tmp_path: Path, valkey: Valkey) -> None:
+    from services.rollout.app import serve
+    from wire.http import admin_app, serve_http
+
+    other = await serve_http(admin_app("other", lambda: None), "127.0.0.1", 0)
+    settings = RolloutSettings.model_validate(
+        {"model": {"path": tmp_path}, "broker": {"url": valkey.url}, "http_port": other.port}
+    )
+    with pytest.raises(ConfigError, match="http_port"):
+        await asyncio.wait_for(serve(settings), 60)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(number)
+    await other.stop()

@@ -1,0 +1,42 @@
+"""What blocks on a thread of its own: its result and its error arrive, and no end waits for it."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from wire.errors import ConfigError
+from wire.lifecycle import aside
+
+
+def fails() -> None:
+    raise ConfigError("no such folder")
+
+
+async def test_result_and_error_arrive() -> None:
+    assert await aside(lambda: threading.current_thread().name, "a-name") == "a-name"
+    with pytest.raises(ConfigError, match="no such folder"):
+        await aside(fails, "a-name")
+
+
+def test_a_loop_ends_although_it_blocks_and_what_it_returns_then_harms_nothing() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+
+    def blocks() -> None:
+        may_end.wait(60)
+        ended.set()
+
+    async def gives_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(aside(blocks, "blocks"), 0.1)
+
+    began = time.monotonic()
+    asyncio.run(gives_up())
+    assert time.monotonic() - began < 30 and not ended.is_set()
+    may_end.set()
+    assert ended.wait(60)
+    (thread,) = [one for one in threading.enumerate() if one.name == "blocks"] or [None]
+    if thread is not None:
+        # An error in it would be one of this test: pytest tells of what threads leave unhandled.
+        thread.join(60)
