@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headrace.config.diff import config_file
 from headrace.config.resolve import resolve
-from headrace.doctor import config_checks, gpu, machine, network, software
+from headrace.doctor import config_checks, gpu, machine, memory_finding, network, software
 from headrace.doctor.findings import Check, Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.execute import FAILED, FINISHED, Output
@@ -71,6 +71,7 @@ def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> l
     ]
     if wants.resolved:
         checks.append(Check(name="model", look=lambda: config_checks.model(wants)))
+        checks.append(Check(name="memory plan", look=lambda: memory_finding.memory_plan(wants)))
         checks.append(Check(name="data", look=lambda: config_checks.data(wants)))
     return checks
 

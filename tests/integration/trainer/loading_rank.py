@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from headrace.doctor.memory_plan import Training, states
+from headrace.doctor.sizes import read_shape
 from services.trainer import deferred, loading
 from services.trainer.backends.choice import make_backend
 from services.trainer.backends.frozen import make_frozen
@@ -99,8 +101,22 @@ def stepped(folder, name):
     for backend in (made, again):
         backend.backward(backend(*policy_inputs()).logprobs.sum())
         backend.apply(learning_rate=1e-2, grad_clip=1.0)
-    for (name, one), (_, other) in zip(made.whole_weights(), again.whole_weights(), strict=True):
-        assert torch.equal(one, other), name
+    for (weight, one), (_, other) in zip(made.whole_weights(), again.whole_weights(), strict=True):
+        assert torch.equal(one, other), weight
+    holds_what_is_planned(made, folder / name)
+
+
+def holds_what_is_planned(backend, model):
+    """`headrace doctor` counts this rank's weights and optimizer to the byte: all its dimensions are even."""
+    planned = states(read_shape(model), Training(backend="fsdp2", ranks=RANKS.size))
+    local = [weight.to_local() for _, weight in backend.named_weights()]
+    assert planned["weights"] == planned["gradients"] == sum(weight.nbytes for weight in local)
+    (optimizer,) = backend._optimizers
+    kept = [value for state in optimizer.state.values() for value in state.values()]
+    mine = [value.to_local() if isinstance(value, DTensor) else value for value in kept]
+    # A count for each tensor: of experts that are one tensor in memory the plan counts one each.
+    more = 4 * (read_shape(model).tensors - len(local))
+    assert planned["optimizer"] == sum(value.nbytes for value in mine) + more
 
 
 def offloaded(folder, name):
