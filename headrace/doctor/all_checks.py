@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.doctor import config_checks, gpu, machine, network, software
+from headrace.doctor import config_checks, gpu, machine, memory_finding, network, software
 from headrace.doctor.findings import Check
 from headrace.doctor.wants import Wants
 
@@ -14,6 +14,7 @@ def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> l
     if wants.resolved:
         checks.append(Check(name="config", look=lambda: config_checks.keys(wants)))
         checks.append(Check(name="model", look=lambda: config_checks.model(wants)))
+        checks.append(Check(name="memory plan", look=lambda: memory_finding.memory_plan(wants)))
         checks.append(Check(name="data", look=lambda: config_checks.data(wants)))
     return checks
 

@@ -40,11 +40,7 @@ def processor(wants: Wants) -> Finding:
 
 def memory(wants: Wants) -> Finding:
     """What is free, and what trainer and replicas of the config will take, roughly."""
-    free, total = _meminfo()
-    limit = _number(_CGROUP / "memory.max")
-    if limit:
-        used = _number(_CGROUP / "memory.current") or 0
-        free, total = min(free, limit - used), min(total, limit)
+    free, total = memory_of_machine()
     said = f"{free / _GIB:.1f} GiB free of {total / _GIB:.1f}"
     need = 2 * _GIB
     if wants.resolved and not wants.cuda:
@@ -143,6 +139,16 @@ def limits(wants: Wants) -> Finding:
         fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"
         return warn("limits", f"{said}, {_limit(locked)} bytes of locked memory", fix)
     return ok("limits", said)
+
+
+def memory_of_machine() -> tuple[int, int]:
+    """Bytes that programs can still have, and all, of the machine or of this container."""
+    free, total = _meminfo()
+    limit = _number(_CGROUP / "memory.max")
+    if limit:
+        used = _number(_CGROUP / "memory.current") or 0
+        free, total = min(free, limit - used), min(total, limit)
+    return free, total
 
 
 def _meminfo() -> tuple[int, int]:

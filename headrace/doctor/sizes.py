@@ -1,28 +1,166 @@
-"""How large a model is, from the headers of its safetensors files alone."""
+"""How large a model is, from the headers of its safetensors files and its config.json alone."""
 
 import json
+import math
+import re
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
+_HEAD = re.compile(r"(^|\.)lm_head\.weight$")
+_BLOCKWISE = 4096
+"""bitsandbytes holds the moments of a smaller tensor in float32 (`services.trainer.optimizers`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What memory is counted from. Counts are of parameters, tied ones once."""
+
+    parameters: int
+    tensors: int
+    layers: int
+    layer: int
+    """Of the largest layer; what lies outside of layers (embedding, head, last norm) is `outside`."""
+    outside: int
+    matrices: int
+    """In the layers' matrices: what 4 bits and Muon are about. Experts, which transformers fuse, are none."""
+    small: int
+    """In tensors of fewer than 4096 elements."""
+    hidden: int
+    queries: int
+    """Width of all query heads; `keys`: of all key heads, and so of all value heads."""
+    keys: int
+    inner: int
+    """Width of the MLP that one token passes: of a mixture, its experts' and the shared one's together."""
+    vocabulary: int
+    tied: bool
+    context: int = 0
+    """The longest sequence that it was made for."""
+    projections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By name (`q_proj`): how many there are, and the sum of their inputs and outputs. For adapters."""
+
+    @property
+    def head(self) -> int:
+        """Of the head's matrix."""
+        return self.vocabulary * self.hidden
+
+    def adapters(self, rank: int, targets: tuple[str, ...]) -> tuple[int, int]:
+        """Parameters and tensors of low-rank adapters (LoRA): A [rank, in] and B [out, rank] beside each target."""
+        found = [self.projections[name] for name in targets if name in self.projections]
+        return rank * sum(widths for _, widths in found), 2 * sum(count for count, _ in found)
 
 
 def model_parameters(folder: Path) -> int:
     """Number of parameters; 0 where it cannot be told (no safetensors, or no model yet)."""
-    total = 0
+    return sum(math.prod(shape) for shape in (_headers(folder) or {}).values())
+
+
+def read_shape(folder: Path) -> ModelShape | None:
+    """Of a Hugging Face model folder; None where it cannot be told (no safetensors, or no model yet)."""
+    shapes = _headers(folder)
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return None
+    if not shapes:
+        return None
+    text = config.get("text_config", config)
+    tied = not any(map(_HEAD.search, shapes)) or bool(config.get("tie_word_embeddings", False))
+    if tied:
+        shapes = {name: shape for name, shape in shapes.items() if not _HEAD.search(name)}
+    return _counted(shapes, text, tied=tied)
+
+
+def dense_shape(
+    *, hidden: int, inner: int, layers: int, queries: int, keys: int, vocabulary: int, tied: bool, biases: bool = False
+) -> ModelShape:
+    """Of a Llama (with `biases` a Qwen2) by its config alone."""
+    projections = {
+        "q_proj": (queries, hidden),
+        "k_proj": (keys, hidden),
+        "v_proj": (keys, hidden),
+        "o_proj": (hidden, queries),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (vocabulary, hidden), "norm.weight": (hidden,)}
+    if not tied:
+        shapes["lm_head.weight"] = (vocabulary, hidden)
+    for layer in range(layers):
+        shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in projections.items()}
+        shapes |= {f"layers.{layer}.{name}.weight": (hidden,) for name in ("input_norm", "post_norm")}
+        if biases:
+            shapes |= {f"layers.{layer}.{name}_proj.bias": (projections[f"{name}_proj"][0],) for name in "qkv"}
+    config = {
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_attention_heads": queries // 64,
+        "num_key_value_heads": keys // 64,
+        "head_dim": 64,
+        "vocab_size": vocabulary,
+    }
+    return _counted(shapes, config, tied=tied)
+
+
+def _counted(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], *, tied: bool) -> ModelShape:
+    layers: dict[int, int] = {}
+    projections: dict[str, tuple[int, int]] = {}
+    matrices = 0
+    for name, shape in shapes.items():
+        found = _LAYER.search(name)
+        if found is None:
+            continue
+        layers[int(found[1])] = layers.get(int(found[1]), 0) + math.prod(shape)
+        if len(shape) == 2 and found[2].endswith(".weight") and ".experts." not in name:
+            matrices += math.prod(shape)
+            module = found[2].split(".")[-2]
+            count, widths = projections.get(module, (0, 0))
+            projections[module] = (count + 1, widths + sum(shape))
+    total = sum(math.prod(shape) for shape in shapes.values())
+    heads = int(config.get("num_attention_heads") or 1)
+    width = int(config.get("head_dim") or config["hidden_size"] // heads)
+    return ModelShape(
+        parameters=total,
+        tensors=len(shapes),
+        layers=len(layers),
+        layer=max(layers.values(), default=0),
+        outside=total - sum(layers.values()),
+        matrices=matrices,
+        small=sum(math.prod(shape) for shape in shapes.values() if math.prod(shape) < _BLOCKWISE),
+        hidden=int(config["hidden_size"]),
+        queries=heads * width,
+        keys=int(config.get("num_key_value_heads") or heads) * width,
+        inner=_inner(config),
+        vocabulary=int(config["vocab_size"]),
+        tied=tied,
+        context=int(config.get("max_position_embeddings") or 0),
+        projections=projections,
+    )
+
+
+def _inner(config: Mapping[str, Any]) -> int:
+    """Of a mixture of experts: what one token passes."""
+    each, count = config.get("moe_intermediate_size"), config.get("num_experts_per_tok")
+    if not count:
+        return int(config.get("intermediate_size") or 4 * config["hidden_size"])
+    each = each or config.get("intermediate_size") or config["hidden_size"]
+    shared = config.get("shared_expert_intermediate_size") or each * int(config.get("n_shared_experts") or 0)
+    return int(each * count + shared)
+
+
+def _headers(folder: Path) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of all tensors by name; None for a file that is none."""
+    found: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
                 header = json.loads(file.read(length))
         except (OSError, ValueError, struct.error):
-            return 0
-        for name, entry in header.items():
-            if name != "__metadata__":
-                total += _product(entry["shape"])
-    return total
-
-
-def _product(shape: list[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+            return None
+        found |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    return found

@@ -114,6 +114,7 @@ class Crew:
             return Ranks.alone()
         store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
         ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
+        ranks.beside = place.ranks // place.nodes
         if self._pulse is not None:
             ranks.before_leaving = self._pulse.quit
         return ranks

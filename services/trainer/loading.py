@@ -1,6 +1,8 @@
 """Models out of Hugging Face folders: safetensors only, no code of the folder, float32 master weights."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from transformers.utils import logging as transformers_logging
 
 from services.trainer.algorithms.products import speed_up
+from services.trainer.deferred import Deferred, load_deferred, load_in_turn, stand_ins
 from services.trainer.head_check import logits_problem
 from services.trainer.lora import add_adapters
-from services.trainer.model import Policy, ValueModel
+from services.trainer.model import Policy, ValueModel, layers_of
 from services.trainer.quantization import dequantize_body, quantize_body
+from services.trainer.ranks import Ranks
+from services.trainer.weight_sources import UndeferrableError
 from wire.errors import ConfigError
 from wire.settings import LoraTable
 from wire.telemetry import get_logger
@@ -31,22 +36,30 @@ def load_policy(
     gradient_checkpointing: bool = False,
     lora: LoraTable | None = None,
     fp32_head: bool = False,
+    ranks: Ranks | None = None,
 ) -> Policy:
     """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
 
     With `lora` the weights are frozen, and adapters are trained beside them; if `lora` says so, beside 4-bit weights.
+    `ranks`: the weights stay in their files until a backend shards the model over these ranks (see
+    `services.trainer.deferred`), all of which must call this. 4-bit weights cannot.
     """
-    model = _load(AutoModelForCausalLM, path)
-    if lora is not None and lora.quantize == "nf4":
-        quantize_body(model, device=device, forward_dtype=forward_dtype)
-    model.to(device)
-    _refuse_other_logits(model, path)
+    deferred = None
+    if ranks is not None:
+        model, deferred = _load_deferred(AutoModelForCausalLM, path, ranks, device=device, look=logits_problem)
+    else:
+        model = _load(AutoModelForCausalLM, path)
+        if lora is not None and lora.quantize == "nf4":
+            quantize_body(model, device=device, forward_dtype=forward_dtype)
+        model.to(device)
+        _refuse_other_logits(logits_problem(model), model, path)
     if lora is not None and lora.rank:
-        add_adapters(model, lora)
+        with stand_ins(model):
+            add_adapters(model, lora)
     else:
         model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
-    return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head)
+    return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head, deferred=deferred)
 
 
 def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:
@@ -55,7 +68,7 @@ def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:
     As `load_policy` rounds them on `device`; raises ConfigError as it does.
     """
     model = _load(AutoModelForCausalLM, path)
-    _refuse_other_logits(model, path)
+    _refuse_other_logits(logits_problem(model), model, path)
     quantize_body(model, device=device, forward_dtype=dtype)
     dequantize_body(model, dtype=dtype)
     return model.to("cpu", dtype)
@@ -69,20 +82,29 @@ def load_value_model(
     outputs: int = 1,
     trainable: bool = True,
     gradient_checkpointing: bool = False,
+    ranks: Ranks | None = None,
 ) -> ValueModel:
     """Loads a value model, as float32 master weights; raises ConfigError for a folder that holds none.
 
     The folder of a causal model gives its body, and a head of zeros. The folder of a `*ForSequenceClassification` with
     one label (a reward model) gives its head too; all `outputs` (quantiles, say) begin as that one. With `outputs`
-    labels it is taken as it is.
+    labels it is taken as it is. `ranks` as for `load_policy`.
     """
     scored = _is_classifier(path)
     labels = _labels(path) if scored else outputs
     if labels not in (1, outputs):
         raise ConfigError(f"model.path {path} has {labels} labels; a value model of {outputs} outputs begins with 1")
-    model = _load(AutoModelForSequenceClassification, path, num_labels=labels)
+    deferred = None
+    if ranks is not None:
+        model, deferred = _load_deferred(
+            AutoModelForSequenceClassification, path, ranks, device=device, num_labels=labels
+        )
+    else:
+        model = _load(AutoModelForSequenceClassification, path, num_labels=labels)
     if not isinstance(getattr(model, "score", None), nn.Linear) or model.score.bias is not None:
         raise ConfigError(f"model.path {path}: {model.config.model_type} has no linear head `score` without a bias")
+    if deferred is not None and (not scored or labels < outputs):
+        deferred.put(model, "score.weight")
     with torch.no_grad():
         if not scored:
             model.score.weight.zero_()
@@ -91,13 +113,63 @@ def load_value_model(
             model.score = nn.Linear(weight.shape[1], outputs, bias=False)
             model.score.weight.copy_(weight)
     model.num_labels = model.config.num_labels = outputs
-    model.to(device)
+    if deferred is None:
+        model.to(device)
     model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
-    return ValueModel(model, forward_dtype=forward_dtype)
+    return ValueModel(model, forward_dtype=forward_dtype, deferred=deferred)
 
 
 def _load(kind: Any, path: Path, **options: Any) -> Any:
+    model = _from_pretrained(kind, path, **options)
+    _turn_dropout_off(model, path)
+    return model
+
+
+def _load_deferred(
+    kind: Any,
+    path: Path,
+    ranks: Ranks,
+    *,
+    device: str,
+    look: Callable[[Any], str | None] = lambda model: None,
+    **options: Any,
+) -> tuple[Any, Deferred]:
+    """A model on the meta device with its buffers on `device`. `look` says what is wrong with it, given its weights.
+
+    Rank 0 looks, and the others wait for what it says, for as long as a collective may take.
+    """
+    load = partial(_from_pretrained, kind, path, **options)
+    random = torch.get_rng_state()
+    problems: list[str | None] = []
+    try:
+        model, deferred = load_deferred(load)
+    except UndeferrableError as reason:
+        effect = "each rank reads it whole, those of a machine one after the other"
+        log.warning("model_read_whole", path=str(path), reason=str(reason), effect=effect)
+        torch.set_rng_state(random)
+        turn = partial(ranks.in_turn, "to load the model")
+        model, deferred = load_in_turn(load, turn, lambda whole: problems.append(look(whole)))
+    _turn_dropout_off(model, path)
+    for owner in model.modules():
+        for key, buffer in owner._buffers.items():
+            owner._buffers[key] = None if buffer is None else buffer.to(device)
+    if not problems:
+        layers = layers_of(model.base_model)
+        problems.append(ranks.told(lambda: _look(model, deferred, layers, device, look), "rank 0 to look at the model"))
+    if problems[0]:
+        _refuse_other_logits(problems[0], model, path)
+    return model, deferred
+
+
+def _look(
+    model: Any, deferred: Deferred, layers: list[nn.Module], device: str, look: Callable[[Any], str | None]
+) -> str:
+    with deferred.present(model, layers, device=torch.device(device)):
+        return look(model) or ""
+
+
+def _from_pretrained(kind: Any, path: Path, **options: Any) -> Any:
     _config(path)
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
@@ -107,7 +179,6 @@ def _load(kind: Any, path: Path, **options: Any) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
-    _turn_dropout_off(model, path)
     return model
 
 
@@ -152,9 +223,8 @@ def _prepare(model: Any, *, trainable: bool, gradient_checkpointing: bool) -> No
     speed_up(model)
 
 
-def _refuse_other_logits(model: Any, path: Path) -> None:
+def _refuse_other_logits(problem: str | None, model: Any, path: Path) -> None:
     """Logprobs are taken from hidden states times head; a family that does more would silently train on others."""
-    problem = logits_problem(model)
     if problem is not None:
         raise ConfigError(
             f"model.path {path}: the logits of a {model.config.model_type} model are not its hidden states times its "

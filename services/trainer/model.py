@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from services.trainer.algorithms.logprobs import TokenScores, token_logprobs
+from services.trainer.deferred import Deferred
 from services.trainer.layout import Layout, model_layout, plain_layout
 from services.trainer.lora import adapter_parameters, adapters_off, merged_state
 from wire.settings import LoraTable
@@ -22,10 +23,13 @@ from wire.settings import LoraTable
 class TrainedModule(nn.Module):
     """A transformers model, and what backends and exports need to know of it."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None) -> None:
-        """`lora`: the model has these adapters, and only they are trained."""
+    def __init__(
+        self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None, deferred: Deferred | None = None
+    ) -> None:
+        """`lora`: the model has these adapters, and only they are trained. `deferred`: its weights are not read yet."""
         super().__init__()
         self.model = model
+        self.deferred = deferred
         self.lora = lora if lora is not None and lora.rank else None
         self.forward_dtype = forward_dtype
         self._adapters = plain_layout(adapter_parameters(model)) if self.lora else None
@@ -61,8 +65,7 @@ class TrainedModule(nn.Module):
 
     def layers(self) -> list[nn.Module]:
         """The decoder's layers in their order: the units of sharding."""
-        lists = [list(module) for module in self.body.modules() if isinstance(module, nn.ModuleList)]
-        return max(lists, key=len, default=[])
+        return layers_of(self.body)
 
     def hidden(
         self,
@@ -105,10 +108,16 @@ class Policy(TrainedModule):
     """A causal language model. Its forward pass scores tokens."""
 
     def __init__(
-        self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None, fp32_head: bool = False
+        self,
+        model: Any,
+        *,
+        forward_dtype: torch.dtype,
+        lora: LoraTable | None = None,
+        fp32_head: bool = False,
+        deferred: Deferred | None = None,
     ) -> None:
         """See `TrainedModule`. `fp32_head`: logits are float32 in a bfloat16 forward pass too."""
-        super().__init__(model, forward_dtype=forward_dtype, lora=lora)
+        super().__init__(model, forward_dtype=forward_dtype, lora=lora, deferred=deferred)
         self.fp32_head = fp32_head
         self.vocab = int(self.head.shape[0])
 
@@ -154,9 +163,9 @@ class Policy(TrainedModule):
 class ValueModel(TrainedModule):
     """A language model with a linear head named `score`: the critic, or a reward model."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, *, forward_dtype: torch.dtype, deferred: Deferred | None = None) -> None:
         """`model`: one of transformers' `*ForSequenceClassification`, whose labels are the outputs."""
-        super().__init__(model, forward_dtype=forward_dtype)
+        super().__init__(model, forward_dtype=forward_dtype, deferred=deferred)
         self.outputs = int(self.head.shape[0])
 
     @property
@@ -180,6 +189,12 @@ class ValueModel(TrainedModule):
         states = self.hidden(token_ids)[rows, places]
         wide = torch.float64 if states.dtype == torch.float64 else torch.float32
         return F.linear(states.to(wide), self.head.to(wide))
+
+
+def layers_of(body: nn.Module) -> list[nn.Module]:
+    """The layers of a decoder in their order: its longest list of modules."""
+    lists = [list(module) for module in body.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=[])
 
 
 def _sequences(bounds: Int[Tensor, " borders"]) -> dict[str, Any]:

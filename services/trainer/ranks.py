@@ -3,8 +3,8 @@
 Every rank calls every method, in the same order. The rendezvous is a TCP store of rank 0.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Self
 
@@ -25,6 +25,8 @@ class Ranks:
         self.size = size
         self.store = store
         """Of the rendezvous; None for one process alone."""
+        self.beside = size
+        """How many of the ranks are on this machine: those with numbers in a row."""
         self.before_leaving: Callable[[], None] = lambda: None
         """Called when all have come to their end: from then on nobody is missed."""
 
@@ -84,6 +86,30 @@ class Ranks:
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
         self.sum(torch.zeros(1))
+
+    def told(self, say: Callable[[], str], what: str) -> str:
+        """What `say` gives on rank 0, on every rank. Raises TransientError where `what` is not done by the deadline."""
+        mine = say().encode() if self.rank == 0 else b""
+        try:
+            first, *_ = self.gather(torch.tensor(list(mine), dtype=torch.uint8))
+        except TransientError as error:
+            raise TransientError(f"waiting for {what}: {error}") from error
+        return bytes(first.tolist()).decode()
+
+    @contextmanager
+    def in_turn(self, what: str) -> Iterator[None]:
+        """Inside it this rank is the only one of its machine. Every rank must pass through, in no other collective.
+
+        Each turn has the deadline of a collective; TransientError names the turn that was waited for.
+        """
+        mine = self.rank % self.beside
+        for turn in range(self.beside):
+            if turn == mine:
+                yield
+            try:
+                self.barrier()
+            except TransientError as error:
+                raise TransientError(f"waiting for turn {turn + 1} of {self.beside} {what}: {error}") from error
 
     def leave(self) -> None:
         """For the very end: returns when all are there. End the process at once then, with `os._exit`.

@@ -41,7 +41,8 @@ def backend(device="cuda:0"):
 
 async def test_an_engine_on_the_trainers_device_gets_them_over_gloo(publisher):
     held = publisher.hold(backend(), 1)
-    assert all(bucket.is_cuda for bucket in held.snapshot.buckets) and len(held.snapshot.buckets) > 1
+    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets) and len(held.snapshot.buckets) > 1
+    assert held.snapshot.device.type == "cuda"
     device = torch.device("cuda:0")
     engine = Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl_version(), devices=list(device_names(device)))
     assert choose_route(publisher.routes, engine).backend == "gloo"
@@ -84,6 +85,6 @@ async def test_a_disk_copy_is_made_from_the_device(publisher):
     held = publisher.hold(backend(), 2)
     path = await publisher.save(2)
     loaded = load_weights(publisher._copies._folder / "v000002")
-    host = [held.host_bucket(index) for index in range(len(held.snapshot.buckets))]
+    sent = tensors_of(held.snapshot.plan, held.snapshot.buckets)
     assert path.endswith("v000002")
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors_of(held.snapshot.plan, host))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in sent)

@@ -65,7 +65,7 @@ def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
     assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
 
 
-def test_a_snapshot_stays_on_the_gpu(tmp_path):
+def test_a_snapshot_lies_in_pinned_host_memory(tmp_path):
     publisher = Publisher(
         host="127.0.0.1",
         dtype=torch.bfloat16,
@@ -74,5 +74,5 @@ def test_a_snapshot_stays_on_the_gpu(tmp_path):
         canary=lambda policy: make_canary(policy, seed=0, length=8, tolerance=0.5, chunk=4),
     )
     held = publisher.hold(backend(tiny_folder(tmp_path / "model"), dtype=torch.bfloat16), 1)
-    assert all(bucket.is_cuda for bucket in held.snapshot.buckets)
+    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets)
     assert len(held.canary.logprobs) == 7 * 4

@@ -18,11 +18,13 @@ from wire.weights.plan import (
     tensors_of,
 )
 from wire.weights.routes import device_names, nccl_version
+from wire.weights.staging import Staging
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
     "CollectiveGroup",
     "Snapshot",
+    "Staging",
     "WeightGroup",
     "allocate",
     "bucket_digest",

@@ -13,6 +13,7 @@ from wire.v1 import common_pb2
 from wire.weights.digest import bucket_digest, dtype_name, plan_digest
 from wire.weights.gather import gather
 from wire.weights.groups import WeightGroup, partition, plain_group
+from wire.weights.staging import Staging, host_buffer, on_gpu
 
 DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
 
@@ -27,7 +28,9 @@ class Snapshot:
 
     plan: common_pb2.WeightPlan
     buckets: list[Tensor]
-    """uint8 [size_bytes] each, in the plan's order."""
+    """uint8 [size_bytes] each, in the plan's order; in host memory, pinned if `device` is a GPU."""
+    device: torch.device
+    """Where the weights were."""
 
 
 def make_snapshot(
@@ -54,8 +57,10 @@ def snapshot_groups(
     """Casts, converts and copies groups into buckets of at most `bucket_bytes`; see `partition` for what is never cut.
 
     Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them, so each
-    bucket has one. The order is kept. All buckets are on the device of the first tensor. `into` are the buckets of a
-    snapshot that is needed no more: where they fit they are written over, since fresh memory costs many times the copy.
+    bucket has one. The order is kept. All buckets are in host memory, and whole when this returns: what the weights
+    become does not change them. On a GPU each is put together in one buffer there and copied in one piece. `into` are
+    the buckets of a snapshot that is needed no more: where they fit they are written over, since fresh memory costs
+    many times the copy.
 
     Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_groups`. Raises
     TransientError when a rank is missing (by the deadline of the shards' own process group), ContractError for a
@@ -63,14 +68,18 @@ def snapshot_groups(
     """
     plan = common_pb2.WeightPlan()
     buckets: list[Tensor] = []
+    staging: Staging | None = None
+    device = torch.device("cpu")
     for part in partition(groups, bucket_bytes):
-        device = buckets[0].device if buckets else part[0].sources[0].device
+        if not buckets:
+            device = part[0].sources[0].device
+            staging = Staging(device) if on_gpu(device) else None
         spare = into[len(buckets)] if len(buckets) < len(into) else None
-        buckets.append(_fill(plan.buckets.add(dtype=dtype_name(part[0].dtype)), part, device, spare))
+        buckets.append(_fill(plan.buckets.add(dtype=dtype_name(part[0].dtype)), part, staging, spare))
     if not buckets:
         raise ContractError("empty", "there are no weights to take a snapshot of")
     plan.weights_digest = plan_digest(plan)
-    return Snapshot(plan=plan, buckets=buckets)
+    return Snapshot(plan=plan, buckets=buckets, device=device)
 
 
 def join_groups(groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BUCKET_BYTES) -> None:
@@ -124,13 +133,23 @@ def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]
         yield name, tensor
 
 
-def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], device: torch.device, spare: Tensor | None) -> Tensor:
-    dtype = part[0].dtype
+def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], staging: Staging | None, spare: Tensor | None) -> Tensor:
     spec.size_bytes = sum(group.size_bytes for group in part)
-    if spare is not None and spare.shape == (spec.size_bytes,) and spare.device == device:
+    if spare is not None and spare.shape == (spec.size_bytes,):
         bucket = spare
     else:
-        bucket = torch.empty(spec.size_bytes, dtype=torch.uint8, device=device)
+        bucket = host_buffer(spec.size_bytes, pinned=staging is not None)
+    made_in = bucket if staging is None else staging.buffer(spec.size_bytes)
+    _write(spec, part, made_in)
+    if staging is not None:
+        staging.fetch(made_in, bucket)
+    spec.digest = bucket_digest(bucket)
+    return bucket
+
+
+def _write(spec: common_pb2.Bucket, part: list[WeightGroup], bucket: Tensor) -> None:
+    """Puts the tensors of `part` behind each other into `bucket`, and their places into `spec`."""
+    dtype = part[0].dtype
     wholes = gather([tensor for group in part for tensor in group.sources], dtype)
     offset = 0
     for group in part:
@@ -141,5 +160,3 @@ def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], device: torch.device
             spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=shape, offset=offset)
             _view(spec.tensors[-1], bucket).copy_(tensor)
             offset += tensor.numel() * dtype.itemsize
-    spec.digest = bucket_digest(bucket)
-    return bucket

@@ -4,6 +4,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
+from services.trainer.algorithms.products import speed_up
 from services.trainer.backends.compilation import compile_layers
 from services.trainer.model import TrainedModule
 from services.trainer.quantization import quantized_weights
@@ -14,7 +15,8 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
     """Shards `module` in place over all ranks: each decoder layer, and the rest (embedding, head) as one.
 
     Layers compute in the module's forward dtype; master weights and the sums of gradients are float32. `cpu_offload`:
-    shards and optimizer live in host memory. `compiled`: layers go through torch.compile.
+    shards and optimizer live in host memory. `compiled`: layers go through torch.compile. Weights that are still in
+    their files (`module.deferred`) are read now, by each rank its own.
     """
     mesh = init_device_mesh(device.type, (ranks.size,))
     low = module.forward_dtype == torch.bfloat16
@@ -41,6 +43,12 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
         ignored_params=apart,
         reshard_after_forward=True,
     )
+    if module.deferred is not None:
+        kept_on = torch.device("cpu") if cpu_offload else device
+        module.deferred.fill(module, module.model, device=kept_on)
+        module.deferred = None
+        if not compiled:
+            speed_up(module)
     for part in (*layers, module):
         assert isinstance(part, FSDPModule)
         part.set_gradient_divide_factor(1.0)

@@ -35,10 +35,9 @@ class Copies:
         if mark.is_file() and json.loads(mark.read_text())["metadata"].get("digest") == held.digest:
             return
         with held.read() as snapshot:
-            buckets = [held.host_bucket(index) for index in range(len(snapshot.buckets))]
             plan = snapshot.plan
             metadata = {"version": str(held.version), "digest": held.digest}
-            named = tensors_of(plan, buckets)
+            named = tensors_of(plan, snapshot.buckets)
             with timed_send("disk", plan):
                 if plan.adapter_config:
                     files = {"adapter_config.json": plan.adapter_config.encode()}

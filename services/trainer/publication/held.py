@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from wire.errors import ContractError, FencedError, TransientError
@@ -24,7 +23,6 @@ class Held:
         self._lock = threading.Lock()
         self._readers = 0
         self._over = False
-        self._host: dict[int, Tensor] = {}
 
     @property
     def digest(self) -> str:
@@ -43,16 +41,6 @@ class Held:
         finally:
             with self._lock:
                 self._readers -= 1
-
-    def host_bucket(self, index: int) -> Tensor:
-        """The bucket in host memory: itself, or a pinned copy that is made once for all receivers."""
-        bucket = self.snapshot.buckets[index]
-        if not bucket.is_cuda:
-            return bucket
-        with self._lock:
-            if index not in self._host:
-                self._host[index] = torch.empty(bucket.shape, dtype=bucket.dtype, pin_memory=True).copy_(bucket)
-            return self._host[index]
 
     def take_buffers(self) -> list[Tensor]:
         """The buckets, to be written over; none if somebody still reads them."""

@@ -70,7 +70,7 @@ class Publisher:
         with metrics.SNAPSHOT_SECONDS.time():
             held = self._shelf.put(version, weight_groups(backend, self._dtype), self._canary(backend))
             # Offloaded weights are in host memory, wherever the passes run.
-            self._device = held.snapshot.buckets[0].device
+            self._device = held.snapshot.device
             held.snapshot.plan.adapter_config = self._adapter_config
             return held
 
@@ -134,5 +134,4 @@ class Publisher:
 
 def _checksums(held: Held, layout: str) -> dict[str, str]:
     with held.read() as snapshot:
-        buckets = [held.host_bucket(index) for index in range(len(snapshot.buckets))]
-        return engine_checksums(tensors_of(snapshot.plan, buckets), layout)
+        return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout)

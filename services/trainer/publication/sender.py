@@ -7,16 +7,15 @@ the others need not be torn down with it. See docs/adr/0003.
 import asyncio
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
-from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from services.trainer.meter import timed_send
 from services.trainer.publication.held import Held
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
-from wire.weights import CollectiveGroup, open_store
+from wire.weights import CollectiveGroup, Staging, open_store
 
 log = get_logger("trainer.sender")
 _MOST_LINKS = 512
@@ -47,7 +46,6 @@ class Sender:
         self._host = host
         self._links: dict[str, _Link] = {}
         self._threads = ThreadPoolExecutor(max_workers=_MOST_LINKS, thread_name_prefix="send-weights")
-        self._copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stage-weights")
 
     async def open(self, name: str) -> tuple[str, int]:
         """Opens the rendezvous of a new group; returns its host and port."""
@@ -88,26 +86,16 @@ class Sender:
                     link.group = CollectiveGroup.join(name, backend, self._host, link.port, 0, world_size, _left(end))
                 if link.closed:
                     raise TransientError(f"the group {name} was closed")
-                staged = self._stage(held, 0, backend)
-                for index in range(len(snapshot.buckets)):
-                    bucket = staged.result()
-                    if index + 1 < len(snapshot.buckets):
-                        # The next bucket is fetched from the device while this one travels.
-                        staged = self._stage(held, index + 1, backend)
-                    link.group.broadcast(bucket, _left(end))
+                # Gloo sends from host memory, where they are; NCCL from a device. The copy there and the broadcast are
+                # queued on this thread's stream, one behind the other.
+                staging = Staging(snapshot.device) if backend == "nccl" else None
+                for bucket in snapshot.buckets:
+                    link.group.broadcast(bucket if staging is None else staging.lay_out(bucket), _left(end))
         except BaseException:
             link.close()
             raise
         finally:
             link.lock.release()
-
-    def _stage(self, held: Held, index: int, backend: str) -> "Future[Tensor]":
-        bucket = held.snapshot.buckets[index]
-        if backend == "nccl" or not bucket.is_cuda:
-            ready: Future[Tensor] = Future()
-            ready.set_result(bucket)
-            return ready
-        return self._copier.submit(held.host_bucket, index)
 
 
 def _left(end: float) -> float:

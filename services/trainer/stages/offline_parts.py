@@ -20,6 +20,7 @@ from services.trainer.ranks import Ranks
 from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.dpo import Preference, ReferencedPair
 from services.trainer.stages.examples import Example, Pair, data_digest, read_examples, read_pairs
+from services.trainer.stages.load_order import shards_over, whole_models
 from services.trainer.stages.offline import Objective
 from services.trainer.stages.packing_check import must_join
 from services.trainer.stages.reference import FILE, folder_digest, with_reference
@@ -51,7 +52,7 @@ class Stage:
     """One stage: how its examples are read, its model loaded, and both put together."""
 
     read: Callable[[Path], Sequence[Any]]
-    load: Callable[[StageSettings, torch.device], Policy | ValueModel]
+    load: Callable[[StageSettings, torch.device, Ranks | None], Policy | ValueModel]
     job: Callable[[StageSettings, Backend, Sequence[Any], Sequence[Any]], Job[Any]]
 
 
@@ -68,7 +69,9 @@ def load_stage_backend(settings: StageSettings, ranks: Ranks, device: torch.devi
     torch.manual_seed(settings.run.seed)
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(settings.trainer.memory_fraction, device)
-    module = STAGES[settings.run.stage].load(settings, device)
+    shards = shards_over(settings, ranks)
+    with whole_models(ranks, settings.model.path, sharded=shards is not None):
+        module = STAGES[settings.run.stage].load(settings, device, shards)
     return make_backend(module, ranks, device, _options(settings))
 
 
@@ -96,7 +99,7 @@ def _options(settings: StageSettings) -> BackendOptions:
     )
 
 
-def _policy(settings: StageSettings, device: torch.device) -> Policy:
+def _policy(settings: StageSettings, device: torch.device, shards: Ranks | None) -> Policy:
     return load_policy(
         settings.model.path,
         device=str(device),
@@ -104,10 +107,11 @@ def _policy(settings: StageSettings, device: torch.device) -> Policy:
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
         lora=settings.model.lora,
         fp32_head=settings.model.fp32_head,
+        ranks=shards,
     )
 
 
-def _value_model(settings: StageSettings, device: torch.device) -> ValueModel:
+def _value_model(settings: StageSettings, device: torch.device, shards: Ranks | None) -> ValueModel:
     if settings.model.lora.rank:
         raise ConfigError("model.lora.rank: a reward model is trained whole, without adapters; set it to 0")
     return load_value_model(
@@ -115,6 +119,7 @@ def _value_model(settings: StageSettings, device: torch.device) -> ValueModel:
         device=str(device),
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
+        ranks=shards,
     )
 
 

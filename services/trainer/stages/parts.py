@@ -26,6 +26,7 @@ from services.trainer.publication.index_check import check_published
 from services.trainer.publication.publisher import Publisher
 from services.trainer.ranks import Ranks
 from services.trainer.settings import TrainerSettings
+from services.trainer.stages.load_order import shards_over, whole_models
 from services.trainer.staleness import most_lag
 from wire.v1 import common_pb2
 
@@ -60,14 +61,17 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     """
     prepare_torch(settings, device)
     algorithm, table = settings.algorithm, settings.trainer
-    policy = load_policy(
-        settings.model.path,
-        device=str(_loading_device(settings, ranks, device)),
-        forward_dtype=getattr(torch, settings.model.dtype),
-        gradient_checkpointing=table.gradient_checkpointing,
-        lora=settings.model.lora,
-        fp32_head=settings.model.fp32_head,
-    )
+    shards = shards_over(settings, ranks)
+    with whole_models(ranks, settings.model.path, sharded=shards is not None):
+        policy = load_policy(
+            settings.model.path,
+            device=str(device),
+            forward_dtype=getattr(torch, settings.model.dtype),
+            gradient_checkpointing=table.gradient_checkpointing,
+            lora=settings.model.lora,
+            fp32_head=settings.model.fp32_head,
+            ranks=shards,
+        )
     check_published(policy, settings.model.path)
     return Learner(
         settings,
@@ -77,12 +81,6 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
         discriminator=_load_discriminator(settings, ranks, device) if settings.discriminator.every else None,
     )
-
-
-def _loading_device(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> torch.device:
-    """Sharded models go to their device layer by layer: whole they might not fit there. 4-bit ones stay whole."""
-    sharded = ranks.size > 1 and settings.trainer.backend != "deepspeed"
-    return torch.device("cpu") if sharded and settings.model.lora.quantize == "none" else device
 
 
 def backend_options(settings: TrainerSettings, *, weight_decay: float) -> BackendOptions:
@@ -116,13 +114,17 @@ def _value_backend(
     settings: TrainerSettings, ranks: Ranks, device: torch.device, path: Path, *, outputs: int, weight_decay: float
 ) -> Backend:
     """A model with a head of numbers beside the policy, and its own optimizer; an empty `path` is the policy's."""
-    model = load_value_model(
-        path if path.parts else settings.model.path,
-        device=str(_loading_device(settings, ranks, device)),
-        forward_dtype=getattr(torch, settings.model.dtype),
-        outputs=outputs,
-        gradient_checkpointing=settings.trainer.gradient_checkpointing,
-    )
+    path = path if path.parts else settings.model.path
+    shards = shards_over(settings, ranks)
+    with whole_models(ranks, path, sharded=shards is not None):
+        model = load_value_model(
+            path,
+            device=str(device),
+            forward_dtype=getattr(torch, settings.model.dtype),
+            outputs=outputs,
+            gradient_checkpointing=settings.trainer.gradient_checkpointing,
+            ranks=shards,
+        )
     return make_backend(model, ranks, device, backend_options(settings, weight_decay=weight_decay))
 
 
@@ -133,13 +135,14 @@ def _wants_copy(settings: TrainerSettings) -> bool:
 
 def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Frozen:
     dtype = getattr(torch, settings.model.dtype)
-    start = _loading_device(settings, ranks, device)
     model = load_policy(
         settings.model.path,
-        device=str(start),
+        device=str(device),
         forward_dtype=dtype,
         trainable=False,
         fp32_head=settings.model.fp32_head,
+        # A frozen model is sharded whatever backend trains beside it.
+        ranks=ranks if ranks.size > 1 else None,
     )
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 

@@ -243,3 +243,25 @@ async def test_a_closed_group_lets_go_of_whoever_waits_for_it(served):
     with pytest.raises(TransientError):
         await sending
     assert time.monotonic() - begin < 15
+
+
+async def test_over_nccl_buckets_go_back_to_the_device_one_at_a_time(tmp_path, monkeypatch):
+    """NCCL needs GPUs; what is given to its group does not."""
+    given, places = [], set()
+
+    class Group:
+        def broadcast(self, tensor, timeout_s):
+            given.append(tensor.clone())
+            places.add(tensor.data_ptr())
+
+    monkeypatch.setattr("services.trainer.publication.sender.CollectiveGroup.join", lambda *_: Group())
+    sender = publisher(tmp_path)
+    held = sender.hold(backend(), 1)
+    await sender.open_group(1, "g")
+    for name in ("nccl", "gloo"):
+        given.clear()
+        places.clear()
+        await sender.send(1, "g", name, 2, 20.0)
+        assert all(torch.equal(one, other) for one, other in zip(given, held.snapshot.buckets, strict=True))
+        own = {bucket.data_ptr() for bucket in held.snapshot.buckets}
+        assert places == own if name == "gloo" else len(places) < len(own) and places.isdisjoint(own)

@@ -56,3 +56,25 @@ def test_every_rank_has_its_own_gpu_and_all_share_the_cpu():
     assert [str(rank_device("cpu", rank)) for rank in range(2)] == ["cpu", "cpu"]
     assert [str(rank_device("cuda:2", rank)) for rank in range(2)] == ["cuda:2", "cuda:3"]
     assert str(rank_device("cuda", 1)) == "cuda:1"
+
+
+def test_a_rank_that_waits_for_another_says_what_for(monkeypatch):
+    ranks = Ranks(1, 4)
+    ranks.beside = 2
+
+    def lost(*_args, **_options):
+        raise RuntimeError("Timed out")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", lost)
+    monkeypatch.setattr(torch.distributed, "all_gather", lost)
+    with pytest.raises(TransientError, match=r"waiting for turn 1 of 2 to load the model: rank 1: the sum over 4"):
+        ranks.in_turn("to load the model").__enter__()
+    with pytest.raises(TransientError, match="waiting for rank 0 to look: rank 1: the gather over 4 ranks failed"):
+        ranks.told(lambda: "", "rank 0 to look")
+
+
+def test_alone_nobody_is_waited_for_and_everything_is_told():
+    ranks = Ranks.alone()
+    with ranks.in_turn("to load the model"):
+        pass
+    assert ranks.told(lambda: "größer", "rank 0 to look") == "größer"

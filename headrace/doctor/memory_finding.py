@@ -1,0 +1,227 @@
+"""The memory plan of a config, against this machine: what lies where, whether it fits, and what to change."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headrace.config.resolve import Resolved
+from headrace.config.schema import RunFile
+from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.machine import memory_of_machine
+from headrace.doctor.memory_plan import (
+    GB,
+    Place,
+    Training,
+    cache_bytes,
+    engine_gpu,
+    trainer_gpu,
+    trainer_host,
+)
+from headrace.doctor.sizes import ModelShape, read_shape
+from headrace.doctor.wants import Wants
+from headrace.gpus import placement
+
+_NAME = "memory plan"
+_SMI_S = 15.0
+_ESTIMATE = "what lies there for good is exact, what passes in a step an estimate that no GPU has confirmed"
+
+
+def memory_plan(wants: Wants) -> Finding:
+    """What the run of `wants` takes on each GPU and on the host of machine 0."""
+    assert wants.resolved is not None
+    shape = read_shape(wants.resolved.config.model.path)
+    if shape is None:
+        return note(_NAME, "none: there is no model folder with safetensors yet")
+    gpus = _gpu_bytes() if wants.cuda else []
+    return judge(wants.resolved, shape, gpus=gpus, host=memory_of_machine()[1])
+
+
+def judge(resolved: Resolved, shape: ModelShape, *, gpus: Sequence[int], host: int) -> Finding:
+    """`gpus`: bytes of each GPU that is here, none if that is not known; `host`: bytes of its memory."""
+    config = resolved.config
+    how = training_of(config, shape)
+    cuda = config.run.device.startswith("cuda")
+    places = {**(_gpu_places(config, shape, how) if cuda else {}), "host": [trainer_host(shape, how, gpus=cuda)]}
+    lines, worst = [], ""
+    for name, users in places.items():
+        size = host if name == "host" else _size_of(name, gpus)
+        lines.append(_line(name, users, size))
+        if size and sum(user.total for user in users) > size:
+            held = sum(part.bytes for user in users for part in user.held)
+            worst = "fail" if held > size or worst == "fail" else "warn"
+    said = "\n".join([*lines, *_cache_line(config, shape, gpus, cuda=cuda), _ESTIMATE])
+    if not worst:
+        return ok(_NAME, said)
+    fix = _way_out(config, shape, how, gpus=gpus, host=host, cuda=cuda)
+    return (fail if worst == "fail" else warn)(_NAME, said, fix)
+
+
+def training_of(config: RunFile, shape: ModelShape) -> Training:
+    """How the config trains `shape`."""
+    table, model, algorithm = config.trainer, config.model, config.algorithm
+    rl = config.run.stage == "rl"
+    offline = {"sft": config.sft, "reward_model": config.reward_model, "dpo": config.dpo}.get(config.run.stage)
+    values = []
+    if rl and algorithm.needs_critic:
+        values.append(_value_shape(config.critic.path, shape))
+    if rl and config.discriminator.every:
+        values.append(_value_shape(config.discriminator.path, shape))
+    backend = table.backend
+    nccl = rl and config.rollout.engine == "sglang" and table.publish == "broadcast" and config.run.device != "cpu"
+    return Training(
+        backend=("single" if table.ranks == 1 else "fsdp2") if backend == "auto" else backend,
+        ranks=table.ranks,
+        nodes=table.nodes,
+        zero_stage=table.zero_stage,
+        cpu_offload=table.cpu_offload,
+        dtype_bytes=4 if model.dtype == "float32" else 2,
+        optimizer=table.optimizer,
+        micro_batch_tokens=table.micro_batch_tokens if offline is None else offline.micro_batch_tokens,
+        checkpointing=table.gradient_checkpointing,
+        logprob_chunk=getattr(offline or table, "logprob_chunk", 0),
+        adapter_rank=model.lora.rank,
+        targets=model.lora.targets,
+        quantized=model.lora.quantize != "none",
+        reference=rl and algorithm.needs_reference,
+        values=tuple(values),
+        nccl_links=config.rollout.replicas if nccl else 0,
+        bucket=table.bucket_mib << 20,
+    )
+
+
+def _value_shape(path: Path, policy: ModelShape) -> ModelShape:
+    """A model with a head of numbers: without the language model's head, if that is its own."""
+    shape = (read_shape(path) if path.parts else None) or policy
+    own = 0 if shape.tied else shape.head
+    return replace(shape, parameters=shape.parameters - own + shape.hidden, outside=shape.outside - own + shape.hidden)
+
+
+def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, list[Place]]:
+    """Who is on which GPU of machine 0."""
+    first = int(config.run.device.partition(":")[2] or 0)
+    found: dict[str, list[Place]] = {}
+    for rank in range(how.here):
+        found[f"GPU {first + rank}"] = [trainer_gpu(shape, how, first=rank == 0)]
+    if config.run.stage != "rl" or config.rollout.sglang.urls:
+        return found
+    rollout = config.rollout
+    tokens = config.rollout.context_length or shape.context
+    for replica in range(rollout.replicas):
+        if rollout.engine == "torch":
+            place = engine_gpu(
+                shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rollout.max_rows * tokens, kept_whole=True
+            )
+            found.setdefault(f"GPU {first}", []).append(place)
+        elif rollout.sglang.device != "cpu":
+            tp = rollout.sglang.tp
+            begin = placement(config).first
+            # Its cache takes what is left; it must hold one sequence at the least.
+            place = engine_gpu(shape, tp=tp, dtype_bytes=how.dtype_bytes, tokens=tokens, kept_whole=False)
+            for number in range(begin + replica * tp, begin + (replica + 1) * tp):
+                found.setdefault(f"GPU {number}", []).append(place)
+    return found
+
+
+def _line(name: str, users: Sequence[Place], size: int) -> str:
+    total = sum(user.total for user in users)
+    parts = [
+        f"{'' if name == 'host' else user.name + ' '}{part.name} {part.bytes / GB:.1f}"
+        for user in users
+        for part in (*user.held, *user.passing)
+        if part.bytes >= GB // 20
+    ]
+    of = f" of {size / GB:.1f}" if size else ""
+    mark = "" if not size else ", fits" if total <= size else ", DOES NOT FIT"
+    return f"{name}: {total / GB:.1f}{of} GB{mark}: {', '.join(parts) or 'next to nothing'}"
+
+
+def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda: bool) -> Iterator[str]:
+    """How many tokens an SGLang server's cache has room for, on a GPU of its own."""
+    table = config.rollout
+    if not cuda or not gpus or config.run.stage != "rl" or table.engine != "sglang" or table.sglang.urls:
+        return
+    width = 4 if config.model.dtype == "float32" else 2
+    share = table.sglang.mem_fraction_static or 0.85
+    room = share * gpus[-1] - width * shape.parameters / table.sglang.tp
+    tokens = max(int(room), 0) // max(cache_bytes(shape, table.sglang.tp, width), 1)
+    wanted = table.max_rows * (table.context_length or shape.context)
+    yield (
+        f"cache of a replica: {tokens:,} tokens at a share of {share:g} of its GPU; "
+        f"{table.max_rows} rows of full length are {wanted:,}"
+    )
+
+
+def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequence[int], host: int, cuda: bool) -> str:
+    """Changes that make the trainer fit: each by itself, or one on top of the other."""
+
+    def fits(changed: Training, *, alone: bool = False) -> bool:
+        if trainer_host(shape, changed, gpus=cuda).total > host:
+            return False
+        places = _gpu_places(config, shape, changed) if cuda and gpus else {}
+        return all(
+            sum(user.total for user in users if user.name == "trainer" or not alone)
+            <= (_size_of(name, gpus) or min(gpus))
+            for name, users in places.items()
+        )
+
+    table = "trainer" if config.run.stage == "rl" else config.run.stage
+    each = [text for text, changes in remedies(how, table) if fits(replace(how, **changes))]
+    if each:
+        return "one of: " + "; ".join(each[:4])
+    steps: dict[str, Mapping[str, Any]] = {}
+    for text, changes in remedies(how, table):
+        steps[text] = changes
+        if fits(_changed(how, steps)):
+            # Without what the later ones make needless.
+            for other in list(steps):
+                fewer = {name: values for name, values in steps.items() if name != other}
+                steps = fewer if fits(_changed(how, fewer)) else steps
+            return "together: " + "; ".join(steps)
+    if fits(how, alone=True):
+        return "give the engine GPUs of its own (rollout.sglang.base_gpu_id), or fewer rollout.replicas"
+    return "a smaller model (model.path), or more and larger GPUs (trainer.ranks) and host memory"
+
+
+def _changed(how: Training, steps: Mapping[str, Mapping[str, Any]]) -> Training:
+    for changes in steps.values():
+        how = replace(how, **changes)
+    return how
+
+
+def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Keys to change and what the plan then counts with. `table`: the one that sizes micro-batches."""
+    if not how.checkpointing:
+        yield "trainer.gradient_checkpointing = true", {"checkpointing": True}
+    if how.micro_batch_tokens > 2048:
+        yield f"{table}.micro_batch_tokens = 2048", {"micro_batch_tokens": 2048}
+    if how.dtype_bytes == 4:
+        yield 'model.dtype = "bfloat16"', {"dtype_bytes": 2}
+    if how.backend == "single" and how.optimizer == "adamw":
+        yield 'trainer.optimizer = "adamw_8bit"', {"optimizer": "adamw_8bit"}
+    if how.nodes == 1:
+        ranks = 2 * how.ranks
+        backend = "fsdp2" if how.backend == "single" else how.backend
+        optimizer = "adamw" if how.optimizer == "adamw_8bit" else how.optimizer
+        yield f"trainer.ranks = {ranks} (as many GPUs)", {"ranks": ranks, "backend": backend, "optimizer": optimizer}
+    if how.backend != "single" and not how.cpu_offload:
+        yield "trainer.cpu_offload = true", {"cpu_offload": True}
+    if not how.adapter_rank:
+        yield "model.lora.rank = 16", {"adapter_rank": 16}
+
+
+def _size_of(name: str, gpus: Sequence[int]) -> int:
+    number = int(name.partition(" ")[2])
+    return gpus[number] if number < len(gpus) else 0
+
+
+def _gpu_bytes() -> list[int]:
+    """Of each GPU, by the driver; none if it does not tell."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return []
+    query = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
+    return [int(line) << 20 for line in done.stdout.split() if line.isdecimal()] if not done.returncode else []

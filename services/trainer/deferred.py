@@ -1,0 +1,253 @@
+"""Models whose weights are still in their files: shapes now, and each rank's own rows when a backend has sharded them.
+
+A model is made on the meta device by transformers' own `from_pretrained`: names, ties, what the checkpoint lacks and
+buffers that no checkpoint holds are its work, and as it does it. Only the reading is replaced. A tensor that the
+checkpoint has as it is in memory is read by rows later; what transformers converts (the experts of a layer) is read
+and converted whole, one conversion at a time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.core_model_loading import convert_and_load_state_dict_in_model
+from transformers.modeling_utils import PreTrainedModel
+
+from services.trainer.tensor_files import stored_tensors
+from services.trainer.weight_sources import (
+    CheckpointFiles,
+    Source,
+    Turn,
+    UndeferrableError,
+    WholeModel,
+    on_meta,
+    place,
+)
+from wire.errors import ConfigError
+
+_LOADER = "_load_pretrained_model"
+_ADAPTED = ".base_layer."
+"""What an adapter puts into the name of the weight beside it."""
+
+
+class Deferred:
+    """Where the weights of one transformers model on the meta device are read from."""
+
+    def __init__(self, source: Source, names: frozenset[str]) -> None:
+        """`names`: all that `source` knows, as they are called in the model before adapters come."""
+        self._source = source
+        self._names = names
+
+    def fill(self, root: nn.Module, model: nn.Module, *, device: torch.device) -> None:
+        """Gives each weight that is on the meta device memory on `device`, and its values; of shards this rank's rows.
+
+        `root` holds `model`; both may be sharded by now, and adapters may lie beside the weights. Every rank calls it.
+        """
+        read_as, tied = self._read_as(model), list(_aliases(model).values())
+        # Not `to_empty`: it would take the buffers, too.
+        root._apply(  # type: ignore[no-untyped-call]
+            lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor
+        )
+        for first, *others in tied:
+            for name in others:
+                place(model, name, model.get_parameter(first))
+        self._source.fill({known: model.get_parameter(name).detach() for name, known in read_as.items()})
+
+    def put(self, model: nn.Module, name: str) -> None:
+        """Loads one weight now, whole and on the CPU, if it is not there: for who must change it."""
+        if not model.get_parameter(name).is_meta:
+            return
+        whole = torch.empty_like(model.get_parameter(name), device="cpu")
+        self._source.fill({self._read_as(model)[name]: whole})
+        place(model, name, nn.Parameter(whole))
+
+    @contextmanager
+    def present(self, model: nn.Module, layers: Iterable[nn.Module], *, device: torch.device) -> Iterator[None]:
+        """Inside it the model's forward pass works on `device`: a layer's weights are there while it computes.
+
+        All weights outside of `layers` are there the whole time. Buffers must be on `device`.
+        """
+        known = {model.get_parameter(name): other for name, other in self._read_as(model).items()}
+        units = {id(layer): layer for layer in layers}
+        inside = {id(part) for layer in units.values() for part in layer.modules()}
+        lent: dict[int, list[tuple[nn.Module, str, nn.Parameter]]] = {}
+
+        def lend(unit: nn.Module, _inputs: Any = None) -> None:
+            owners = unit.modules() if id(unit) in units else (m for m in model.modules() if id(m) not in inside)
+            lent[id(unit)] = self._lend(owners, known, device)
+
+        def take_back(unit: nn.Module, _inputs: Any = None, _output: Any = None) -> None:
+            for owner, key, parameter in lent.pop(id(unit), ()):
+                owner._parameters[key] = parameter
+
+        handles = [layer.register_forward_pre_hook(lend) for layer in units.values()]
+        handles += [layer.register_forward_hook(take_back, always_call=True) for layer in units.values()]
+        lend(model)
+        try:
+            yield
+        finally:
+            take_back(model)
+            for handle in handles:
+                handle.remove()
+
+    def _lend(
+        self, owners: Iterable[nn.Module], known: Mapping[nn.Parameter, str], device: torch.device
+    ) -> list[tuple[nn.Module, str, nn.Parameter]]:
+        """Puts values in the place of weights that are on the meta device; returns what was there."""
+        slots = [
+            (owner, key, parameter)
+            for owner in owners
+            for key, parameter in owner._parameters.items()
+            if parameter is not None and parameter.is_meta
+        ]
+        values = {parameter: torch.empty_like(parameter, device=device) for _, _, parameter in slots}
+        self._source.fill({known[parameter]: value.detach() for parameter, value in values.items()})
+        for owner, key, parameter in slots:
+            owner._parameters[key] = nn.Parameter(values[parameter].detach(), requires_grad=False)
+        return slots
+
+    def _read_as(self, model: nn.Module) -> dict[str, str]:
+        """Each weight on the meta device (tied ones once) -> the name by which the source knows it."""
+        found: dict[str, str] = {}
+        for parameter, names in _aliases(model).items():
+            if not parameter.is_meta:
+                continue
+            plain = [name.replace(_ADAPTED, ".") for name in names]
+            known = next((name for name in plain if name in self._names), None)
+            if known is None:
+                raise UndeferrableError(f"{names[0]} is in none of its files, and has no values")
+            found[names[0]] = known
+        return found
+
+
+@contextmanager
+def stand_ins(model: nn.Module) -> Iterator[None]:
+    """Inside it weights on the meta device look as if they were on the CPU, and read as zeros, without memory.
+
+    For who puts modules beside them, on their device.
+    """
+    slots = [
+        (owner, key, parameter)
+        for owner in model.modules()
+        for key, parameter in owner._parameters.items()
+        if parameter is not None and parameter.is_meta
+    ]
+    for owner, key, parameter in slots:
+        zeros = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
+        owner._parameters[key] = nn.Parameter(zeros, requires_grad=parameter.requires_grad)
+    try:
+        yield
+    finally:
+        for owner, key, parameter in slots:
+            made = owner._parameters[key]
+            assert made is not None
+            parameter.requires_grad_(made.requires_grad)
+            owner._parameters[key] = parameter
+
+
+def load_deferred(load: Callable[[], Any]) -> tuple[Any, Deferred]:
+    """What `load` (a call of `from_pretrained` in float32, by safetensors) returns, its weights still in the files.
+
+    What the checkpoint lacks and all buffers are there, on the CPU. Raises UndeferrableError for a checkpoint that
+    must be read whole, and what `load` raises.
+    """
+    made: list[CheckpointFiles] = []
+
+    def note(model: Any, state_dict: Any, files: Any, config: Any, expected_keys: Any = None) -> tuple[Any, None]:
+        info, source = _note(model, state_dict, files, config)
+        made.append(source)
+        return info, None
+
+    own = PreTrainedModel.__dict__[_LOADER]
+    setattr(PreTrainedModel, _LOADER, staticmethod(note))
+    try:
+        model = load()
+    finally:
+        setattr(PreTrainedModel, _LOADER, own)
+    (source,) = made
+    for name, buffer in list(model.named_buffers()):
+        if buffer.is_meta:
+            real = torch.empty_like(buffer, device="cpu")
+            source.fill({name: real})
+            place(model, name, real)
+    _tie(model, source)
+    deferred = Deferred(source, source.names)
+    deferred._read_as(model)
+    return model, deferred
+
+
+def load_in_turn(load: Callable[[], Any], turn: Turn, look: Callable[[Any], None]) -> tuple[Any, Deferred]:
+    """As `load_deferred`, for every checkpoint that `load` can load: this rank's whole model is there in its turn only.
+
+    `look` is shown the whole model. Every rank must call it, and pass through `turn` as often.
+    """
+    source = WholeModel(load, turn)
+    with turn():
+        model = load()
+        look(model)
+        for parameter, (first, *others) in _aliases(model).items():
+            place(model, first, nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad))
+            for name in others:
+                place(model, name, model.get_parameter(first))
+    names = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
+    return model, Deferred(source, names)
+
+
+def _note(model: Any, state_dict: Any, files: Any, config: Any) -> tuple[Any, CheckpointFiles]:
+    """In the place of transformers' reading: shapes go into the model, and what they are read from is noted."""
+    paths = [Path(each) for each in files or ()]
+    if state_dict is not None or not paths or any(path.suffix != ".safetensors" for path in paths):
+        raise UndeferrableError("its weights are not in safetensors files")
+    if config.hf_quantizer is not None:
+        raise UndeferrableError("its checkpoint is quantized")
+    try:
+        stored = stored_tensors(paths)
+    except ConfigError as error:
+        raise UndeferrableError(str(error)) from error
+    source = CheckpointFiles(deepcopy(model), stored, config)
+    before = set(model.state_dict())
+    shapes = {name: on_meta(each) for name, each in stored.items()}
+    info, _ = convert_and_load_state_dict_in_model(model, shapes, replace(config, device_map={"": "meta"}), None)
+    if info.conversion_errors:
+        raise UndeferrableError(f"{next(iter(info.conversion_errors))} cannot be converted without its values")
+    odd = {name for name, *_ in info.mismatched_keys}
+    source.assign(before - info.missing_keys - odd)
+    _load_small(model, source)
+    return info, source
+
+
+def _load_small(model: Any, source: CheckpointFiles) -> None:
+    """Loads vectors at once. They take next to no memory, and some families draw numbers of their size and device when
+    they initialize: the state of the random generator behind a load stays what it is behind a whole one.
+    """
+    for name, parameter in list(model.named_parameters()):
+        if parameter.is_meta and parameter.ndim < 2 and name in source.names:
+            made = nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)
+            source.fill({name: made.detach()})
+            made._is_hf_initialized = True  # type: ignore[attr-defined]
+            place(model, name, made)
+
+
+def _tie(model: Any, source: CheckpointFiles) -> None:
+    """Ties what the checkpoint has twice, if it is equal there, as transformers does; without values it would not."""
+    for target, origin in list(model.all_tied_weights_keys.items()):
+        first, second = model.get_parameter(target), model.get_parameter(origin)
+        if first is second or not (first.is_meta and second.is_meta):
+            continue
+        if source.equal(target, origin, second.dtype):
+            place(model, target, second)
+        else:
+            model.all_tied_weights_keys.pop(target)
+
+
+def _aliases(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """Every parameter and all of its names."""
+    found: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        found.setdefault(parameter, []).append(name)
+    return found

@@ -1,0 +1,129 @@
+"""What doctor says of a config's memory: each GPU and the host, whether it fits, and changes that make it fit."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import RunFile
+from headrace.doctor import memory_finding, sizes
+from headrace.doctor.findings import Finding, Level
+from headrace.doctor.memory_finding import judge, memory_plan, remedies, training_of
+from headrace.doctor.memory_plan import GB, Training, trainer_gpu
+from headrace.doctor.wants import Wants
+from headrace.sizing_docs import MODELS
+from tests.unit.services.trainer.builders import tiny_folder
+
+EIGHT = replace(MODELS["8 B (Llama 3.1)"], context=8192)
+SMALL = replace(MODELS["0.5 B (Qwen2.5)"], context=8192)
+CUDA = '[run]\ndevice = "cuda"\n'
+BF16 = 'dtype = "bfloat16"\n'
+SGLANG = '[rollout]\nengine = "sglang"\ncontext_length = 4096\n[rollout.sglang]\nbase_gpu_id = 1\n'
+
+
+def resolved(folder: Path, text: str, model: str = BF16) -> Resolved:
+    file = folder / "run.toml"
+    file.write_text(
+        f'[model]\npath = "model"\n{model}[data]\npath = "rows.jsonl"\n{text}[[reward.scorers]]\nname = "math"\n'
+    )
+    return resolve(file)
+
+
+def found(folder: Path, text: str, shape: sizes.ModelShape, gpus: list[int], host: int = 500) -> Finding:
+    return judge(resolved(folder, text), shape, gpus=[size * GB for size in gpus], host=host * GB)
+
+
+def test_what_fits_is_told_for_each_gpu_and_the_host(tmp_path: Path) -> None:
+    said = found(tmp_path, CUDA + SGLANG, SMALL, [80, 80])
+    assert said.level is Level.OK
+    lines = said.said.splitlines()
+    assert re.match(r"GPU 0: \d+\.\d of 80\.0 GB, fits: trainer weights 2\.0, .*optimizer 4\.0", lines[0])
+    assert re.match(r"GPU 1: \d+\.\d of 80\.0 GB, fits: engine weights 1\.0", lines[1])
+    assert re.match(r"host: \d+\.\d of 500\.0 GB, fits: processes 2\.0, snapshots 2\.\d", lines[2])
+    assert lines[3].startswith("cache of a replica: 5,4") and lines[3].endswith("64 rows of full length are 262,144")
+    assert "no GPU has confirmed" in lines[-1]
+
+
+def test_what_never_fits_fails_and_what_may_not_warns(tmp_path: Path) -> None:
+    never = found(tmp_path, CUDA + SGLANG, EIGHT, [80, 80])
+    assert never.level is Level.FAIL and "GPU 0: " in never.said and "DOES NOT FIT" in never.said
+    perhaps = found(tmp_path, CUDA + SGLANG, EIGHT, [200, 80])
+    assert perhaps.level is Level.WARN and perhaps.fix.startswith("one of: trainer.gradient_checkpointing = true; ")
+    small_host = found(tmp_path, CUDA + SGLANG, EIGHT, [250, 80], host=100)
+    assert small_host.level is Level.WARN and "host: 130.6 of 100.0 GB, DOES NOT FIT" in small_host.said
+    assert found(tmp_path, CUDA + SGLANG, EIGHT, [250, 80], host=200).level is Level.OK
+
+
+def test_what_is_named_makes_it_fit_and_is_a_key(tmp_path: Path) -> None:
+    said = found(tmp_path, CUDA + SGLANG, EIGHT, [130, 80])
+    how = training_of(resolved(tmp_path, CUDA + SGLANG).config, EIGHT)
+    named = said.fix.partition(": ")[2].split("; ")
+    changes = dict(remedies(how))
+    assert said.fix.startswith("one of: ") and named == ["model.lora.rank = 16"]
+    assert trainer_gpu(EIGHT, replace(how, **changes[named[0]])).total <= 130 * GB < trainer_gpu(EIGHT, how).total
+    together = found(tmp_path, CUDA + SGLANG, EIGHT, [70, 80]).fix
+    assert together == "together: trainer.micro_batch_tokens = 2048; model.lora.rank = 16"
+    assert "smaller model" in found(tmp_path, CUDA + SGLANG, EIGHT, [4, 80]).fix
+
+
+@pytest.mark.parametrize("how", [Training(dtype_bytes=4), Training(backend="fsdp2", ranks=2)])
+def test_every_key_of_a_remedy_exists(how: Training) -> None:
+    for text, _ in [*remedies(how), *remedies(how, "sft")]:
+        table: Any = RunFile
+        for name in text.partition(" = ")[0].split("."):
+            assert name in table.model_fields, text
+            table = table.model_fields[name].annotation
+
+
+def test_an_engine_on_the_trainers_gpu_is_counted_with_it(tmp_path: Path) -> None:
+    beside = CUDA + SGLANG.replace("base_gpu_id = 1", "base_gpu_id = 0")
+    alone = found(tmp_path, CUDA + SGLANG, SMALL, [28, 28])
+    both = found(tmp_path, beside, SMALL, [26, 26])
+    assert alone.level is Level.OK and both.level is Level.WARN
+    assert re.search(r"GPU 0: .*trainer weights 2\.0, .*engine weights 1\.0", both.said) and "GPU 1" not in both.said
+
+
+def test_without_gpus_here_the_plan_says_what_is_needed_and_judges_nothing(tmp_path: Path) -> None:
+    said = found(tmp_path, CUDA + SGLANG, EIGHT, [], host=500)
+    assert said.level is Level.OK and re.match(r"GPU 0: \d+\.\d GB: trainer weights 32\.1", said.said)
+
+
+def test_on_a_cpu_everything_is_the_hosts(tmp_path: Path) -> None:
+    said = found(tmp_path, "", SMALL, [], host=500)
+    assert "GPU" not in said.said.splitlines()[0] and "weights 2.0" in said.said and "optimizer 4.0" in said.said
+
+
+def test_the_config_is_counted_as_it_trains(tmp_path: Path) -> None:
+    text = (
+        CUDA + "[trainer]\nranks = 4\nnodes = 2\nbucket_mib = 64\ngradient_checkpointing = true\n"
+        '[algorithm]\nname = "ppo"\nkl_coef = 0.1\n'
+    )
+    how = training_of(resolved(tmp_path, text).config, EIGHT)
+    assert (how.backend, how.ranks, how.here, how.checkpointing, how.bucket) == ("fsdp2", 4, 2, True, 64 << 20)
+    (critic,) = how.values
+    assert critic.parameters == EIGHT.parameters - EIGHT.head + EIGHT.hidden and how.reference
+    sft = '[run]\ndevice = "cuda"\nstage = "sft"\n[sft]\nmicro_batch_tokens = 1000\n'
+    offline = training_of(resolved(tmp_path, sft).config, EIGHT)
+    assert offline.micro_batch_tokens == 1000 and not offline.values and not offline.nccl_links
+
+
+def test_doctor_counts_the_model_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wants = Wants.of(resolved(tmp_path, CUDA))
+    assert memory_plan(wants).level is Level.NOTE
+    tiny_folder(tmp_path / "model")
+    monkeypatch.setattr(memory_finding, "_gpu_bytes", lambda: [24 * GB])
+    said = memory_plan(wants)
+    assert said.level is Level.OK and "GPU 0: " in said.said and "of 24.0 GB, fits" in said.said
+
+
+def test_a_driver_tells_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 81559\necho 143771\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert memory_finding._gpu_bytes() == [81559 << 20, 143771 << 20]
+    smi.write_text("#!/bin/sh\nexit 9\n")
+    assert memory_finding._gpu_bytes() == []

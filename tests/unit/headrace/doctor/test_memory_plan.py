@@ -1,0 +1,256 @@
+"""The memory plan against what a trainer allocates, and against counts by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from headrace.doctor.memory_plan import (
+    GB,
+    OVERHEAD,
+    PROCESS,
+    Place,
+    Training,
+    activation_bytes,
+    engine_gpu,
+    states,
+    trainer_gpu,
+    trainer_host,
+)
+from headrace.doctor.sizes import ModelShape, dense_shape, model_parameters, read_shape
+from headrace.sizing_docs import MODELS
+from services.trainer.backends.options import BackendOptions
+from services.trainer.backends.single import SingleDevice
+from services.trainer.lora import add_adapters
+from services.trainer.model import Policy, ValueModel
+from services.trainer.optimizers import OptimizerOptions
+from tests.families import tiny_family
+from tests.unit.services.trainer.builders import tiny_classifier, tiny_model
+from wire.settings import LoraTable
+
+IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
+EIGHT = MODELS["8 B (Llama 3.1)"]
+LORA = LoraTable(rank=2, alpha=4, targets=("q_proj", "down_proj"))
+
+
+def by_name(place: Place) -> dict[str, int]:
+    return {part.name: part.bytes for part in (*place.held, *place.passing)}
+
+
+def shape_of(model: Any, folder: Path) -> ModelShape:
+    model.save_pretrained(folder)
+    found = read_shape(folder)
+    assert found is not None
+    return found
+
+
+def allocated(backend: SingleDevice) -> dict[str, int]:
+    """Bytes of a trainer that has taken a step."""
+    scores = backend(IDS, torch.tensor([0]), torch.tensor([2]), torch.tensor([5]), torch.ones(1), 4)
+    backend.backward(scores.logprobs.sum())
+    parameters = list(backend.module.model.parameters())
+    gradients = sum(each.grad.nbytes for each in parameters if each.grad is not None)
+    backend.apply(learning_rate=1e-3, grad_clip=1.0)
+    state = [each for optimizer in backend._optimizers for each in optimizer.state.values()]
+    moments = [value for each in state for value in each.values()]
+    return {
+        "weights": sum(each.nbytes for each in parameters),
+        "gradients": gradients,
+        "optimizer": sum(value.nbytes for value in moments if isinstance(value, torch.Tensor)),
+    }
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_lies_there_for_good_is_what_a_trainer_allocates_to_the_byte(
+    tmp_path: Path, optimizer: str, tied: bool
+) -> None:
+    model = tiny_model(tied=tied, layers=3)
+    shape = shape_of(model, tmp_path)
+    options = BackendOptions(optimizer=OptimizerOptions(name=optimizer))
+    found = allocated(SingleDevice(Policy(model, forward_dtype=torch.float32), options=options))
+    assert found == states(shape, Training(optimizer=optimizer))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_so_are_adapters_beside_frozen_weights(tmp_path: Path, optimizer: str) -> None:
+    model = tiny_model(layers=2)
+    shape = shape_of(model, tmp_path)
+    add_adapters(model, LORA)
+    options = BackendOptions(optimizer=OptimizerOptions(name=optimizer))
+    found = allocated(SingleDevice(Policy(model, forward_dtype=torch.float32, lora=LORA), options=options))
+    assert found == states(shape, Training(optimizer=optimizer, adapter_rank=2, targets=LORA.targets))
+
+
+def kept_for_backward(module: Any) -> int:
+    """Bytes that the backward pass of the body keeps, weights and their casts apart."""
+    weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+    shapes = {tuple(weight.shape) for weight in module.parameters() if weight.ndim == 2}
+    seen: dict[int, tuple[int, torch.Tensor]] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        cast = tuple(tensor.shape) in shapes or tuple(tensor.shape)[::-1] in shapes
+        if storage.data_ptr() not in weights and not cast:
+            seen[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module.hidden(torch.randint(0, 64, (3, 65)))
+    return sum(size for size, _ in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("how", "weights", "forward"),
+    [
+        (Training(dtype_bytes=4), torch.float32, torch.float32),
+        (Training(dtype_bytes=2), torch.float32, torch.bfloat16),
+        # What a layer's forward pass under FSDP2 is: weights in bfloat16 and no autocast.
+        (Training(dtype_bytes=2, backend="fsdp2", ranks=2), torch.bfloat16, torch.float32),
+    ],
+)
+def test_activations_are_what_a_forward_pass_keeps(how: Training, weights: torch.dtype, forward: torch.dtype) -> None:
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=3,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=32,
+    )
+    model = LlamaForCausalLM(config).to(weights).train()
+    shape = dense_shape(hidden=256, inner=704, layers=3, queries=256, keys=64, vocabulary=64, tied=False)
+    expected = activation_bytes(shape, replace(how, micro_batch_tokens=3 * 65))
+    assert kept_for_backward(Policy(model, forward_dtype=forward)) == pytest.approx(expected, rel=0.05)
+
+
+def test_sizes_by_config_are_those_that_the_models_are_known_for() -> None:
+    known = {
+        "0.5 B (Qwen2.5)": 494_032_768,
+        "1.5 B (Qwen2.5)": 1_543_714_304,
+        "3 B (Qwen2.5)": 3_085_938_688,
+        "8 B (Llama 3.1)": 8_030_261_248,
+        "14 B (Qwen2.5)": 14_770_033_664,
+        "32 B (Qwen2.5)": 32_763_876_352,
+        "70 B (Llama 3.1)": 70_553_706_496,
+    }
+    assert {name: shape.parameters for name, shape in MODELS.items()} == known
+    assert EIGHT.outside + EIGHT.layers * EIGHT.layer == EIGHT.parameters
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_a_folder_and_a_config_give_the_same_shape(tmp_path: Path, kind: str) -> None:
+    model = tiny_family(kind, tie_word_embeddings=False)
+    found = shape_of(model, tmp_path)
+    assert found.parameters == model_parameters(tmp_path) == sum(weight.numel() for weight in model.parameters())
+    assert found.tensors == len(list(model.parameters())) and not found.tied
+    attention = model.model.layers[0].self_attn
+    widths = (attention.q_proj.out_features, attention.k_proj.out_features)
+    assert (found.queries, found.keys, found.layers) == (*widths, 2)
+    assert (found.hidden, found.inner, found.vocabulary) == (32, 48, 96)
+
+
+def test_a_mixture_counts_all_experts_as_weights_and_those_of_a_token_as_activations(tmp_path: Path) -> None:
+    model = tiny_family("qwen3_moe")
+    found = shape_of(model, tmp_path)
+    assert found.parameters == sum(weight.numel() for weight in model.parameters())
+    assert found.inner == 2 * 16, "two experts of 16 a token"
+    assert not {"up_proj", "down_proj"} & set(found.projections), "experts get no adapters"
+
+
+def test_a_tied_head_that_is_written_out_is_counted_once(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model = tiny_model(tied=True)
+    first = shape_of(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {"lm_head.weight": model.lm_head.weight.detach().clone()}, file)
+    assert read_shape(tmp_path) == first and first.tied
+
+
+def test_a_folder_without_a_model_has_no_shape(tmp_path: Path) -> None:
+    assert read_shape(tmp_path) is None
+    (tmp_path / "config.json").write_text("{}")
+    assert read_shape(tmp_path) is None
+
+
+def test_one_gpu_holds_sixteen_bytes_a_parameter_and_two_for_each_cast_and_no_snapshot() -> None:
+    held = by_name(trainer_gpu(EIGHT, Training()))
+    parameters = EIGHT.parameters
+    assert (held["weights"], held["gradients"]) == (4 * parameters, 4 * parameters)
+    assert held["optimizer"] == 8 * parameters + 4 * EIGHT.tensors
+    assert held["weights in bfloat16"] == 2 * EIGHT.layers * EIGHT.layer
+    assert held["CUDA"] == OVERHEAD and "snapshots" not in held
+
+
+def test_eight_ranks_share_everything_and_rank_0_has_one_bucket_more() -> None:
+    how = Training(backend="fsdp2", ranks=8, nccl_links=2)
+    first, other = by_name(trainer_gpu(EIGHT, how)), by_name(trainer_gpu(EIGHT, how, first=False))
+    assert first["weights"] == EIGHT.parameters // 2 and first["optimizer"] == EIGHT.parameters + 4 * EIGHT.tensors
+    assert first.pop("buckets on their way by NCCL") == 2 * 512 * 1024 * 1024
+    assert first == other, "49 GB on rank 0 and 16 elsewhere, before snapshots went to the host"
+
+
+@pytest.mark.parametrize(
+    ("stage", "weights", "gradients", "optimizer"),
+    [(1, 4, 4, 12 / 8), (2, 4, 4 / 8, 12 / 8), (3, 4 / 8, 4 / 8, 12 / 8)],
+)
+def test_zero_shares_what_its_stage_says(stage: int, weights: float, gradients: float, optimizer: float) -> None:
+    held = states(EIGHT, Training(backend="deepspeed", ranks=8, zero_stage=stage))
+    expected = {"weights": weights, "gradients": gradients, "optimizer": optimizer}
+    assert {name: size / EIGHT.parameters for name, size in held.items()} == pytest.approx(expected)
+
+
+def test_what_is_offloaded_is_on_the_host_and_no_longer_on_the_gpu() -> None:
+    how = Training(backend="fsdp2", ranks=8, cpu_offload=True, checkpointing=True)
+    assert "weights" not in by_name(trainer_gpu(EIGHT, how))
+    host = by_name(trainer_host(EIGHT, how))
+    assert sum(host[f"{name} (offloaded)"] for name in ("weights", "gradients")) == 8 * EIGHT.parameters
+    assert host["processes"] == 8 * PROCESS
+
+
+def test_the_host_has_both_snapshots_and_a_checkpoint_and_no_whole_model_of_each_rank() -> None:
+    host = by_name(trainer_host(EIGHT, Training(backend="fsdp2", ranks=8)))
+    assert 4 * EIGHT.parameters <= host["snapshots"] < 4 * EIGHT.parameters + GB
+    assert host["a checkpoint being written"] == 12 * EIGHT.parameters
+    assert not any(name.startswith("loading") for name in host)
+    adapters = by_name(trainer_host(EIGHT, Training(backend="deepspeed", ranks=8, adapter_rank=16)))
+    assert adapters["loading a whole model"] == 4 * EIGHT.parameters and adapters["snapshots"] < GB
+
+
+def test_four_bits_and_checkpointing_and_references() -> None:
+    small = states(EIGHT, Training(adapter_rank=16, quantized=True))["weights"]
+    outside = EIGHT.parameters - EIGHT.matrices
+    adapters = EIGHT.adapters(16, Training().targets)[0]
+    assert small == pytest.approx(EIGHT.matrices * 0.516 + 4 * outside + 4 * adapters, rel=1e-3)
+    # q, o: 16 (4096 + 4096); k, v: 16 (4096 + 1024); gate, up, down: 16 (4096 + 14336), in 32 layers.
+    assert adapters == 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
+    without, kept = (activation_bytes(EIGHT, Training(checkpointing=flag)) for flag in (False, True))
+    assert kept < without / 6
+    shared = by_name(trainer_gpu(EIGHT, Training(backend="fsdp2", ranks=8, reference=True)))
+    assert shared["reference"] == EIGHT.parameters // 2
+    assert "reference" not in by_name(trainer_gpu(EIGHT, Training(adapter_rank=16, reference=True)))
+
+
+def test_a_critic_is_trained_beside_the_policy(tmp_path: Path) -> None:
+    critic = tiny_classifier(layers=2)
+    shape = shape_of(critic, tmp_path)
+    held = by_name(trainer_gpu(EIGHT, Training(values=(shape,))))
+    backend = SingleDevice(ValueModel(critic, forward_dtype=torch.float32))
+    backend.backward(backend(IDS, torch.tensor([0]), torch.tensor([2])).sum())
+    backend.apply(learning_rate=1e-3, grad_clip=1.0)
+    state = [value for each in backend._optimizers[0].state.values() for value in each.values()]
+    bytes_of_state = sum(value.nbytes for value in state if isinstance(value, torch.Tensor))
+    assert held["critic"] == 8 * sum(weight.numel() for weight in critic.parameters()) + bytes_of_state
+
+
+def test_an_engine_holds_weights_and_keys_and_values() -> None:
+    found = by_name(engine_gpu(EIGHT, tp=4, dtype_bytes=2, tokens=1000, kept_whole=False))
+    assert found["weights"] == EIGHT.parameters // 2
+    # 2 (keys and values) x 32 layers x 1024 x 2 bytes, a quarter of it, for 1000 tokens.
+    assert found["keys and values"] == 1000 * 2 * 32 * 1024 * 2 // 4
+    assert "a new version arriving" in by_name(engine_gpu(EIGHT, tp=1, dtype_bytes=2, tokens=1, kept_whole=True))
