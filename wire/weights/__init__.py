@@ -18,7 +18,7 @@ from wire.weights.plan import (
     tensors_of,
 )
 from wire.weights.routes import device_names, nccl_version
-from wire.weights.staging import Staging
+from wire.weights.staging import Staging, side_stream
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
@@ -39,6 +39,7 @@ __all__ = [
     "plan_digest",
     "read_metadata",
     "save_weights",
+    "side_stream",
     "snapshot_groups",
     "tensors_of",
     "weights_sha256",

@@ -47,6 +47,15 @@ class Staging:
         return staged
 
 
+def side_stream(device: torch.device) -> "torch.cuda.Stream | None":
+    """A stream for transfers beside a device's own work, for `torch.cuda.stream`; None (no stream) without a GPU.
+
+    On the default stream a transfer would wait for all that is queued there, and what is queued behind it for the
+    transfer: one receiver that stands still would hold training and all other links.
+    """
+    return torch.cuda.Stream(device) if on_gpu(device) else None  # type: ignore[no-untyped-call]
+
+
 def wait_for_copies(device: torch.device) -> None:
     """Returns when all that this thread has queued on the device is done; waits for no other stream."""
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -9,13 +9,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
 from torch._C._distributed_c10d import TCPStore
 
 from services.trainer.meter import timed_send
 from services.trainer.publication.held import Held
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
-from wire.weights import CollectiveGroup, Staging, open_store
+from wire.weights import CollectiveGroup, Staging, open_store, side_stream
 
 log = get_logger("trainer.sender")
 _MOST_LINKS = 512
@@ -30,6 +31,8 @@ class _Link:
         self.group: CollectiveGroup | None = None
         self.lock = threading.Lock()
         self.closed = False
+        self.stream: torch.cuda.Stream | None = None
+        """Its own: a receiver that stands still holds neither training nor the other links."""
 
     def close(self) -> None:
         """Whoever waits in the group, or for members to come, fails soon."""
@@ -82,15 +85,17 @@ class Sender:
             raise TransientError(f"the group {name} still sends another version")
         try:
             with held.read() as snapshot:
+                link.stream = link.stream or side_stream(snapshot.device)
                 if link.group is None:
                     link.group = CollectiveGroup.join(name, backend, self._host, link.port, 0, world_size, _left(end))
                 if link.closed:
                     raise TransientError(f"the group {name} was closed")
                 # Gloo sends from host memory, where they are; NCCL from a device. The copy there and the broadcast are
-                # queued on this thread's stream, one behind the other.
+                # queued on the link's stream, one behind the other.
                 staging = Staging(snapshot.device) if backend == "nccl" else None
-                for bucket in snapshot.buckets:
-                    link.group.broadcast(bucket if staging is None else staging.lay_out(bucket), _left(end))
+                with torch.cuda.stream(link.stream):
+                    for bucket in snapshot.buckets:
+                        link.group.broadcast(bucket if staging is None else staging.lay_out(bucket), _left(end))
         except BaseException:
             link.close()
             raise

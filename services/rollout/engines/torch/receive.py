@@ -13,7 +13,16 @@ from torch import Tensor
 from services.rollout.engines.protocol import Routes
 from wire.errors import ContractError, TransientError
 from wire.v1 import common_pb2, rollout_pb2
-from wire.weights import CollectiveGroup, allocate, bucket_digest, device_names, load_weights, nccl_version, tensors_of
+from wire.weights import (
+    CollectiveGroup,
+    allocate,
+    bucket_digest,
+    device_names,
+    load_weights,
+    nccl_version,
+    side_stream,
+    tensors_of,
+)
 
 _LATE = "another transfer has begun"
 
@@ -23,6 +32,7 @@ class Receiver:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._stream = side_stream(device)
         self._group: CollectiveGroup | None = None
         self._buffers: tuple[str, list[Tensor]] = ("", [])
         self._hasher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash-weights")
@@ -68,10 +78,12 @@ class Receiver:
     def _from_group(self, buckets: list[Tensor], group: CollectiveGroup, end: float) -> tuple[list[Tensor], list[str]]:
         digests: list[Future[str]] = []
         try:
-            for bucket in buckets:
-                group.broadcast(bucket, _left(end))
-                # Beside the next bucket's way.
-                digests.append(self._hasher.submit(bucket_digest, bucket))
+            # Beside the decoding, which has the device's default stream.
+            with torch.cuda.stream(self._stream):
+                for bucket in buckets:
+                    group.broadcast(bucket, _left(end))
+                    # Beside the next bucket's way.
+                    digests.append(self._hasher.submit(bucket_digest, bucket))
             return buckets, [digest.result() for digest in digests]
         except BaseException:
             group.abort()
