@@ -16,14 +16,15 @@ from services.rollout.engines.torch.model import Model
 from services.rollout.engines.torch.rope import rotation_table
 from services.rollout.engines.torch.weights import build_weights
 from services.trainer.algorithms.products import wide_product
+from tests.gpu.device import DEVICE, on_device
 from tests.rollout_models import make_model, make_request, random_prompts, run
 from wire.contracts import PolicyVersion
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = on_device
 
 
 def make_core(model: Any, *, dtype: torch.dtype, rows: int = 16, deterministic: bool = False) -> EngineCore:
-    device = torch.device("cuda")
+    device = DEVICE
     arch = read_architecture(model.config)
     weights = build_weights(arch, dict(model.named_parameters()), dtype=dtype, device=device)
     cache = KeyValueCache(arch, rows=rows, context_length=256, dtype=dtype, device=device)
@@ -34,16 +35,16 @@ def make_core(model: Any, *, dtype: torch.dtype, rows: int = 16, deterministic: 
 
 
 def reference(model: Any, prompt: list[int], completion: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    ids = torch.tensor([[*prompt, *completion.tolist()]], device="cuda")
+    ids = torch.tensor([[*prompt, *completion.tolist()]], device=DEVICE)
     with torch.no_grad():
         logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
-    chosen = logits.log_softmax(-1).gather(1, torch.tensor(completion, device="cuda").long()[:, None]).squeeze(1)
+    chosen = logits.log_softmax(-1).gather(1, torch.tensor(completion, device=DEVICE).long()[:, None]).squeeze(1)
     return chosen.cpu().numpy(), logits.argmax(-1).cpu().numpy()
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_float32_equals_transformers_on_the_gpu(kind: str) -> None:
-    model = make_model(kind, head_dim=32).cuda()
+    model = make_model(kind, head_dim=32).to(DEVICE)
     core = make_core(model, dtype=torch.float32)
     prompts = random_prompts(5, 30, 12)
     requests = [make_request(prompt, 4, greedy=index == 0, max_tokens=60) for index, prompt in enumerate(prompts)]
@@ -57,7 +58,7 @@ def test_float32_equals_transformers_on_the_gpu(kind: str) -> None:
 
 def test_bfloat16_stays_close_to_transformers_in_bfloat16() -> None:
     model = make_model("qwen3", head_dim=64, hidden_size=256, intermediate_size=512, initializer_range=0.05)
-    model = model.cuda().bfloat16()
+    model = model.to(DEVICE).bfloat16()
     core = make_core(model, dtype=torch.bfloat16)
     (prompt,) = random_prompts(20)
     (completions,) = run(core, [make_request(prompt, 8, max_tokens=100)])
@@ -68,7 +69,7 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16() -> None:
 
 
 def test_retraction_and_moves_work_on_the_gpu() -> None:
-    old, new = make_model(seed=0, head_dim=32).cuda(), make_model(seed=1, head_dim=32).cuda()
+    old, new = make_model(seed=0, head_dim=32).to(DEVICE), make_model(seed=1, head_dim=32).to(DEVICE)
     core = make_core(old, dtype=torch.float32, rows=10)
     prompts = random_prompts(7, 15, 70)
     done: dict[int, Outcome] = {}
@@ -78,7 +79,7 @@ def test_retraction_and_moves_work_on_the_gpu() -> None:
     for _ in range(12):
         core.step()
     weights = build_weights(
-        read_architecture(new.config), dict(new.named_parameters()), dtype=torch.float32, device=torch.device("cuda")
+        read_architecture(new.config), dict(new.named_parameters()), dtype=torch.float32, device=DEVICE
     )
     core.install(weights, Installed(PolicyVersion(incarnation=1, version=1), "e"), InFlight.RETRACT)
     while core.has_work:
@@ -95,7 +96,7 @@ def test_retraction_and_moves_work_on_the_gpu() -> None:
 
 
 def test_the_deterministic_mode_repeats_itself_on_the_gpu() -> None:
-    model = make_model(head_dim=32).cuda()
+    model = make_model(head_dim=32).to(DEVICE)
     (prompt, other) = random_prompts(9, 33)
     request = make_request(prompt, 5, seed=3, max_tokens=60)
     core = make_core(model, dtype=torch.float32, deterministic=True)
@@ -107,7 +108,7 @@ def test_the_deterministic_mode_repeats_itself_on_the_gpu() -> None:
 
 def test_a_float32_head_rounds_no_logit() -> None:
     draw = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(rows, 256, generator=draw).bfloat16().cuda() for rows in (9, 500))
+    x, weight = (torch.randn(rows, 256, generator=draw).bfloat16().to(DEVICE) for rows in (9, 500))
     found = WideLinear(weight)(x)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, x.float() @ weight.float().T, atol=1e-3, rtol=1e-5)

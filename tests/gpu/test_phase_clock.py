@@ -5,12 +5,13 @@ import torch
 
 from services.trainer.device_clock import clock_of
 from services.trainer.phases import OTHER, Phases
+from tests.gpu.device import DEVICE, needs_cuda, on_device
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [*on_device, needs_cuda]
 
 
 def test_work_on_the_device_counts_for_the_phase_that_queued_it():
-    square = torch.randn(4096, 4096, device="cuda")
+    square = torch.randn(4096, 4096, device=DEVICE)
     (square @ square).sum().item()
     phases = Phases(clock_of(square.device))
     began = time.perf_counter()

@@ -10,14 +10,12 @@ from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
+from tests.gpu.device import CUDA, DEVICE, on_device
 from tests.unit.services.trainer.builders import tiny_model
 from wire.v1.common_pb2 import Routes
 from wire.weights import CollectiveGroup, allocate, bucket_digest, device_names, load_weights, nccl_version, tensors_of
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
-]
+pytestmark = on_device
 
 
 @pytest.fixture
@@ -34,16 +32,16 @@ def publisher(tmp_path):
     )
 
 
-def backend(device="cuda:0"):
+def backend(device=DEVICE):
     policy = Policy(tiny_model().to(device), forward_dtype=torch.bfloat16)
     return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
 
 
 async def test_an_engine_on_the_trainers_device_gets_them_over_gloo(publisher):
     held = publisher.hold(backend(), 1)
-    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets) and len(held.snapshot.buckets) > 1
-    assert held.snapshot.device.type == "cuda"
-    device = torch.device("cuda:0")
+    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets) == CUDA and len(held.snapshot.buckets) > 1
+    assert held.snapshot.device.type == DEVICE.type
+    device = DEVICE
     engine = Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl_version(), devices=list(device_names(device)))
     assert choose_route(publisher.routes, engine).backend == "gloo"
     host, port = await publisher.open_group(1, "g")

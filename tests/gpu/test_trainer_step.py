@@ -11,9 +11,10 @@ from services.trainer.loading import load_policy
 from services.trainer.publication.canary import make_canary
 from services.trainer.publication.publisher import Publisher
 from services.trainer.step import train_step
+from tests.gpu.device import CUDA, DEVICE, on_device
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = on_device
 
 GROUPS = [scored_group(index) for index in range(4)]
 TABLE = AlgorithmTable(aggregation="token-mean")
@@ -26,7 +27,7 @@ RECIPE = Recipe(
 )
 
 
-def backend(folder, device="cuda", dtype=torch.float32):
+def backend(folder, device=DEVICE, dtype=torch.float32):
     policy = load_policy(folder, device=device, forward_dtype=dtype)
     return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
 
@@ -48,7 +49,9 @@ def test_bfloat16_forward_trains_float32_weights(tmp_path):
     used = backend(tiny_folder(tmp_path / "model"), dtype=torch.bfloat16)
     losses = [metrics["loss"] for metrics in steps(used, 5)]
     assert losses[-1] < losses[0]
-    assert all(weight.dtype == torch.float32 and weight.is_cuda for _, weight in used.named_weights())
+    assert all(
+        weight.dtype == torch.float32 and weight.device.type == DEVICE.type for _, weight in used.named_weights()
+    )
 
 
 def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
@@ -65,14 +68,17 @@ def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
     assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
 
 
-def test_a_snapshot_lies_in_pinned_host_memory(tmp_path):
+def test_a_snapshot_lies_in_host_memory_and_is_pinned_for_a_gpu(tmp_path):
     publisher = Publisher(
         host="127.0.0.1",
         dtype=torch.bfloat16,
         bucket_bytes=4096,
         weights_folder=None,
+        model_path=tiny_folder(tmp_path / "model"),
+        disk_only=False,
         canary=lambda policy: make_canary(policy, seed=0, length=8, tolerance=0.5, chunk=4),
     )
-    held = publisher.hold(backend(tiny_folder(tmp_path / "model"), dtype=torch.bfloat16), 1)
-    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets)
+    held = publisher.hold(backend(tmp_path / "model", dtype=torch.bfloat16), 1)
+    assert {bucket.device.type for bucket in held.snapshot.buckets} == {"cpu"}
+    assert all(bucket.is_pinned() for bucket in held.snapshot.buckets) == CUDA
     assert len(held.canary.logprobs) == 7 * 4

@@ -20,13 +20,15 @@ def rows_of(*probes: Probe, **environment: str) -> list[Row]:
     return run_probes(probes, on="cpu", environment=inherited_environment() | environment, say=lambda _: None)
 
 
-def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok() -> None:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, "PYTHONPATH": path, verb.ON: "cpu"}
-    command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu", "--json"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok(tmp_path: Path) -> None:
+    env = {**os.environ, verb.ON: "cpu", "OUT": str(tmp_path), "PYTHON": sys.executable}
+    done = subprocess.run(
+        ["tests/gpu/run.sh"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    tests = (tmp_path / "tests.log").read_text()
+    assert " passed" in tests and "not here: needs CUDA" in tests
+    found = json.loads((tmp_path / "probes.json").read_text().splitlines()[-1])
     status = {row["name"]: row["status"] for row in found["probes"]}
     assert not found["ok"], "what was not tried is no success"
     assert [name for name in status if name.startswith("nccl") and status[name] != "not here"] == []

@@ -1,4 +1,4 @@
-"""Each link sends on a stream of its own, from version to version. On a CPU these are stood in for; the bytes are real."""
+"""Each link sends on a stream of its own, from version to version. On a CPU streams are stood in for, bytes are not."""
 
 import asyncio
 import threading
