@@ -125,7 +125,8 @@ def shown(there: int, chosen: str | None) -> int:
         if name.startswith("-") or (name.isdecimal() and int(name) >= there):
             break
         names.append(name)
-    return min(there, len(names))
+    # A slice of a GPU has a UUID of its own, and the driver lists it below its GPU.
+    return len(names) if any(name.startswith("MIG-") for name in names) else min(there, len(names))
 
 
 def _listed() -> int:

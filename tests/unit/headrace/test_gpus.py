@@ -81,7 +81,16 @@ def test_too_few_gpus_are_refused_before_anything_starts(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("there", "chosen", "count"),
-    [(4, None, 4), (4, "", 0), (4, "2,3", 2), (4, "0,-1,2", 1), (4, "0,9,1", 1), (4, "GPU-1,GPU-2", 2), (1, "0,0", 1)],
+    [
+        (4, None, 4),
+        (4, "", 0),
+        (4, "2,3", 2),
+        (4, "0,-1,2", 1),
+        (4, "0,9,1", 1),
+        (4, "GPU-1,GPU-2", 2),
+        (1, "0,0", 1),
+        (1, "MIG-a,MIG-b", 2),
+    ],
 )
 def test_cuda_visible_devices_hides_the_others(there: int, chosen: str | None, count: int) -> None:
     assert shown(there, chosen) == count
