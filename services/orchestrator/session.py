@@ -16,6 +16,7 @@ from services.orchestrator.settings import PublicationTable
 from services.orchestrator.transfer import TrainerAwayError, Transfer
 from wire import tracing
 from wire.contracts import PolicyVersion
+from wire.digests import same_weights
 from wire.errors import HeadraceError
 from wire.events import EventLog
 from wire.lifecycle import wait_for
@@ -216,7 +217,7 @@ class Session:
         for (version, layout), (checksum, weights) in self._office.proved.items():
             if version == self._version:
                 known[layout] = checksum
-            elif weights != digest:
+            elif same_weights(weights, digest) is False:
                 stale.add((layout, checksum))
         wrong = disagreeing(proofs, known, stale)
         for replica in members:

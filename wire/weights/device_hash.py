@@ -24,11 +24,11 @@ _HALVES = ((0x27D4EB2D, _SEED, 15), (0x165667B1, _SEED_2, 13))
 _MASK_64 = 2**64 - 1
 
 
-def device_hash(parts: Sequence[Tensor]) -> str:
+def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> str:
     """16 hex digits: what SGLang says of a tensor that holds the bytes of `parts`, one behind the other.
 
-    Parts of any shape, dtype and stride, all on one device. Raises ContractError (`too_large`) from 8 GiB on, where
-    SGLang's own kernel counts wrongly.
+    Parts of any shape, dtype and stride; they are hashed on `device`, or where the first one lies. Raises ContractError
+    (`too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.
     """
     size = sum(part.numel() * part.element_size() for part in parts)
     words = -(-size // 4)
@@ -36,7 +36,7 @@ def device_hash(parts: Sequence[Tensor]) -> str:
         raise ContractError("too_large", f"SGLang's checksum is for tensors below 8 GiB, this one has {size} bytes")
     if not words:
         return f"{0:016x}"
-    device = parts[0].device
+    device = device or parts[0].device
     total = torch.zeros((), dtype=torch.int64, device=device)
     scratch = _Scratch(min(_WORDS.get(device.type, _WORDS["cpu"]), -(-words // _TILE) * _TILE), device)
     start = 0
@@ -61,8 +61,10 @@ def _word_chunks(parts: Sequence[Tensor], scratch: _Scratch) -> Iterator[Tensor]
     room, filled = len(scratch.bytes), 0
     for part in parts:
         data = part.detach().contiguous().view(-1).view(torch.uint8)
+        here = data.device == scratch.bytes.device
         while len(data):
-            if not filled and len(data) >= room and data.storage_offset() % 4 == 0:
+            # What begins at a word is read where it lies.
+            if here and not filled and len(data) >= room and data.storage_offset() % 4 == 0:
                 chunk, data = data[:room], data[room:]
                 yield chunk.view(torch.int32)
                 continue

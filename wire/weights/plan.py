@@ -36,6 +36,7 @@ def make_snapshot(
     dtype: torch.dtype,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     into: Sequence[Tensor] = (),
+    algorithm: str = "",
 ) -> Snapshot:
     """As `snapshot_groups`, of tensors that travel as they are, all in `dtype`.
 
@@ -45,17 +46,22 @@ def make_snapshot(
         known = ", ".join(map(dtype_name, _TRAINED))
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {known}")
     groups = (plain_group(name, tensor, dtype) for name, tensor in _untied(named))
-    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into)
+    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into, algorithm=algorithm)
 
 
 def snapshot_groups(
-    groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BUCKET_BYTES, into: Sequence[Tensor] = ()
+    groups: Iterable[WeightGroup],
+    *,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    into: Sequence[Tensor] = (),
+    algorithm: str = "",
 ) -> Snapshot:
     """Casts, converts and copies groups into buckets of at most `bucket_bytes`; see `partition` for what is never cut.
 
     Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them, so each
     bucket has one. The order is kept. All buckets are on the device of the first tensor. `into` are the buckets of a
     snapshot that is needed no more: where they fit they are written over, since fresh memory costs many times the copy.
+    `algorithm` is that of the digests; by default the one of the device.
 
     Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_groups`. Raises
     TransientError when a rank is missing (by the deadline of the shards' own process group), ContractError for a
@@ -66,7 +72,9 @@ def snapshot_groups(
     for part in partition(groups, bucket_bytes):
         device = buckets[0].device if buckets else part[0].sources[0].device
         spare = into[len(buckets)] if len(buckets) < len(into) else None
-        buckets.append(_fill(plan.buckets.add(dtype=dtype_name(part[0].dtype)), part, device, spare))
+        spec = plan.buckets.add(dtype=dtype_name(part[0].dtype))
+        buckets.append(_fill(spec, part, device, spare))
+        spec.digest = bucket_digest(buckets[-1], algorithm)
     if not buckets:
         raise ContractError("empty", "there are no weights to take a snapshot of")
     plan.weights_digest = plan_digest(plan)
@@ -141,5 +149,4 @@ def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], device: torch.device
             spec.tensors.add(name=name, dtype=dtype_name(dtype), shape=shape, offset=offset)
             _view(spec.tensors[-1], bucket).copy_(tensor)
             offset += tensor.numel() * dtype.itemsize
-    spec.digest = bucket_digest(bucket)
     return bucket

@@ -16,6 +16,7 @@ from services.trainer.publication.outgoing import weight_groups
 from services.trainer.publication.sender import Sender
 from services.trainer.reporter import Stub
 from wire import tracing
+from wire.digests import XXH3
 from wire.errors import TransientError, WaitTimeoutError
 from wire.rpc import call
 from wire.telemetry import get_logger
@@ -43,7 +44,8 @@ class Publisher:
     ) -> None:
         """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
         self._dtype = dtype
-        self._shelf = Shelf(bucket_bytes=bucket_bytes)
+        # Adapters are small, and whoever checks their file needs no torch.
+        self._shelf = Shelf(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
         self._copies = Copies(weights_folder, model_path)
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)

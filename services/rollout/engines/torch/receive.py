@@ -13,7 +13,7 @@ from torch import Tensor
 from services.rollout.engines.protocol import Routes
 from wire.errors import ContractError, TransientError
 from wire.v1 import common_pb2, rollout_pb2
-from wire.weights import CollectiveGroup, allocate, bucket_digest, device_names, load_weights, nccl_version, tensors_of
+from wire.weights import CollectiveGroup, allocate, device_names, digest_as, load_weights, nccl_version, tensors_of
 
 _LATE = "another transfer has begun"
 
@@ -55,7 +55,7 @@ class Receiver:
             case "collective":
                 group = self._join(request.collective, turn, end)
                 with self._buffers_of(plan, self._place(request.collective.backend), turn, end) as buckets:
-                    return self._from_group(buckets, group, end)
+                    return self._from_group(plan, buckets, group, end)
             case "disk_path":
                 with self._buffers_of(plan, torch.device("cpu"), turn, end) as buckets:
                     return self._from_disk(plan, buckets, Path(request.disk_path))
@@ -65,13 +65,15 @@ class Receiver:
     def _place(self, backend: str) -> torch.device:
         return self._device if backend == "nccl" else torch.device("cpu")
 
-    def _from_group(self, buckets: list[Tensor], group: CollectiveGroup, end: float) -> tuple[list[Tensor], list[str]]:
+    def _from_group(
+        self, plan: common_pb2.WeightPlan, buckets: list[Tensor], group: CollectiveGroup, end: float
+    ) -> tuple[list[Tensor], list[str]]:
         digests: list[Future[str]] = []
         try:
-            for bucket in buckets:
+            for spec, bucket in zip(plan.buckets, buckets, strict=True):
                 group.broadcast(bucket, _left(end))
                 # Beside the next bucket's way.
-                digests.append(self._hasher.submit(bucket_digest, bucket))
+                digests.append(self._hasher.submit(digest_as, bucket, spec.digest, device=self._device))
             return buckets, [digest.result() for digest in digests]
         except BaseException:
             group.abort()
@@ -107,7 +109,8 @@ class Receiver:
             if tensor is None or tensor.shape != place.shape or tensor.dtype != place.dtype:
                 raise ContractError("bad_weights", f"{folder} does not hold {name} as the plan has it")
             place.copy_(tensor)
-        return buckets, [bucket_digest(bucket) for bucket in buckets]
+        found = zip(plan.buckets, buckets, strict=True)
+        return buckets, [digest_as(bucket, spec.digest, device=self._device) for spec, bucket in found]
 
     @contextmanager
     def _buffers_of(

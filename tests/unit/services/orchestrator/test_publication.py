@@ -333,6 +333,28 @@ async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: 
         assert await it.publisher.bring(it.request(), it.replica("c"))
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "accepted"),
+    [
+        ("xxh3:aa", "xxh3:bb", False),
+        ("xxh3:aa", "xxh3:aa", True),
+        ("aa", "xxh3:aa", True),
+        # The trainer has moved to a GPU: nothing says that the weights are others.
+        ("xxh3:aa", "sgl64:bb", True),
+    ],
+)
+async def test_who_has_kept_its_weights_is_refused_where_others_are_known_to_have_come(
+    tmp_path: Path, before: str, now: str, accepted: bool
+) -> None:
+    one = ScriptedReplica("a", checksum="same")
+    async with world(tmp_path, one) as it:
+        for version, digest in ((3, before), (4, now)):
+            request = it.request(version)
+            request.plan.weights_digest = digest
+            outcome = committed(await it.publisher.publish(request))
+        assert outcome == {"a": accepted}
+
+
 async def test_of_two_that_differ_neither_is_believed(tmp_path: Path) -> None:
     pair = ScriptedReplica("a", checksum="one"), ScriptedReplica("b", checksum="other")
     async with world(tmp_path, *pair) as it:

@@ -44,6 +44,7 @@ def test_parts_are_hashed_as_the_tensor_that_they_make_wherever_they_are_cut() -
         edges = [0, *cuts, len(whole)]
         parts = [whole[begin:end] for begin, end in pairwise(edges)]
         assert device_hash(parts) == expected, cuts
+        assert device_hash([part.clone() for part in parts]) == expected, cuts
 
 
 def test_a_transposed_tensor_is_hashed_as_its_rows_are_read() -> None:
