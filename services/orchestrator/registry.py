@@ -54,6 +54,8 @@ class Replica:
     missed: int = 0
     """Publications missed since the last commit."""
     committed_at: float = -math.inf
+    proof: str = ""
+    """Of its newest commit, see `routes.Proof`; empty before it, and after a restart of the orchestrator."""
 
     @property
     def distrust(self) -> str:
@@ -123,12 +125,17 @@ class Registry:
         )
         return True
 
-    def committed(self, replica: Replica, version: PolicyVersion, now: float) -> None:
+    def committed(self, replica: Replica, version: PolicyVersion, now: float, proof: str = "") -> None:
         """Notes a commit at once, not with the next heartbeat; not for a next life that has registered meanwhile."""
         known = self._replicas.get(replica.replica_id)
         if known is not None and known.boot_id == replica.boot_id:
             self._replicas[replica.replica_id] = replace(
-                known, version=version, state=pb.REPLICA_STATE_SERVING, missed=0, committed_at=now
+                known,
+                version=version,
+                state=pb.REPLICA_STATE_SERVING,
+                missed=0,
+                committed_at=now,
+                proof=proof or known.proof,
             )
 
     def missed(self, replica: Replica) -> None:

@@ -17,6 +17,7 @@ from services.trainer.publication.index_check import checkpoint_names
 from services.trainer.publication.publisher import Publisher
 from services.trainer.service import SERVICE_NAME, TrainerServicer
 from tests.families import tiny_family
+from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
 from wire.errors import ContractError, FencedError, TransientError
 from wire.rpc import call, channel, serve
@@ -113,7 +114,9 @@ async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
     assert found[f"{layer}.qkv_proj.weight"] == hashlib.sha256(fused.numpy().tobytes()).hexdigest()[:16]
     assert f"{layer}.q_proj.weight" not in found
     assert "model.norm.weight" in found
-    assert await sender.checksums(3, "sglang-device") == {}
+    assert await sender.checksums(3, "sglang-ranks") == {}
+    on_gpu = await sender.checksums(3, "sglang-device")
+    assert on_gpu[f"{layer}.qkv_proj.weight"] == sglang_gpu_hash(fused) and on_gpu.keys() == found.keys()
 
 
 async def test_a_mixture_of_experts_leaves_as_its_checkpoint_has_it(tmp_path):

@@ -76,7 +76,11 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         await self._do("verify")
         self.checksums = {one.name: one.value for one in request.checksums}
         return rollout_pb2.VerifyWeightsResponse(
-            equal=self.script.get("equal", True), gap=0.5, checksum=self.script.get("checksum", ""), layout="L"
+            equal=self.script.get("equal", True),
+            gap=0.5,
+            checksum=self.script.get("checksum", ""),
+            layout="L",
+            unknown=self.script.get("unknown", 0),
         )
 
     async def CommitWeights(self, request: Any, context: Any) -> Any:
@@ -220,7 +224,9 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     times = [moment for phase in told["phases"] for moment in (phase["from_s"], phase["to_s"])]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= told["seconds"]
     members = {member["replica_id"]: member for member in told["members"]}
-    assert members["good"] == {"replica_id": "good", "route": "gloo", "committed": True, "reason": ""}
+    good_one = {"replica_id": "good", "route": "gloo", "committed": True, "reason": "", "proof": "proven"}
+    assert members["good"] == good_one
+    assert members["bad"]["proof"] == ""
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
 
 
@@ -331,6 +337,36 @@ async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: 
         assert not await it.publisher.bring(it.request(), it.replica("c"))
         liar.script["checksum"] = "right"
         assert await it.publisher.bring(it.request(), it.replica("c"))
+
+
+@pytest.mark.parametrize(
+    ("scripts", "proof"),
+    [
+        ([{}], "proven"),
+        ([{"checksum": "right"}], "proven"),
+        ([{"checksum": "right", "unknown": 3}], "canary"),
+        ([{"checksum": "right", "unknown": 3}] * 2, "compared"),
+    ],
+)
+async def test_events_and_status_say_what_the_weights_were_held_against(
+    tmp_path: Path, scripts: list[dict[str, Any]], proof: str
+) -> None:
+    replicas = [ScriptedReplica(name, **script) for name, script in zip("ab", scripts, strict=False)]
+    async with world(tmp_path, *replicas) as it:
+        assert all(committed(await it.publisher.publish(it.request())).values())
+        assert {it.replica(one.replica_id).proof for one in replicas} == {proof}
+        events = [event for event in read_events(tmp_path) if event["event"].startswith("publication")]
+    assert {event["proof"] for event in events if "proof" in event} == {proof}
+    (told,) = [event for event in events if event["event"] == "publication"]
+    assert {member["proof"] for member in told["members"]} == {proof}
+
+
+async def test_a_newcomer_is_compared_with_those_that_serve(tmp_path: Path) -> None:
+    first, second = (ScriptedReplica(name, checksum="right", unknown=3) for name in "ab")
+    async with world(tmp_path, first, second) as it:
+        assert await it.publisher.bring(it.request(), it.replica("a"))
+        assert await it.publisher.bring(it.request(), it.replica("b"))
+        assert [it.replica(name).proof for name in "ab"] == ["canary", "compared"]
 
 
 @pytest.mark.parametrize(
