@@ -23,6 +23,7 @@ from headrace.run_dir import check_resumable
 from headrace.settle import settle
 from headrace.verb import Json, json_line, told
 from services.trainer.stages.replay_settings import ReplaySettings, ReplayTable
+from wire.digests import same_weights
 from wire.errors import ConfigError
 from wire.events import read_events
 
@@ -42,6 +43,8 @@ class Replayed:
     """Of them, those whose weights are bit-equal to the run's."""
     differs_from: int | None
     """The first step whose weights are others; None if there is none."""
+    not_compared: int
+    """Steps whose weights have digests of unlike algorithms: the run was on a GPU and this is not, or the reverse."""
     loss: float | None
     """Of the last step."""
     weights_digest: str
@@ -121,12 +124,16 @@ def summarize_replay(out: Path) -> Replayed:
     if not done:
         raise ConfigError(f"no step was trained; see {out / 'logs' / 'trainer.log'}")
     known = {step: event for step, event in done.items() if event["weights_digest_of_run"]}
-    other = [step for step, event in known.items() if event["weights_digest"] != event["weights_digest_of_run"]]
+    same = {
+        step: same_weights(event["weights_digest"], event["weights_digest_of_run"]) for step, event in known.items()
+    }
+    other = [step for step, one in same.items() if one is False]
     last = max(done)
     return Replayed(
         first=min(done),
         last=last,
-        as_in_run=len(known) - len(other),
+        as_in_run=sum(one is True for one in same.values()),
+        not_compared=sum(one is None for one in same.values()),
         differs_from=min(other, default=None),
         loss=rows.get(last, {}).get("loss"),
         weights_digest=str(done[last]["weights_digest"]),
@@ -142,6 +149,8 @@ def in_words(found: Replayed) -> str:
         if found.differs_from is None
         else f"from step {found.differs_from} on the weights are others than the run's"
     )
+    if found.not_compared:
+        weights += f"; those of {found.not_compared} cannot be compared, for their digests are of unlike algorithms"
     return f"steps {found.first} to {found.last} trained again: {weights}; {found.out}/metrics.jsonl"
 
 

@@ -139,6 +139,12 @@ def _backlog(status: Mapping[str, Any]) -> bool:
     return bool(_dict(_dict(status.get("streams")).get("rollouts")).get("undelivered"))
 
 
+_UNPROVEN = {
+    "compared": "weights compared with other replicas, not proven",
+    "canary": "weights held against the canary alone, not proven",
+}
+
+
 def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
     common: dict[str, Any] = {
         "who": name,
@@ -155,6 +161,8 @@ def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
     speed = one.get("tokens_per_second")
     speed_text = f"{speed:.0f}" if isinstance(speed, int | float) else "-"
     doing = "" if wait["waits_for"] else f"{one.get('in_flight_rollouts', 0)} in flight, {speed_text} tokens/s"
+    if one.get("proof") in _UNPROVEN:
+        doing = ", ".join(filter(None, [doing, _UNPROVEN[one["proof"]]]))
     return Party(**common, doing=doing, **wait)
 
 

@@ -72,7 +72,7 @@ def _details(story: Story) -> Iterator[RenderableType]:
         if row.get("reason"):
             yield Text(f"reason: {row['reason']}")
         for begin, end, version, digest in row["spans"]:
-            yield Text(f"tokens {begin} to {end}: version {version} (weights {str(digest)[:12] or 'without digest'})")
+            yield Text(f"tokens {begin} to {end}: version {version} (weights {str(digest)[:17] or 'without digest'})")
         yield Text(f"completion: {row['completion']}")
 
 

@@ -117,7 +117,7 @@ def _about(history: History, step: int, one: Sampled, bound: Bound) -> Iterator[
         if (one.replica_id, version.incarnation, version.version, digest) not in history.committed:
             yield (
                 f"rollout {one.rollout_id} of step {step} was sampled under weights {version} "
-                f"({digest[:12] or 'no digest'}) that replica {one.replica_id} never committed"
+                f"({digest[:17] or 'no digest'}) that replica {one.replica_id} never committed"
             )
 
 

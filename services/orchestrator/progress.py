@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.orchestrator.routes import Proof
 from wire.contracts import PolicyVersion
 
 
@@ -34,6 +35,8 @@ class Progress:
     members: list[str] = field(default_factory=list)
     committed: set[str] = field(default_factory=set)
     """Members that serve the version."""
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    """Member -> what its weights were held against."""
     missed: dict[str, str] = field(default_factory=dict)
     """Member -> why the others went on without it."""
     phases: list[Phase] = field(default_factory=list)
@@ -69,6 +72,7 @@ class Progress:
                     "route_reason": self.reasons.get(replica_id, ""),
                     "committed": replica_id in self.committed,
                     "reason": self.missed.get(replica_id, ""),
+                    "proof": self.proofs.get(replica_id, ""),
                 }
                 for replica_id in self.members
             ],

@@ -56,6 +56,8 @@ class Replica:
     committed_at: float = -math.inf
     first_verify_s: float = 0.0
     """Seconds that it asks for to verify its first weights, as long as it has none; 0 = no more than for others."""
+    proof: str = ""
+    """Of its newest commit, see `routes.Proof`; empty before it, and after a restart of the orchestrator."""
 
     @property
     def distrust(self) -> str:
@@ -130,7 +132,7 @@ class Registry:
         )
         return True
 
-    def committed(self, replica: Replica, version: PolicyVersion, now: float) -> None:
+    def committed(self, replica: Replica, version: PolicyVersion, now: float, proof: str = "") -> None:
         """Notes a commit at once, not with the next heartbeat; not for a next life that has registered meanwhile."""
         known = self._replicas.get(replica.replica_id)
         if known is not None and known.boot_id == replica.boot_id:
@@ -141,6 +143,7 @@ class Registry:
                 missed=0,
                 committed_at=now,
                 first_verify_s=0.0,
+                proof=proof or known.proof,
             )
 
     def missed(self, replica: Replica) -> None:

@@ -1,7 +1,9 @@
 """By which way a replica gets the weights. Pure."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from wire.v1.common_pb2 import Routes
 
@@ -47,6 +49,32 @@ class Proved:
     """Only replicas of one layout can be compared."""
     checksum: str
     """Empty: it was proved by digests."""
+    unknown: int = 0
+    """Tensors of which the trainer could not tell what they hash to."""
+
+
+class Proof(StrEnum):
+    """What says that a replica's weights are the trainer's, beside the canary."""
+
+    PROVEN = "proven"
+    """All that it holds equals what the trainer computed: digests, or the engine's own checksums."""
+    COMPARED = "compared"
+    """The trainer cannot compute some of its checksums; all of them equal those of another replica."""
+    CANARY = "canary"
+    """As `compared`, but there is no other replica of its layout."""
+
+
+def proofs(found: Sequence[Proved], known: Container[str]) -> dict[str, Proof]:
+    """Replica -> what its weights were held against. `known` are layouts of which another serves this version."""
+    layouts = Counter(one.layout for one in found)
+    made: dict[str, Proof] = {}
+    for one in found:
+        if not one.checksum or not one.unknown:
+            made[one.replica_id] = Proof.PROVEN
+        else:
+            alone = layouts[one.layout] == 1 and one.layout not in known
+            made[one.replica_id] = Proof.CANARY if alone else Proof.COMPARED
+    return made
 
 
 def disagreeing(

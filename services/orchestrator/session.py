@@ -10,12 +10,13 @@ from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
-from services.orchestrator.routes import DISK, Proved, Route, choose_route, disagreeing
+from services.orchestrator.routes import DISK, Proved, Route, choose_route, disagreeing, proofs
 from services.orchestrator.run_state import RunState
 from services.orchestrator.settings import PublicationTable
 from services.orchestrator.transfer import TrainerAwayError, Transfer
 from wire import tracing
 from wire.contracts import PolicyVersion
+from wire.digests import same_weights
 from wire.errors import HeadraceError
 from wire.events import EventLog
 from wire.lifecycle import wait_for
@@ -219,32 +220,35 @@ class Session:
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
-        self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum)
+        self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum, answer.unknown)
 
     def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""
-        proofs = [self._proofs[replica.replica_id] for replica in members]
+        found = [self._proofs[replica.replica_id] for replica in members]
         digest = self._request.plan.weights_digest
         known: dict[str, str] = {}
         stale: set[tuple[str, str]] = set()
         for (version, layout), (checksum, weights) in self._office.proved.items():
             if version == self._version:
                 known[layout] = checksum
-            elif weights != digest:
+            elif same_weights(weights, digest) is False:
                 stale.add((layout, checksum))
-        wrong = disagreeing(proofs, known, stale)
+        wrong = disagreeing(found, known, stale)
         for replica in members:
             if replica.replica_id in wrong:
                 reason = wrong[replica.replica_id]
                 self._leave_out(replica, f"verify: {reason}", quarantine=reason)
-        return [replica for replica in members if replica.replica_id not in wrong]
+        left = [replica for replica in members if replica.replica_id not in wrong]
+        self.progress.proofs = proofs([self._proofs[replica.replica_id] for replica in left], known)
+        return left
 
     async def _commit(self, replica: Replica) -> None:
         request = rollout_pb2.CommitWeightsRequest(publication_id=self._id)
         stub = self._office.peers.rollout(replica.address)
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
-        self._office.registry.committed(replica, self._version, time.monotonic())
+        proof = self.progress.proofs[replica.replica_id]
+        self._office.registry.committed(replica, self._version, time.monotonic(), proof)
         self.progress.committed.add(replica.replica_id)
         self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
@@ -254,6 +258,7 @@ class Session:
             replica_id=replica.replica_id,
             digest=self._request.plan.weights_digest,
             route=self.progress.routes.get(replica.replica_id, ""),
+            proof=proof,
         )
 
     def _remember(self, proof: Proved) -> None:

@@ -96,6 +96,7 @@ class Status:
                 "address": replica.address,
                 "state": STATE_NAMES[replica.state],
                 "version": str(replica.version),
+                "proof": replica.proof,
                 "in_flight_rollouts": replica.in_flight_rollouts,
                 "waiting_share": replica.waiting_share,
                 "waiting_for": replica.waiting_for,

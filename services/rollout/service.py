@@ -76,7 +76,12 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             self._updates.verify(request.publication_id, request.canary, request.checksums, request.deadline_s),
         )
         return pb.VerifyWeightsResponse(
-            equal=proof.equal, gap=proof.gap, reason=proof.reason, checksum=proof.checksum, layout=self._layout
+            equal=proof.equal,
+            gap=proof.gap,
+            reason=proof.reason,
+            checksum=proof.checksum,
+            layout=self._layout,
+            unknown=proof.unknown,
         )
 
     async def CommitWeights(  # noqa: D102

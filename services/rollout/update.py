@@ -58,6 +58,8 @@ class Proof:
     """Why not equal."""
     checksum: str = ""
     """Hex, over all tensors as the engine keeps them; empty if it has none."""
+    unknown: int = 0
+    """Tensors of the engine whose checksum nobody could tell it."""
 
 
 class Updates:
@@ -179,7 +181,8 @@ class Updates:
             reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
             return await self._quarantine(session, reason, gap)
         session.verified = True
-        return Proof(equal=True, gap=gap, checksum=_overall(found))
+        unknown = len(found.keys() - {one.name for one in checksums})
+        return Proof(equal=True, gap=gap, checksum=_overall(found), unknown=unknown)
 
     def _digests_hold(self, session: Session) -> bool:
         """An engine that cannot tell what arrived is proved by its checksums in place."""

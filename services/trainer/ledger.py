@@ -18,6 +18,7 @@ import numpy as np
 
 from wire.contracts import DropReason, PolicyVersion, ScoredGroup
 from wire.contracts.staleness import StalePolicy
+from wire.digests import same_weights
 from wire.errors import HeadraceError
 
 
@@ -239,6 +240,6 @@ def common_score(scored: ScoredGroup) -> float | None:
 
 def _is_same(version: PolicyVersion, digest: str, now: PolicyVersion, now_digest: str) -> bool:
     """Whether tokens of `version` were sampled by the weights of now: another life's must prove it by their digest."""
-    if version.incarnation == now.incarnation:
-        return digest in ("", now_digest)
-    return digest == now_digest
+    if version.incarnation == now.incarnation and not digest:
+        return True
+    return same_weights(digest, now_digest) is True

@@ -370,6 +370,7 @@ class VerifyWeightsResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
     gap: _builtins.float
     """Largest absolute difference, nats."""
@@ -379,6 +380,8 @@ class VerifyWeightsResponse(_message.Message):
     """Over all tensors of the engine as it keeps them; equal for replicas of one layout. Empty: it has none."""
     layout: _builtins.str
     """Replicas of one layout keep the same tensors: engine, dtype and ranks."""
+    unknown: _builtins.int
+    """Tensors of the engine whose checksum the trainer could not tell: they can only be compared among replicas."""
     def __init__(
         self,
         *,
@@ -387,10 +390,11 @@ class VerifyWeightsResponse(_message.Message):
         reason: _builtins.str = ...,
         checksum: _builtins.str = ...,
         layout: _builtins.str = ...,
+        unknown: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "equal", b"equal", "gap", b"gap", "layout", b"layout", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "equal", b"equal", "gap", b"gap", "layout", b"layout", "reason", b"reason", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,7 @@ The only part of `wire` that imports torch. Weights are named and shaped as in a
 """
 
 from wire.weights.collective import CollectiveGroup, open_store
-from wire.weights.digest import bucket_digest, plan_digest, weights_sha256
+from wire.weights.digest import bucket_digest, digest_as, plan_digest, weights_sha256
 from wire.weights.disk import load_weights, read_metadata, save_weights
 from wire.weights.groups import WeightGroup, plain_group
 from wire.weights.plan import (
@@ -29,6 +29,7 @@ __all__ = [
     "allocate",
     "bucket_digest",
     "device_names",
+    "digest_as",
     "join_groups",
     "join_snapshot",
     "load_weights",

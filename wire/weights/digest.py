@@ -7,7 +7,10 @@ import torch
 import xxhash
 from torch import Tensor
 
+from wire.digests import SGL64, XXH3, algorithm_of, named, unknown_algorithm, value_of
+from wire.errors import ContractError
 from wire.v1 import common_pb2
+from wire.weights.device_hash import device_hash
 
 _CHUNK_BYTES = 64 * 1024 * 1024
 
@@ -17,16 +20,38 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def bucket_digest(bucket: Tensor) -> str:
-    """Hex xxh3-128 of a tensor's bytes; the tensor may be on any device."""
+def algorithm_on(device: torch.device) -> str:
+    """How buckets are named where they lie: a GPU hashes its own, which spares the step a copy to the host."""
+    return SGL64 if device.type == "cuda" else XXH3
+
+
+def bucket_digest(bucket: Tensor, algorithm: str = "", *, device: torch.device | None = None) -> str:
+    """Of a tensor's bytes, under the name of its algorithm: by default that of the tensor's device.
+
+    `device` is where `sgl64` is computed, if not where the tensor lies; `xxh3` is always computed on the host. Raises
+    ContractError (`unknown_digest`) for an algorithm that is not known.
+    """
+    algorithm = algorithm or algorithm_on(bucket.device)
+    if algorithm == SGL64:
+        return named(SGL64, device_hash([bucket], device))
+    if algorithm != XXH3:
+        raise ContractError("unknown_digest", unknown_algorithm(algorithm))
     state = xxhash.xxh3_128()
     for chunk in _chunks(bucket):
         state.update(chunk)
-    return state.hexdigest()
+    return named(XXH3, state.hexdigest())
+
+
+def digest_as(bucket: Tensor, wanted: str, *, device: torch.device | None = None) -> str:
+    """What arrived, to be compared with `wanted`: by its algorithm, and without a name where it has none."""
+    found = bucket_digest(bucket, algorithm_of(wanted), device=device)
+    return found if ":" in wanted else value_of(found)
 
 
 def plan_digest(plan: common_pb2.WeightPlan) -> str:
-    """Hex sha256 over names, dtypes, shapes and bucket digests: with one bucket size a function of the weights alone.
+    """sha256 over names, dtypes, shapes and bucket digests: with one bucket size a function of the weights alone.
+
+    It has the name of the buckets' algorithm, for by that alone it can be compared.
 
     Cheap, since it reads no weights: whoever has compared the bucket digests has compared everything.
     """
@@ -34,8 +59,8 @@ def plan_digest(plan: common_pb2.WeightPlan) -> str:
     for bucket in plan.buckets:
         for spec in bucket.tensors:
             state.update(f"{spec.name}|{spec.dtype}|{tuple(spec.shape)}\n".encode())
-        state.update(f"={bucket.digest}\n".encode())
-    return state.hexdigest()
+        state.update(f"={value_of(bucket.digest)}\n".encode())
+    return named(algorithm_of(plan.buckets[0].digest), state.hexdigest())
 
 
 def weights_sha256(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from wire.digests import XXH3
 from wire.errors import ContractError
 from wire.v1 import common_pb2
-from wire.weights.digest import bucket_digest, dtype_name, plan_digest
+from wire.weights.digest import algorithm_on, bucket_digest, dtype_name, plan_digest
 from wire.weights.gather import gather
 from wire.weights.groups import WeightGroup, partition, plain_group
 from wire.weights.staging import Staging, host_buffer, on_gpu
@@ -39,6 +40,7 @@ def make_snapshot(
     dtype: torch.dtype,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     into: Sequence[Tensor] = (),
+    algorithm: str = "",
 ) -> Snapshot:
     """As `snapshot_groups`, of tensors that travel as they are, all in `dtype`.
 
@@ -48,11 +50,15 @@ def make_snapshot(
         known = ", ".join(map(dtype_name, _TRAINED))
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {known}")
     groups = (plain_group(name, tensor, dtype) for name, tensor in _untied(named))
-    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into)
+    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into, algorithm=algorithm)
 
 
 def snapshot_groups(
-    groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BUCKET_BYTES, into: Sequence[Tensor] = ()
+    groups: Iterable[WeightGroup],
+    *,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    into: Sequence[Tensor] = (),
+    algorithm: str = "",
 ) -> Snapshot:
     """Casts, converts and copies groups into buckets of at most `bucket_bytes`; see `partition` for what is never cut.
 
@@ -60,7 +66,7 @@ def snapshot_groups(
     bucket has one. The order is kept. All buckets are in host memory, and whole when this returns: what the weights
     become does not change them. On a GPU each is put together in one buffer there and copied in one piece. `into` are
     the buckets of a snapshot that is needed no more: where they fit they are written over, since fresh memory costs
-    many times the copy.
+    many times the copy. `algorithm` is that of the digests; by default the one of the weights' device.
 
     Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_groups`. Raises
     TransientError when a rank is missing (by the deadline of the shards' own process group), ContractError for a
@@ -75,7 +81,8 @@ def snapshot_groups(
             device = part[0].sources[0].device
             staging = Staging(device) if on_gpu(device) else None
         spare = into[len(buckets)] if len(buckets) < len(into) else None
-        buckets.append(_fill(plan.buckets.add(dtype=dtype_name(part[0].dtype)), part, staging, spare))
+        spec = plan.buckets.add(dtype=dtype_name(part[0].dtype))
+        buckets.append(_fill(spec, part, staging, spare, algorithm))
     if not buckets:
         raise ContractError("empty", "there are no weights to take a snapshot of")
     plan.weights_digest = plan_digest(plan)
@@ -133,7 +140,9 @@ def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]
         yield name, tensor
 
 
-def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], staging: Staging | None, spare: Tensor | None) -> Tensor:
+def _fill(
+    spec: common_pb2.Bucket, part: list[WeightGroup], staging: Staging | None, spare: Tensor | None, algorithm: str
+) -> Tensor:
     spec.size_bytes = sum(group.size_bytes for group in part)
     if spare is not None and spare.shape == (spec.size_bytes,):
         bucket = spare
@@ -143,7 +152,9 @@ def _fill(spec: common_pb2.Bucket, part: list[WeightGroup], staging: Staging | N
     _write(spec, part, made_in)
     if staging is not None:
         staging.fetch(made_in, bucket)
-    spec.digest = bucket_digest(bucket)
+    algorithm = algorithm or algorithm_on(made_in.device)
+    # Hashed where that costs no copy.
+    spec.digest = bucket_digest(bucket if algorithm == XXH3 else made_in, algorithm)
     return bucket
 
 

@@ -1,18 +1,27 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
-`sglang-sha256`: the `/weights_checker` of an SGLang server on a CPU with one rank hashes each of its parameters as the
-first 8 bytes of the sha256 of its bytes. It keeps projections of one input fused, one behind the other: q, k, v; gate,
-up; DeepSeek's two down-projections of attention; and the experts of a layer, gate and up of the first, of the second,
-... And it pads with zeros: the vocabulary to a multiple of 64, the inner size of an MLP or expert to one of 32. Formats
-that cannot be computed here give nothing: then replicas are compared with each other.
+The `/weights_checker` of an SGLang server with one rank hashes each of its parameters. It keeps projections of one
+input fused, one behind the other: q, k, v; gate, up; DeepSeek's two down-projections of attention; and the experts of a
+layer, gate and up of the first, of the second, ... And it pads the vocabulary to a multiple of 64 with zeros.
+
+- `sglang-sha256`, on a CPU: the first 8 bytes of the sha256; the inner size of an MLP or expert is padded, too, to a
+  multiple of 32.
+- `sglang-device`, on a GPU: `device_hash`; nothing else is padded. Only for `DEVICE_FAMILIES`, which a test holds
+  against SGLang's own model classes. Experts are left out: how they lie in memory depends on the kernels that the
+  server chooses (SGLang 0.5.23, `layers/quantization/unquant.py`, 792-806 and 894-972).
+
+What cannot be computed here is left out: there replicas are compared with each other.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from wire.weights.device_hash import device_hash
 
 _FUSED = {
     "q_proj": ("qkv_proj", 0, 3),
@@ -33,8 +42,9 @@ _EXPERT = {
     "w2": ("w2_weight", 0, 1),
 }
 """Part of an expert -> (whole of all of them, place among the parts of one expert, number of these)."""
-_PADDED = (
-    (re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),
+_VOCABULARY = ((re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),)
+_PADDED_ON_CPU = (
+    *_VOCABULARY,
     (re.compile(r"\.(mlp|shared_experts?)\.(gate|up)_proj\.(weight|bias)$"), 0, 32),
     (re.compile(r"\.(mlp|shared_experts?)\.down_proj\.weight$"), 1, 32),
     (re.compile(r"\.experts\.\d+\.(gate_proj|up_proj|w1|w3)\.weight$"), 0, 32),
@@ -45,18 +55,42 @@ _PART = re.compile(r"^(?P<owner>.*\.(?:self_attn|mlp|shared_experts?)\.)(?P<part
 _OF_EXPERT = re.compile(r"^(?P<owner>.*\.experts\.)(?P<expert>\d+)\.(?P<part>\w+)\.weight$")
 
 
-def engine_checksums(named: Iterable[tuple[str, Tensor]], layout: str) -> dict[str, str]:
-    """The engine's tensor name -> hash; empty for a `layout` that only the engine can compute."""
-    if layout != "sglang-sha256":
-        return {}
+DEVICE_FAMILIES = {
+    **dict.fromkeys(("cohere", "glm4", "granite", "llama", "mistral", "olmo2"), _VOCABULARY),
+    **dict.fromkeys(("phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "starcoder2"), _VOCABULARY),
+    "gemma3_text": (),
+}
+"""`model_type` of a config -> what is padded on a GPU."""
+
+_Rules = Sequence[tuple[re.Pattern[str], int, int]]
+
+
+def engine_checksums(
+    named: Iterable[tuple[str, Tensor]], layout: str, family: str = "", device: torch.device | None = None
+) -> dict[str, str]:
+    """The engine's tensor name -> hash; empty for what only the engine can compute.
+
+    `family` is the model's `model_type`. Hashes of a GPU are computed on `device`, or where the tensors lie.
+    """
+    if layout == "sglang-sha256":
+        return _checksums(named, _PADDED_ON_CPU, _sha256)
+    if layout == "sglang-device" and family in DEVICE_FAMILIES:
+        dense = ((name, tensor) for name, tensor in named if _OF_EXPERT.match(name) is None)
+        return _checksums(dense, DEVICE_FAMILIES[family], partial(device_hash, device=device))
+    return {}
+
+
+def _checksums(
+    named: Iterable[tuple[str, Tensor]], padded: _Rules, hashed: Callable[[Sequence[Tensor]], str]
+) -> dict[str, str]:
     whole: dict[str, dict[int, Tensor]] = {}
     counts: dict[str, int] = {}
     for name, tensor in named:
         found, place, count = _place(name)
-        whole.setdefault(found, {})[place] = _padded(name, tensor)
+        whole.setdefault(found, {})[place] = _padded(name, tensor, padded)
         counts[found] = count
     return {
-        name: _hash(parts[place] for place in sorted(parts))
+        name: hashed([parts[place] for place in sorted(parts)])
         for name, parts in whole.items()
         if len(parts) == (counts[name] or max(parts) + 1)
     }
@@ -75,8 +109,8 @@ def _place(name: str) -> tuple[str, int, int]:
     return f"{match['owner']}{whole}.{match['kind']}", place, count
 
 
-def _padded(name: str, tensor: Tensor) -> Tensor:
-    for pattern, dim, multiple in _PADDED:
+def _padded(name: str, tensor: Tensor, rules: _Rules) -> Tensor:
+    for pattern, dim, multiple in rules:
         if pattern.search(name) and (extra := -tensor.shape[dim] % multiple):
             shape = list(tensor.shape)
             shape[dim] = extra
@@ -84,8 +118,8 @@ def _padded(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _hash(parts: Iterable[Tensor]) -> str:
+def _sha256(parts: Sequence[Tensor]) -> str:
     state = hashlib.sha256()
     for part in parts:
-        state.update(part.contiguous().view(-1).view(torch.uint8).numpy().data)
+        state.update(part.contiguous().view(-1).view(torch.uint8).cpu().numpy().data)
     return state.hexdigest()[:16]

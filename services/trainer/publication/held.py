@@ -52,8 +52,10 @@ class Held:
 class Shelf:
     """Holds versions; written by the main thread, read by all."""
 
-    def __init__(self, *, bucket_bytes: int) -> None:
+    def __init__(self, *, bucket_bytes: int, algorithm: str = "") -> None:
+        """`algorithm` is that of the digests; by default the one of the weights' device."""
         self._bucket_bytes = bucket_bytes
+        self._algorithm = algorithm
         self._held: dict[int, Held] = {}
 
     def put(self, version: int, groups: Iterable[WeightGroup], canary: common_pb2.Canary) -> Held:
@@ -65,7 +67,7 @@ class Shelf:
             spare = held.pop(min(held)).take_buffers()
         # Gone for readers before it is written over.
         self._held = held
-        snapshot = snapshot_groups(groups, bucket_bytes=self._bucket_bytes, into=spare)
+        snapshot = snapshot_groups(groups, bucket_bytes=self._bucket_bytes, into=spare, algorithm=self._algorithm)
         made = Held(version, snapshot, canary)
         self._held = held | {version: made}
         return made

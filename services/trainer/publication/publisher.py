@@ -1,6 +1,7 @@
 """The versions of this life on their way to the replicas: held, sent, saved, and asked to be published."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from services.trainer.publication.outgoing import weight_groups
 from services.trainer.publication.sender import Sender
 from services.trainer.reporter import Stub
 from wire import tracing
+from wire.digests import XXH3
 from wire.errors import TransientError, WaitTimeoutError
 from wire.rpc import call
 from wire.telemetry import get_logger
@@ -43,7 +45,9 @@ class Publisher:
     ) -> None:
         """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
         self._dtype = dtype
-        self._shelf = Shelf(bucket_bytes=bucket_bytes)
+        self._model_path = model_path
+        # Adapters are small, and whoever checks their file needs no torch.
+        self._shelf = Shelf(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
         self._copies = Copies(weights_folder, model_path)
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)
@@ -128,10 +132,18 @@ class Publisher:
         key = (held.digest, layout)
         if key not in self._checksums:
             # One for all who ask, whether or not they wait for its end.
-            self._checksums = {key: asyncio.create_task(asyncio.to_thread(_checksums, held, layout))}
+            self._checksums = {
+                key: asyncio.create_task(asyncio.to_thread(_checksums, held, layout, self._model_path, self._device))
+            }
         return await asyncio.shield(self._checksums[key])
 
 
-def _checksums(held: Held, layout: str) -> dict[str, str]:
+def _checksums(held: Held, layout: str, model_path: Path, device: torch.device) -> dict[str, str]:
+    """On a GPU beside the training, on a stream of its own: the snapshot is whole before it can be asked for."""
+    family = str(json.loads((model_path / "config.json").read_text()).get("model_type", ""))
     with held.read() as snapshot:
-        return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout)
+        if device.type != "cuda":
+            return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout, family)
+        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.device(device), torch.cuda.stream(side):
+            return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout, family, device)

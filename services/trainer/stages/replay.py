@@ -25,6 +25,7 @@ from services.trainer.stages.replay_source import Source, hold_source
 from services.trainer.staleness import most_lag
 from services.trainer.step import StepInterruptedError
 from services.trainer.stop import StopSignal
+from wire.digests import same_weights
 from wire.events import EventLog
 from wire.telemetry import get_logger
 
@@ -82,11 +83,12 @@ class Replay:
         outcome = self._leader.train(step, batch, self._stop.asked)
         digest = self._leader.hold(self._publisher, step).digest
         self._events.append("step_done", step=step, weights_digest=digest, weights_digest_of_run=known)
+        same = same_weights(digest, known) if known else None
         line: dict[str, Any] = {
             "t": round(time.time(), 3),
             "seconds": time.monotonic() - began,
             "replayed": True,
-            **({"weights_as_in_run": digest == known} if known else {}),
+            **({} if same is None else {"weights_as_in_run": same}),
             **outcome.metrics,
             **batch_metrics([group.scored for group in batch], version=step - 1, most_lag=self._most_lag),
         }

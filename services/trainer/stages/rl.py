@@ -35,6 +35,7 @@ from services.trainer.step_trace import phase_span, training
 from services.trainer.stop import StopSignal
 from services.trainer.trackers import make_trackers
 from wire import tracing
+from wire.digests import algorithm_of, same_weights
 from wire.errors import ConfigError
 from wire.journal import read_journal
 from wire.telemetry import get_logger
@@ -120,8 +121,7 @@ class RlStage:
         replay(self._journal, history, after_step=self._version, train=self._replay_step)
         self._leader.publish_discriminator()
         held = self._leader.hold(self._publisher, self._version)
-        if history.digests.get(self._version, held.digest) != held.digest:
-            log.warning("replay_diverged", step=self._version, effect="groups of the former life count as off-policy")
+        self._compare(history.digests.get(self._version, held.digest), held.digest)
         batch = self._settings.batch
         staleness = self._settings.run.max_staleness
         algorithm = self._settings.algorithm
@@ -144,6 +144,16 @@ class RlStage:
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
             self._checkpoint()
         return book
+
+    def _compare(self, known: str, found: str) -> None:
+        """Tells whether the weights are those of the former life."""
+        effect = "groups of the former life count as off-policy"
+        same = same_weights(known, found)
+        if same is False:
+            log.warning("replay_diverged", step=self._version, effect=effect)
+        elif same is None:
+            algorithms = {"former": algorithm_of(known), "now": algorithm_of(found)}
+            log.warning("replay_not_compared", step=self._version, effect=effect, **algorithms)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         if checkpoint.state.config_digest != config_digest(self._settings):

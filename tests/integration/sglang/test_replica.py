@@ -64,6 +64,7 @@ class Replica(World):
     async def publish(self, version: int, **other: Any) -> Snapshot:
         answer = await self.bring(version)
         assert answer.equal and answer.checksum and answer.layout == "sglang float32 1", answer.reason
+        assert answer.unknown == 0
         await self.commit(f"p{version}")
         return take(self.model)
 
@@ -90,6 +91,13 @@ async def replica(server: Server, folder: Path, **rollout: Any) -> AsyncIterator
             shutdown.event.set()
             await asyncio.wait_for(running, 20)
             await orchestrator.stop(0)
+
+
+async def test_tensors_whose_checksum_the_trainer_did_not_tell_are_counted(server: Server, tmp_path: Path) -> None:
+    async with replica(server, tmp_path) as world:
+        world.model = make_model(seed=20)
+        answer = await world.bring(1, checksums=False)
+        assert answer.equal and answer.unknown == len(expected_checksums(world.model)) == 19
 
 
 async def test_prompts_become_verified_rollouts_of_one_version_after_the_other(server: Server, tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def one_life(values, stop_at, staleness, orchestrator):
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
     absent = orchestrator.pop("absent", False)
+    name_weights(orchestrator.pop("digests", ""))
     how = {key: orchestrator.pop(key, False) for key in ("mute", "abstain", "aged")}
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
@@ -220,6 +221,17 @@ def one_life(values, stop_at, staleness, orchestrator):
     code = stage.run()
     (settings.run_dir.parent / "pending.json").write_text(json.dumps(servicer.pending_at_publication))
     sys.exit(code)
+
+
+def name_weights(how):
+    """`old`: as before digests had the name of their algorithm. `sgl64`: as a trainer on a GPU."""
+    from wire.digests import value_of
+    from wire.weights import digest, plan
+
+    if how == "old":
+        plan.plan_digest = lambda made, named=plan.plan_digest: value_of(named(made))
+    elif how:
+        digest.algorithm_on = lambda device: how
 
 
 def stop_while_it_waits(stage):

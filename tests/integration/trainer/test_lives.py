@@ -83,6 +83,22 @@ def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
     assert exported_sha256(again) == exported_sha256(undisturbed)
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [("old", "", ""), ("", "", ""), ("", "sgl64", "replay_not_compared"), ("old", "sgl64", "replay_not_compared")],
+)
+def test_a_former_lifes_weights_are_compared_where_both_digests_are_of_one_algorithm(tmp_path, then, now, told):
+    settings = settings_for(tmp_path, steps=4, checkpoint_every=2)
+    assert live(settings_for(tmp_path, steps=4, checkpoint_every=2, fail_at="before_publish:3"), digests=then) < 0
+    known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
+    assert len(known) == 3 and all((":" in digest) == (then != "old") for digest in known)
+    assert live(settings, digests=now) == 0
+    log = (tmp_path / "trainer.log").read_text()
+    assert [word for word in ("replay_diverged", "replay_not_compared") if word in log] == ([told] if told else [])
+    digests = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
+    assert digests[-1].startswith(f"{now or 'xxh3'}:")
+
+
 @pytest.mark.parametrize("point", FAIL_POINTS)
 def test_killed_at_any_point_and_resumed_it_ends_in_the_same_bits(point, undisturbed, tmp_path):
     step = 4 if point == "mid_checkpoint" else 3

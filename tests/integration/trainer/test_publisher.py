@@ -8,6 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from services.orchestrator.transfer import check_digests
+from services.rollout.engines.torch.receive import Receiver
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
 from services.trainer.publication.canary import make_canary
@@ -15,11 +17,12 @@ from services.trainer.publication.index_check import checkpoint_names
 from services.trainer.publication.publisher import Publisher
 from services.trainer.service import SERVICE_NAME, TrainerServicer
 from tests.families import tiny_family
+from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
 from wire.errors import ContractError, FencedError, TransientError
 from wire.rpc import call, channel, serve
-from wire.v1 import trainer_pb2, trainer_pb2_grpc
-from wire.weights import CollectiveGroup, allocate, bucket_digest, load_weights, tensors_of
+from wire.v1 import rollout_pb2, trainer_pb2, trainer_pb2_grpc
+from wire.weights import CollectiveGroup, allocate, bucket_digest, digest_as, load_weights, tensors_of
 
 
 def canary(policy):
@@ -111,7 +114,9 @@ async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
     assert found[f"{layer}.qkv_proj.weight"] == hashlib.sha256(fused.numpy().tobytes()).hexdigest()[:16]
     assert f"{layer}.q_proj.weight" not in found
     assert "model.norm.weight" in found
-    assert await sender.checksums(3, "sglang-device") == {}
+    assert await sender.checksums(3, "sglang-ranks") == {}
+    on_gpu = await sender.checksums(3, "sglang-device")
+    assert on_gpu[f"{layer}.qkv_proj.weight"] == sglang_gpu_hash(fused) and on_gpu.keys() == found.keys()
 
 
 async def test_a_mixture_of_experts_leaves_as_its_checkpoint_has_it(tmp_path):
@@ -167,6 +172,35 @@ async def test_two_receivers_get_every_bucket_over_grpc_and_gloo(served):
     _, *found = await asyncio.gather(sending, *(asyncio.to_thread(receive, rank) for rank in (1, 2)))
     assert len(held.snapshot.plan.buckets) > 1
     assert found[0] == found[1] == [bucket.digest for bucket in held.snapshot.plan.buckets]
+
+
+async def test_a_trainer_whose_device_names_the_buckets_is_received_over_gloo_by_the_same_hash(served, monkeypatch):
+    monkeypatch.setattr("wire.weights.plan.algorithm_on", lambda device: "sgl64")
+    sender, stub = served
+    held = sender.hold(backend(), 5)
+    plan = held.snapshot.plan
+    assert len(plan.buckets) > 1 and all(bucket.digest.startswith("sgl64:") for bucket in plan.buckets)
+    # The receiver goes by the plan, whatever its own device would choose.
+    monkeypatch.undo()
+    opened = await call(
+        stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open"
+    )
+    group = rollout_pb2.CollectiveGroup(
+        name="g", backend="gloo", store_host=opened.store_host, store_port=opened.store_port, rank=1, world_size=2
+    )
+    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=20)
+    receive = Receiver(torch.device("cpu")).receive
+    source = rollout_pb2.ReceiveWeightsRequest(collective=group)
+    _, (buckets, digests) = await asyncio.gather(
+        call(stub.SendWeights, request, timeout_s=30, what="send"), asyncio.to_thread(receive, plan, source, 20.0)
+    )
+    check_digests(plan, digests, "r")
+    buckets[0][3] ^= 1
+    assert digest_as(buckets[0], plan.buckets[0].digest) != plan.buckets[0].digest
+    loaded = Receiver(torch.device("cpu")).receive(
+        plan, rollout_pb2.ReceiveWeightsRequest(disk_path=await sender.save(5)), 20.0
+    )
+    check_digests(plan, loaded[1], "r")
 
 
 async def test_a_receiver_that_never_comes_ends_by_the_deadline(served):

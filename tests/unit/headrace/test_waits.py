@@ -92,3 +92,11 @@ def test_nothing_is_known_before_the_first_answer() -> None:
 def test_durations_are_short() -> None:
     told = [duration(seconds) for seconds in (0.04, 9.96, 59.6, 1800, 9000, 400_000)]
     assert told == ["0.0 s", "10.0 s", "60 s", "30 min", "2.5 h", "4.6 days"]
+
+
+def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
+    for proof, words in (("proven", ""), ("", ""), ("compared", "weights compared"), ("canary", "the canary alone")):
+        for busy in ({}, {"waiting_for": "prompts"}):
+            one = {"id": "r", "state": "serving", "version": "1.6", "tokens_per_second": 5, "proof": proof, **busy}
+            told = by_name(STATUS | {"replicas": [one]}, {})["r"].in_words(0.0)
+            assert words in told and ("not proven" in told) == bool(words), (proof, busy)

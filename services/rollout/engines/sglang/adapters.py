@@ -18,6 +18,7 @@ from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
 from services.rollout.engines.sglang.requests import Adapter
 from wire.contracts import PolicyVersion
+from wire.digests import XXH3, algorithm_of, named, unknown_algorithm
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
 from wire.v1 import common_pb2, rollout_pb2
@@ -150,10 +151,13 @@ class AdapterUpdater:
 
 
 def adapter_digests(plan: common_pb2.WeightPlan, file: Path) -> list[str]:
-    """Hex xxh3-128 of each bucket of the plan, put together from a safetensors file; no torch is needed.
+    """xxh3-128 of each bucket of the plan, in the plan's form, put together from a safetensors file without torch.
 
-    Raises ContractError (`bad_weights`) if the file cannot be read or does not hold the plan's tensors.
+    Raises ContractError: `bad_weights` if the file cannot be read or does not hold the plan's tensors, `unknown_digest`
+    for a plan that names its buckets otherwise.
     """
+    for algorithm in {algorithm_of(bucket.digest) for bucket in plan.buckets} - {XXH3}:
+        raise ContractError("unknown_digest", unknown_algorithm(algorithm))
     try:
         data = file.read_bytes()
         length = int.from_bytes(data[:8], "little")
@@ -165,7 +169,8 @@ def adapter_digests(plan: common_pb2.WeightPlan, file: Path) -> list[str]:
             for spec in bucket.tensors:
                 begin, end = header[spec.name]["data_offsets"]
                 state.update(view[begin:end])
-            digests.append(state.hexdigest())
+            found = state.hexdigest()
+            digests.append(named(XXH3, found) if ":" in bucket.digest else found)
         return digests
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ContractError("bad_weights", f"{file} does not hold the adapter of the plan: {error!r}") from error

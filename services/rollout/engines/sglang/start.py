@@ -150,7 +150,7 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
     return EngineOptions(
         dtype=settings.model.dtype,
         routes=routes,
-        # On a GPU, and on several ranks, tensors are kept otherwise than the trainer can tell.
+        # On several ranks tensors are kept otherwise than the trainer can tell.
         checksum_format=_checksum_format(settings, routes),
         # Hashing, and the canary's shape, have kernels of their own.
         first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
@@ -165,7 +165,9 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
 def _checksum_format(settings: RolloutSettings, routes: Routes) -> str:
     if settings.model.lora.rank:
         return ""  # The adapter's file has digests.
-    return "sglang-sha256" if _device(settings) == "cpu" and routes.ranks == 1 else "sglang-device"
+    if routes.ranks > 1:
+        return "sglang-ranks"
+    return "sglang-sha256" if _device(settings) == "cpu" else "sglang-device"
 
 
 async def _routes(settings: RolloutSettings) -> Routes:

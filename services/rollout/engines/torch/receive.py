@@ -16,8 +16,8 @@ from wire.v1 import common_pb2, rollout_pb2
 from wire.weights import (
     CollectiveGroup,
     allocate,
-    bucket_digest,
     device_names,
+    digest_as,
     load_weights,
     nccl_version,
     side_stream,
@@ -65,7 +65,7 @@ class Receiver:
             case "collective":
                 group = self._join(request.collective, turn, end)
                 with self._buffers_of(plan, self._place(request.collective.backend), turn, end) as buckets:
-                    return self._from_group(buckets, group, end)
+                    return self._from_group(plan, buckets, group, end)
             case "disk_path":
                 with self._buffers_of(plan, torch.device("cpu"), turn, end) as buckets:
                     return self._from_disk(plan, buckets, Path(request.disk_path))
@@ -75,15 +75,17 @@ class Receiver:
     def _place(self, backend: str) -> torch.device:
         return self._device if backend == "nccl" else torch.device("cpu")
 
-    def _from_group(self, buckets: list[Tensor], group: CollectiveGroup, end: float) -> tuple[list[Tensor], list[str]]:
+    def _from_group(
+        self, plan: common_pb2.WeightPlan, buckets: list[Tensor], group: CollectiveGroup, end: float
+    ) -> tuple[list[Tensor], list[str]]:
         digests: list[Future[str]] = []
         try:
             # Beside the decoding, which has the device's default stream.
             with torch.cuda.stream(self._stream):
-                for bucket in buckets:
+                for spec, bucket in zip(plan.buckets, buckets, strict=True):
                     group.broadcast(bucket, _left(end))
                     # Beside the next bucket's way.
-                    digests.append(self._hasher.submit(bucket_digest, bucket))
+                    digests.append(self._hasher.submit(digest_as, bucket, spec.digest, device=self._device))
             return buckets, [digest.result() for digest in digests]
         except BaseException:
             group.abort()
@@ -119,7 +121,8 @@ class Receiver:
             if tensor is None or tensor.shape != place.shape or tensor.dtype != place.dtype:
                 raise ContractError("bad_weights", f"{folder} does not hold {name} as the plan has it")
             place.copy_(tensor)
-        return buckets, [bucket_digest(bucket) for bucket in buckets]
+        found = zip(plan.buckets, buckets, strict=True)
+        return buckets, [digest_as(bucket, spec.digest, device=self._device) for spec, bucket in found]
 
     @contextmanager
     def _buffers_of(

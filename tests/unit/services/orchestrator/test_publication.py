@@ -79,7 +79,11 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.checksums = {one.name: one.value for one in request.checksums}
         self.deadline_s = request.deadline_s
         return rollout_pb2.VerifyWeightsResponse(
-            equal=self.script.get("equal", True), gap=0.5, checksum=self.script.get("checksum", ""), layout="L"
+            equal=self.script.get("equal", True),
+            gap=0.5,
+            checksum=self.script.get("checksum", ""),
+            layout="L",
+            unknown=self.script.get("unknown", 0),
         )
 
     async def CommitWeights(self, request: Any, context: Any) -> Any:
@@ -225,8 +229,9 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     times = [moment for phase in told["phases"] for moment in (phase["from_s"], phase["to_s"])]
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= told["seconds"]
     members = {member["replica_id"]: member for member in told["members"]}
-    good = {"replica_id": "good", "route": "gloo", "route_reason": "", "committed": True, "reason": ""}
-    assert members["good"] == good
+    good_one = {"replica_id": "good", "route": "gloo", "route_reason": "", "committed": True, "reason": ""}
+    assert members["good"] == good_one | {"proof": "proven"}
+    assert members["bad"]["proof"] == ""
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
 
 
@@ -337,6 +342,58 @@ async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: 
         assert not await it.publisher.bring(it.request(), it.replica("c"))
         liar.script["checksum"] = "right"
         assert await it.publisher.bring(it.request(), it.replica("c"))
+
+
+@pytest.mark.parametrize(
+    ("scripts", "proof"),
+    [
+        ([{}], "proven"),
+        ([{"checksum": "right"}], "proven"),
+        ([{"checksum": "right", "unknown": 3}], "canary"),
+        ([{"checksum": "right", "unknown": 3}] * 2, "compared"),
+    ],
+)
+async def test_events_and_status_say_what_the_weights_were_held_against(
+    tmp_path: Path, scripts: list[dict[str, Any]], proof: str
+) -> None:
+    replicas = [ScriptedReplica(name, **script) for name, script in zip("ab", scripts, strict=False)]
+    async with world(tmp_path, *replicas) as it:
+        assert all(committed(await it.publisher.publish(it.request())).values())
+        assert {it.replica(one.replica_id).proof for one in replicas} == {proof}
+        events = [event for event in read_events(tmp_path) if event["event"].startswith("publication")]
+    assert {event["proof"] for event in events if "proof" in event} == {proof}
+    (told,) = [event for event in events if event["event"] == "publication"]
+    assert {member["proof"] for member in told["members"]} == {proof}
+
+
+async def test_a_newcomer_is_compared_with_those_that_serve(tmp_path: Path) -> None:
+    first, second = (ScriptedReplica(name, checksum="right", unknown=3) for name in "ab")
+    async with world(tmp_path, first, second) as it:
+        assert await it.publisher.bring(it.request(), it.replica("a"))
+        assert await it.publisher.bring(it.request(), it.replica("b"))
+        assert [it.replica(name).proof for name in "ab"] == ["canary", "compared"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "accepted"),
+    [
+        ("xxh3:aa", "xxh3:bb", False),
+        ("xxh3:aa", "xxh3:aa", True),
+        ("aa", "xxh3:aa", True),
+        # The trainer has moved to a GPU: nothing says that the weights are others.
+        ("xxh3:aa", "sgl64:bb", True),
+    ],
+)
+async def test_who_has_kept_its_weights_is_refused_where_others_are_known_to_have_come(
+    tmp_path: Path, before: str, now: str, accepted: bool
+) -> None:
+    one = ScriptedReplica("a", checksum="same")
+    async with world(tmp_path, one) as it:
+        for version, digest in ((3, before), (4, now)):
+            request = it.request(version)
+            request.plan.weights_digest = digest
+            outcome = committed(await it.publisher.publish(request))
+        assert outcome == {"a": accepted}
 
 
 async def test_of_two_that_differ_neither_is_believed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from services.trainer.publication.checksums import engine_checksums
+from tests.sglang_hash import sglang_gpu_hash
 
 LAYER = "model.layers.0"
 
@@ -68,5 +69,33 @@ def test_one_changed_element_changes_its_tensor_alone() -> None:
     assert before["a.weight"] == after["a.weight"] and before["b.weight"] != after["b.weight"]
 
 
-def test_what_only_the_engine_can_compute_gives_nothing() -> None:
-    assert engine_checksums([("a.weight", torch.randn(2, 2))], "sglang-device") == {}
+def test_on_a_gpu_the_vocabulary_alone_is_padded_and_the_hash_is_sglangs() -> None:
+    embedding, gate, up, down = torch.randn(70, 8), torch.randn(40, 8), torch.randn(40, 8), torch.randn(8, 40)
+    named = {
+        "model.embed_tokens.weight": embedding,
+        f"{LAYER}.mlp.gate_proj.weight": gate,
+        f"{LAYER}.mlp.up_proj.weight": up,
+        f"{LAYER}.mlp.down_proj.weight": down,
+    }
+    expected = {
+        "model.embed_tokens.weight": sglang_gpu_hash(torch.cat([embedding, torch.zeros(58, 8)])),
+        f"{LAYER}.mlp.gate_up_proj.weight": sglang_gpu_hash(torch.cat([gate, up])),
+        f"{LAYER}.mlp.down_proj.weight": sglang_gpu_hash(down),
+    }
+    assert engine_checksums(named.items(), "sglang-device", "qwen3") == expected
+    unpadded = engine_checksums(named.items(), "sglang-device", "gemma3_text")
+    assert unpadded["model.embed_tokens.weight"] == sglang_gpu_hash(embedding)
+
+
+def test_experts_on_a_gpu_are_left_to_the_engines_to_compare() -> None:
+    named = [(f"{LAYER}.mlp.experts.0.{part}.weight", torch.randn(8, 8)) for part in ("gate_proj", "up_proj", "w2")]
+    named.append(("model.norm.weight", torch.randn(8)))
+    assert list(engine_checksums(named, "sglang-device", "qwen3_moe")) == ["model.norm.weight"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "family"),
+    [("sglang-device", "gpt_oss"), ("sglang-device", ""), ("sglang-ranks", "qwen3"), ("", "qwen3")],
+)
+def test_what_only_the_engine_can_compute_gives_nothing(layout: str, family: str) -> None:
+    assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, family) == {}

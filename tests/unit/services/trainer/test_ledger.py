@@ -124,6 +124,9 @@ def test_on_policy_another_lifes_groups_count_only_with_the_same_weights():
     assert choose(ledger(0, 1, incarnation=1, digest=""), incarnation=2) == (None, dropped)
     assert choose(ledger(0, 1, incarnation=2, digest=""), incarnation=2) == ([0, 1], [])
     assert choose(ledger(0, 1, incarnation=2, digest="other"), incarnation=2) == (None, dropped)
+    # A former life from before digests had names, and one whose digests cannot be compared with those of now.
+    assert choose(ledger(0, 1, incarnation=1, digest="d"), incarnation=2, digest="xxh3:d") == ([0, 1], [])
+    assert choose(ledger(0, 1, incarnation=1, digest="d"), incarnation=2, digest="sgl64:d") == (None, dropped)
 
 
 def test_off_policy_another_lifes_groups_count_by_their_version():

@@ -1,0 +1,141 @@
+"""SGLang's checksum of a tensor on a GPU, a pure function of its bytes, in plain integer operations of torch.
+
+Source: SGLang 0.5.23, `sglang/kernels/ops/memory/gpu_tensor_hash.py`. The bytes, padded with zeros to whole 32-bit
+words, are mixed with their positions twice under two seeds, summed in tiles of 8192 words, mixed again, and the tiles'
+64-bit values are summed and mixed once more. One code for every device: where the tensor lies is where it is hashed.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from wire.errors import ContractError
+
+_TILE = 8192
+_WORDS = {"cpu": 32 * _TILE, "cuda": 512 * _TILE}
+"""Words at a time: temporaries that stay in the cache of a core, or of a GPU."""
+_MOST_WORDS = 2**31 - 1
+"""SGLang's kernel counts words in 32 bits."""
+_SEED = 0x243F6A88
+_SEED_2 = ((_SEED * 0x9E3779B1) ^ 0xDEADBEEF) & 0xFFFFFFFF
+_HALVES = ((0x27D4EB2D, _SEED, 15), (0x165667B1, _SEED_2, 13))
+"""What each half of the value makes of a position: factor, seed, bits to rotate by."""
+_MASK_64 = 2**64 - 1
+
+
+def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> str:
+    """16 hex digits: what SGLang says of a tensor that holds the bytes of `parts`, one behind the other.
+
+    Parts of any shape, dtype and stride; they are hashed on `device`, or where the first one lies. Raises ContractError
+    (`too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.
+    """
+    size = sum(part.numel() * part.element_size() for part in parts)
+    words = -(-size // 4)
+    if words > _MOST_WORDS:
+        raise ContractError("too_large", f"SGLang's checksum is for tensors below 8 GiB, this one has {size} bytes")
+    if not words:
+        return f"{0:016x}"
+    device = device or parts[0].device
+    total = torch.zeros((), dtype=torch.int64, device=device)
+    scratch = _Scratch(min(_WORDS.get(device.type, _WORDS["cpu"]), -(-words // _TILE) * _TILE), device)
+    start = 0
+    for chunk in _word_chunks(parts, scratch):
+        total += _tiles(chunk, start, words * 4, scratch)
+        start += len(chunk)
+    return f"{_splitmix64(int(total.item()) & _MASK_64):016x}"
+
+
+class _Scratch:
+    """Memory that every chunk uses anew."""
+
+    def __init__(self, words: int, device: torch.device) -> None:
+        self.bytes = torch.empty(words * 4, dtype=torch.uint8, device=device)
+        self.mixed = torch.empty(words, dtype=torch.int32, device=device)
+        self.shifted = torch.empty(words, dtype=torch.int32, device=device)
+        self.counted = torch.arange(words, dtype=torch.int32, device=device)
+
+
+def _word_chunks(parts: Sequence[Tensor], scratch: _Scratch) -> Iterator[Tensor]:
+    """int32 [up to as many words as the scratch has], whole tiles each but the last one's end, padded with zeros."""
+    room, filled = len(scratch.bytes), 0
+    for part in parts:
+        data = part.detach().contiguous().view(-1).view(torch.uint8)
+        here = data.device == scratch.bytes.device
+        while len(data):
+            # What begins at a word is read where it lies.
+            if here and not filled and len(data) >= room and data.storage_offset() % 4 == 0:
+                chunk, data = data[:room], data[room:]
+                yield chunk.view(torch.int32)
+                continue
+            taken = min(room - filled, len(data))
+            scratch.bytes[filled : filled + taken] = data[:taken]
+            data, filled = data[taken:], filled + taken
+            if filled == room:
+                yield scratch.bytes.view(torch.int32)
+                filled = 0
+    if filled:
+        end = -(-filled // 4) * 4
+        scratch.bytes[filled:end] = 0
+        yield scratch.bytes[:end].view(torch.int32)
+
+
+def _tiles(words: Tensor, start: int, size: int, scratch: _Scratch) -> Tensor:
+    """int64 []: the sum, modulo 2**64, of the values of the tiles that begin at word `start` of a tensor of `size`."""
+    count = len(words)
+    mixed, shifted = scratch.mixed[:count], scratch.shifted[:count]
+    high, low = (
+        _mix_sums(_tile_sums(_mix(words, start, half, mixed, shifted, scratch.counted[:count])), size)
+        for half in _HALVES
+    )
+    return ((high << 32) | low).sum()
+
+
+def _mix(words: Tensor, start: int, half: tuple[int, int, int], x: Tensor, y: Tensor, counted: Tensor) -> Tensor:
+    """int32 [words] in `x`: each word mixed with its position. int32 wraps as uint32 does; a shift must be masked."""
+    factor, seed, turn = half
+    torch.add(counted, start, out=x)
+    torch.bitwise_left_shift(x, turn, out=y)
+    _shift_right(x, 32 - turn, x)
+    y.bitwise_or_(x)
+    torch.add(counted, start, out=x)
+    x.mul_(_signed(factor)).add_(_signed(seed)).bitwise_xor_(y)
+    x.bitwise_xor_(words)
+    return _fmix32(x, y)
+
+
+def _fmix32(x: Tensor, y: Tensor) -> Tensor:
+    """MurmurHash3's finalizer in place, int32; `y` is for intermediate values."""
+    x.bitwise_xor_(_shift_right(x, 16, y)).mul_(_signed(0x85EBCA6B))
+    x.bitwise_xor_(_shift_right(x, 13, y)).mul_(_signed(0xC2B2AE35))
+    return x.bitwise_xor_(_shift_right(x, 16, y))
+
+
+def _shift_right(x: Tensor, bits: int, out: Tensor) -> Tensor:
+    """Logical, where torch's is arithmetic."""
+    return torch.bitwise_right_shift(x, bits, out=out).bitwise_and_((1 << (32 - bits)) - 1)
+
+
+def _tile_sums(mixed: Tensor) -> Tensor:
+    """int64 [tiles]; only their lower 32 bits count."""
+    whole = len(mixed) // _TILE * _TILE
+    sums = mixed[:whole].view(-1, _TILE).sum(1)
+    return torch.cat([sums, mixed[whole:].sum().view(1)]) if whole < len(mixed) else sums
+
+
+def _mix_sums(sums: Tensor, size: int) -> Tensor:
+    """int64 [tiles] in 0 .. 2**32 - 1."""
+    x = (sums ^ size).to(torch.int32)
+    return _fmix32(x, torch.empty_like(x)).to(torch.int64) & 0xFFFFFFFF
+
+
+def _signed(value: int) -> int:
+    return value - 2**32 if value >= 2**31 else value
+
+
+def _splitmix64(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & _MASK_64
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & _MASK_64
+    return x ^ x >> 31
