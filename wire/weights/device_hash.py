@@ -28,12 +28,14 @@ def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> 
     """16 hex digits: what SGLang says of a tensor that holds the bytes of `parts`, one behind the other.
 
     Parts of any shape, dtype and stride; they are hashed on `device`, or where the first one lies. Raises ContractError
-    (`too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.
+    (`tensor_too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.
     """
     size = sum(part.numel() * part.element_size() for part in parts)
     words = -(-size // 4)
     if words > _MOST_WORDS:
-        raise ContractError("too_large", f"SGLang's checksum is for tensors below 8 GiB, this one has {size} bytes")
+        raise ContractError(
+            "tensor_too_large", f"SGLang's checksum is for tensors below 8 GiB, this one has {size} bytes"
+        )
     if not words:
         return f"{0:016x}"
     device = device or parts[0].device
