@@ -21,7 +21,7 @@ from services.rollout.text import TextDecoder
 from tests.integration.rollout.world import Listener, until
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import sglang_settings
-from tests.unit.services.orchestrator.test_publication import ScriptedReplica, World, committed
+from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed
 from tests.unit.services.rollout.test_sglang_checks import MODEL, SERVER
 from tests.unit.services.rollout.test_sglang_client import Script
 from wire.errors import TransientError

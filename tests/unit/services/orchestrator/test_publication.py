@@ -2,207 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.orchestrator.joiners import Joiners
-from services.orchestrator.peers import Peers
 from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry, Replica
 from services.orchestrator.run import Run
 from services.orchestrator.run_state import RunState
-from services.orchestrator.settings import PublicationTable
 from services.orchestrator.store import Store
+from tests.unit.services.orchestrator.publication_world import (
+    GLOO,
+    ScriptedReplica,
+    committed,
+    world,
+)
 from wire.errors import FencedError, TransientError
 from wire.events import EventLog, read_events
-from wire.rpc import RpcServer, serve
-from wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
 from wire.v1 import orchestrator_pb2 as pb
-
-PLAN = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa", dtype="float32")], weights_digest="ww")
-GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
-DEADLINES = {"prepare": "prepare_s", "receive": "transfer_s", "verify": "verify_s", "commit": "commit_s"}
-
-
-class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
-    """Does what a replica does on the wire, except for what its script says."""
-
-    def __init__(self, replica_id: str, **script: Any) -> None:
-        self.replica_id = replica_id
-        self.script = script
-        self.calls: list[str] = []
-        self.first_call = 0.0
-        self.go_on = asyncio.Event()
-        self.groups: list[rollout_pb2.CollectiveGroup] = []
-        self.disk_paths: list[str] = []
-        self.checksums: dict[str, str] = {}
-        self.deadline_s = 0.0
-        """Of the verification."""
-        self.server: RpcServer | None = None
-
-    async def _do(self, phase: str) -> None:
-        self.calls.append(phase)
-        self.first_call = self.first_call or time.monotonic()
-        act = self.script.get(phase)
-        if act == "wait":
-            await self.go_on.wait()
-        if act == "stall":
-            await asyncio.sleep(30)
-        if act == "fail":
-            raise TransientError("broken")
-        if act == "fail_once":
-            del self.script[phase]
-            raise TransientError("broken once")
-        if act == "die":
-            assert self.server is not None
-            asyncio.get_running_loop().create_task(self.server.stop(0))
-            await asyncio.sleep(30)
-
-    async def PrepareWeights(self, request: Any, context: Any) -> Any:
-        await self._do("prepare")
-        return rollout_pb2.PrepareWeightsResponse(
-            accepted=self.script.get("accept", True), reason="busy", checksum_format=self.script.get("format", "")
-        )
-
-    async def ReceiveWeights(self, request: Any, context: Any) -> Any:
-        self.groups.append(request.collective)
-        self.disk_paths.append(request.disk_path)
-        await self._do("receive")
-        return rollout_pb2.ReceiveWeightsResponse(digests=self.script.get("digests", ["aa"]))
-
-    async def VerifyWeights(self, request: Any, context: Any) -> Any:
-        await self._do("verify")
-        self.checksums = {one.name: one.value for one in request.checksums}
-        self.deadline_s = request.deadline_s
-        return rollout_pb2.VerifyWeightsResponse(
-            equal=self.script.get("equal", True),
-            gap=0.5,
-            checksum=self.script.get("checksum", ""),
-            layout="L",
-            unknown=self.script.get("unknown", 0),
-        )
-
-    async def CommitWeights(self, request: Any, context: Any) -> Any:
-        await self._do("commit")
-        return rollout_pb2.CommitWeightsResponse()
-
-    async def AbortWeights(self, request: Any, context: Any) -> Any:
-        self.calls.append("quarantine" if request.quarantine else "abort")
-        return rollout_pb2.AbortWeightsResponse()
-
-    async def GetReplica(self, request: Any, context: Any) -> Any:
-        return rollout_pb2.GetReplicaResponse(replica_id=self.replica_id)
-
-
-def deadlines(*replicas: ScriptedReplica) -> PublicationTable:
-    """Near for a phase in which one of them stalls alone: no other is to miss one because the machine is busy."""
-    acts = [one.script for one in replicas]
-    near = {phase for script in acts for phase, act in script.items() if act in ("stall", "die")}
-    return PublicationTable(**{key: 2.0 if phase in near else 60.0 for phase, key in DEADLINES.items()})
-
-
-class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self.opened: list[str] = []
-        self.closed: list[str] = []
-        self.saved: list[int] = []
-
-    async def CloseGroup(self, request: Any, context: Any) -> Any:
-        self.closed.append(request.group_name)
-        return trainer_pb2.CloseGroupResponse()
-
-    async def SaveWeights(self, request: Any, context: Any) -> Any:
-        self.saved.append(request.version)
-        return trainer_pb2.SaveWeightsResponse(disk_path=f"/weights/{request.version}")
-
-    async def GetChecksums(self, request: Any, context: Any) -> Any:
-        return trainer_pb2.GetChecksumsResponse(
-            checksums=[common_pb2.TensorChecksum(name="w", value=f"{request.format} {request.version}")]
-        )
-
-    async def OpenGroup(self, request: Any, context: Any) -> Any:
-        self.opened.append(request.group_name)
-        return trainer_pb2.OpenGroupResponse(store_host="127.0.0.1", store_port=1)
-
-    async def SendWeights(self, request: Any, context: Any) -> Any:
-        self.sizes.append(request.world_size)
-        return trainer_pb2.SendWeightsResponse()
-
-
-class World:
-    """A publisher, its registry and peers."""
-
-    def __init__(self, path: Path, times: PublicationTable) -> None:
-        self.path, self.times = path, times
-        self.state = RunState(Store(path / "state.sqlite"), max_steps=10)
-        self.registry = Registry(lease_s=60)
-        self.trainer = ScriptedTrainer()
-        self.peers = Peers()
-        self.publisher = Publisher(self.state, self.registry, self.peers, EventLog(path, "orchestrator", 1), times)
-        self.servers: list[RpcServer] = []
-
-    async def open(self, replicas: list[ScriptedReplica]) -> None:
-        def add_trainer(server: Any) -> None:
-            trainer_pb2_grpc.add_TrainerServiceServicer_to_server(self.trainer, server)
-
-        trainer = await serve({"wire.v1.TrainerService": add_trainer}, "127.0.0.1", 0)
-        self.servers.append(trainer)
-        await self.state.register_trainer(
-            pb.RegisterTrainerRequest(address=f"127.0.0.1:{trainer.port}", boot_id="t1", version=3, routes=GLOO)
-        )
-        for replica in replicas:
-            await self.join(replica)
-
-    async def join(self, replica: ScriptedReplica, state: int = pb.REPLICA_STATE_PENDING_WEIGHTS) -> None:
-        def add(server: Any) -> None:
-            rollout_pb2_grpc.add_RolloutServiceServicer_to_server(replica, server)
-
-        replica.server = await serve({"wire.v1.RolloutService": add}, "127.0.0.1", 0)
-        self.servers.append(replica.server)
-        address = f"127.0.0.1:{replica.server.port}"
-        now = time.monotonic()
-        self.registry.register(
-            pb.RegisterReplicaRequest(
-                replica_id=replica.replica_id,
-                boot_id=replica.replica_id,
-                address=address,
-                dtype="float32",
-                routes=replica.script.get("routes")
-                or common_pb2.Routes(backends=["gloo"], ranks=replica.script.get("ranks", 1)),
-                first_verify_s=replica.script.get("first_verify_s", 0.0),
-            ),
-            now,
-        )
-        beat = pb.HeartbeatRequest(replica_id=replica.replica_id, boot_id=replica.replica_id, state=state)  # type: ignore[arg-type]
-        self.registry.heartbeat(beat, now)
-
-    def replica(self, replica_id: str) -> Replica:
-        return next(one for one in self.registry.alive(time.monotonic()) if one.replica_id == replica_id)
-
-    def request(self, version: int = 3, incarnation: int = 1, disk: str = "") -> pb.PublishRequest:
-        return pb.PublishRequest(incarnation=incarnation, version=version, plan=PLAN, disk_path=disk)
-
-    async def close(self) -> None:
-        await self.peers.close()
-        for server in self.servers:
-            await server.stop(0)
-
-
-@asynccontextmanager
-async def world(path: Path, *replicas: ScriptedReplica) -> AsyncIterator[World]:
-    built = World(path, deadlines(*replicas))
-    await built.open(list(replicas))
-    yield built
-    await built.close()
-
-
-def committed(response: pb.PublishResponse) -> dict[str, bool]:
-    return {outcome.replica_id: outcome.committed for outcome in response.outcomes}
 
 
 async def test_all_phases_in_order_and_the_commit_is_an_event(tmp_path: Path) -> None:
@@ -323,83 +141,6 @@ async def test_a_replica_that_froze_in_the_transfer_holds_nobody_beyond_one_dead
         assert committed(await it.publisher.publish(it.request())) == {"good": True, "frozen": False}
         assert time.monotonic() - begin < it.times.transfer_s + 20
         assert good.calls.count("receive") == 1
-
-
-async def test_an_engine_with_checksums_is_told_what_they_must_be(tmp_path: Path) -> None:
-    one = ScriptedReplica("a", format="sglang-sha256", digests=[])
-    async with world(tmp_path, one) as it:
-        assert committed(await it.publisher.publish(it.request())) == {"a": True}
-        assert one.checksums == {"w": "sglang-sha256 3"}
-
-
-async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: Path) -> None:
-    good = [ScriptedReplica(name, checksum="right") for name in "ab"]
-    liar = ScriptedReplica("c", checksum="wrong")
-    async with world(tmp_path, *good, liar) as it:
-        assert committed(await it.publisher.publish(it.request())) == {"a": True, "b": True, "c": False}
-        assert liar.calls[-1] == "quarantine" and "commit" not in liar.calls
-        # Alone it is compared with those that serve already.
-        assert not await it.publisher.bring(it.request(), it.replica("c"))
-        liar.script["checksum"] = "right"
-        assert await it.publisher.bring(it.request(), it.replica("c"))
-
-
-@pytest.mark.parametrize(
-    ("scripts", "proof"),
-    [
-        ([{}], "proven"),
-        ([{"checksum": "right"}], "proven"),
-        ([{"checksum": "right", "unknown": 3}], "canary"),
-        ([{"checksum": "right", "unknown": 3}] * 2, "compared"),
-    ],
-)
-async def test_events_and_status_say_what_the_weights_were_held_against(
-    tmp_path: Path, scripts: list[dict[str, Any]], proof: str
-) -> None:
-    replicas = [ScriptedReplica(name, **script) for name, script in zip("ab", scripts, strict=False)]
-    async with world(tmp_path, *replicas) as it:
-        assert all(committed(await it.publisher.publish(it.request())).values())
-        assert {it.replica(one.replica_id).proof for one in replicas} == {proof}
-        events = [event for event in read_events(tmp_path) if event["event"].startswith("publication")]
-    assert {event["proof"] for event in events if "proof" in event} == {proof}
-    (told,) = [event for event in events if event["event"] == "publication"]
-    assert {member["proof"] for member in told["members"]} == {proof}
-
-
-async def test_a_newcomer_is_compared_with_those_that_serve(tmp_path: Path) -> None:
-    first, second = (ScriptedReplica(name, checksum="right", unknown=3) for name in "ab")
-    async with world(tmp_path, first, second) as it:
-        assert await it.publisher.bring(it.request(), it.replica("a"))
-        assert await it.publisher.bring(it.request(), it.replica("b"))
-        assert [it.replica(name).proof for name in "ab"] == ["canary", "compared"]
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "accepted"),
-    [
-        ("xxh3:aa", "xxh3:bb", False),
-        ("xxh3:aa", "xxh3:aa", True),
-        ("aa", "xxh3:aa", True),
-        # The trainer has moved to a GPU: nothing says that the weights are others.
-        ("xxh3:aa", "sgl64:bb", True),
-    ],
-)
-async def test_who_has_kept_its_weights_is_refused_where_others_are_known_to_have_come(
-    tmp_path: Path, before: str, now: str, accepted: bool
-) -> None:
-    one = ScriptedReplica("a", checksum="same")
-    async with world(tmp_path, one) as it:
-        for version, digest in ((3, before), (4, now)):
-            request = it.request(version)
-            request.plan.weights_digest = digest
-            outcome = committed(await it.publisher.publish(request))
-        assert outcome == {"a": accepted}
-
-
-async def test_of_two_that_differ_neither_is_believed(tmp_path: Path) -> None:
-    pair = ScriptedReplica("a", checksum="one"), ScriptedReplica("b", checksum="other")
-    async with world(tmp_path, *pair) as it:
-        assert committed(await it.publisher.publish(it.request())) == {"a": False, "b": False}
 
 
 async def test_a_slow_joiner_does_not_hold_the_trainers_publication(tmp_path: Path) -> None:
@@ -528,16 +269,6 @@ async def test_groups_of_replicas_that_are_gone_are_closed(tmp_path: Path) -> No
         it.registry.heartbeat(beat, time.monotonic())
         await it.publisher.forget_gone()
         assert it.trainer.closed == [gone.groups[0].name]
-
-
-async def test_who_keeps_its_old_weights_is_caught_although_it_is_alone(tmp_path: Path) -> None:
-    one = ScriptedReplica("a", checksum="old")
-    async with world(tmp_path, one) as it:
-        assert committed(await it.publisher.publish(it.request(3))) == {"a": True}
-        newer = it.request(4)
-        newer.plan.weights_digest = "other"
-        assert committed(await it.publisher.publish(newer)) == {"a": False}
-        assert one.calls[-1] == "quarantine"
 
 
 async def test_a_trainer_that_is_away_is_not_the_replicas_miss(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.orchestrator.routes import Route, choose_route
-from tests.unit.services.orchestrator.test_publication import ScriptedReplica, committed, world
+from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
 from wire.events import read_events
 from wire.v1.common_pb2 import Routes
 
