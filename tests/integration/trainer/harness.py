@@ -226,12 +226,12 @@ def one_life(values, stop_at, staleness, orchestrator):
 def name_weights(how):
     """`old`: as before digests had the name of their algorithm. `sgl64`: as a trainer on a GPU."""
     from wire.digests import value_of
-    from wire.weights import digest, plan
+    from wire.weights import plan
 
     if how == "old":
         plan.plan_digest = lambda made, named=plan.plan_digest: value_of(named(made))
     elif how:
-        digest.algorithm_on = lambda device: how
+        plan.algorithm_on = lambda device: how
 
 
 def stop_while_it_waits(stage):
