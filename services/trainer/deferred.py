@@ -163,13 +163,17 @@ def load_deferred(load: Callable[[], Any]) -> tuple[Any, Deferred]:
         made.append(source)
         return info, None
 
-    own = PreTrainedModel.__dict__[_LOADER]
+    own = PreTrainedModel.__dict__.get(_LOADER)
+    if own is None:
+        raise UndeferrableError(f"this transformers has no {_LOADER}, and loads in a way that is not known here")
     setattr(PreTrainedModel, _LOADER, staticmethod(note))
     try:
         model = load()
     finally:
         setattr(PreTrainedModel, _LOADER, own)
-    (source,) = made
+    if len(made) != 1:
+        raise UndeferrableError(f"this transformers called {_LOADER} {len(made)} times")
+    source = made[0]
     for name, buffer in list(model.named_buffers()):
         if buffer.is_meta:
             real = torch.empty_like(buffer, device="cpu")

@@ -204,3 +204,13 @@ def test_a_causal_model_is_loaded_by_its_auto_class_too(tmp_path):
     model, deferred = load_deferred(partial(AutoModelForCausalLM.from_pretrained, tmp_path, dtype=torch.float32))
     deferred.fill(model, model, device=CPU)
     assert_same(model, AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32))
+
+
+def test_a_transformers_that_loads_otherwise_is_left_to_do_it_whole(tmp_path, monkeypatch):
+    load = loader(tiny_model(), tmp_path)
+    monkeypatch.setattr("services.trainer.deferred._LOADER", "_load_in_some_other_way")
+    with pytest.raises(UndeferrableError, match="loads in a way that is not known"):
+        load_deferred(load)
+    monkeypatch.undo()
+    with pytest.raises(UndeferrableError, match="0 times"):
+        load_deferred(lambda: None)
