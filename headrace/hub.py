@@ -9,13 +9,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import ModelSection
+from headrace.settle import first_tables
 from headrace.supervisor.once import child_environment, python
 from wire.errors import ConfigError
 from wire.lifecycle import die_with_parent
@@ -51,19 +51,10 @@ def _wanted(resolved: Resolved, run_dir: Path, *, goes_on: bool) -> tuple[str, s
     if model.hub_id is None:
         gone = model.hub and not model.path.is_dir()
         return (model.hub, model.revision) if gone else ("", "")
-    kept = _kept(run_dir) if goes_on else {}
+    kept: dict[str, Any] = ((first_tables(run_dir) if goes_on else None) or {}).get("model", {})
     if kept.get("hub") == model.hub_id and ("model", "revision") not in resolved.layer:
         return model.hub_id, str(kept["revision"])
     return model.hub_id, model.revision or DEFAULT_REVISION
-
-
-def _kept(run_dir: Path) -> dict[str, Any]:
-    try:
-        tables = tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError):
-        return {}
-    found: dict[str, Any] = tables.get("model", {})
-    return found
 
 
 def _fetch(name: str, revision: str, environment: Mapping[str, str]) -> dict[str, str]:

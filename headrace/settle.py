@@ -21,7 +21,7 @@ def settle(resolved: Resolved, run_dir: Path, *, goes_on: bool) -> Resolved:
 
     `goes_on`: the run directory holds a run. Raises ConfigError for what this device cannot compute.
     """
-    kept = _kept(run_dir) if goes_on else None
+    kept = first_tables(run_dir) if goes_on else None
     config = _with_stale(_with_dtype(resolved.config, kept), resolved, kept)
     return dataclasses.replace(resolved, config=_with_shape(config, resolved, fresh=kept is None))
 
@@ -45,7 +45,7 @@ def check_dtype(resolved: Resolved) -> None:
         )
 
 
-def _kept(run_dir: Path) -> dict[str, Any] | None:
+def first_tables(run_dir: Path) -> dict[str, Any] | None:
     """The tables that the first start wrote; None if they cannot be read, which `check_resumable` then reports."""
     try:
         return tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
