@@ -50,7 +50,7 @@ def placement(config: RunFile) -> Placement:
     """Of a run whose services `headrace train` starts on this machine.
 
     `rollout.sglang.base_gpu_id = "auto"` is the first GPU behind the trainer's; with `trainer.memory_fraction` below 1,
-    which says that an engine lives there too, it is the trainer's first.
+    which says that an engine lives there too, or where they take turns, it is the trainer's first.
     """
     trainer = range(0)
     if config.run.device.startswith("cuda"):
@@ -59,7 +59,8 @@ def placement(config: RunFile) -> Placement:
     own = config.rollout.sglang
     base = own.base_gpu_id
     if base == "auto":
-        base = trainer.start if config.trainer.memory_fraction < 1 else trainer.stop
+        shares = config.trainer.memory_fraction < 1 or config.rollout.gpu_sharing == "turns"
+        base = trainer.start if shares else trainer.stop
     return Placement(trainer, base, own.tp if serves_on_cuda(config) else 0, config.rollout.replicas)
 
 
@@ -68,15 +69,16 @@ def check_overlap(resolved: Resolved) -> None:
     config = resolved.config
     found = placement(config)
     shared = sorted(set(found.trainer) & set(found.servers))
-    if not shared:
+    if not shared or config.rollout.gpu_sharing == "turns":
         return
     engine, trainer = config.rollout.sglang.mem_fraction_static, config.trainer.memory_fraction
     place = resolved.place("rollout", "sglang", "base_gpu_id")
     if trainer == 1 or not engine:
         raise ConfigError(
             f"{place}: {found.in_words()}: on GPU {shared[0]} each would take most of the memory. Give SGLang its own "
-            f"(base_gpu_id = {found.trainer.stop}, or leave it out), or give each a share: trainer.memory_fraction and "
-            "rollout.sglang.mem_fraction_static, such as 0.5 and 0.4"
+            f"(base_gpu_id = {found.trainer.stop}, or leave it out), let them take turns (rollout.gpu_sharing = "
+            '"turns"), or give each a share: trainer.memory_fraction and rollout.sglang.mem_fraction_static, such as '
+            "0.5 and 0.4"
         )
     if trainer + engine > 1:
         raise ConfigError(

@@ -52,6 +52,7 @@ class Planner:
         seat = replica_seat(service, index)
         if service == "rollout":
             self._check_gpus(seat, index)
+            self._check_turns(seat, index)
         if seat.name not in self._ports:
             wanted = wanted_ports(self._config, seat)
             keys = [name for name in Ports.model_fields if getattr(wanted, name)]
@@ -65,6 +66,14 @@ class Planner:
         gpus, count = placement(self._config).replica(index), self._place.gpus
         if gpus and count is not None and gpus.stop > count:
             raise ConfigError(f"{seat.name} would take GPU {gpus.stop - 1}, and this machine has {count}")
+
+    def _check_turns(self, seat: Seat, index: int) -> None:
+        ranks = self._config.trainer.ranks
+        if self._config.rollout.gpu_sharing == "turns" and index >= ranks:
+            raise ConfigError(
+                f'{seat.name} would have no GPU: with rollout.gpu_sharing = "turns" there is one replica a rank of the '
+                f"trainer ({ranks})"
+            )
 
     def _write(self, seat: Seat) -> ProcessPlan:
         path = self._place.run_dir / "config" / f"{seat.name}.json"

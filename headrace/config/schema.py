@@ -144,11 +144,38 @@ class RunFile(Table):
             critic_problem(self.algorithm, self.critic)
             or _adapter_problem(self)
             or _sampling_problem(self)
+            or turns_problem(self)
             or reward_problem(self)
         )
         if reason is not None:
             raise ValueError(reason)
         return self
+
+
+def turns_problem(config: RunFile) -> str | None:
+    """Why trainer and engines cannot take turns on their GPUs, with the way out; None if they can, or do not."""
+    rollout, trainer = config.rollout, config.trainer
+    if rollout.gpu_sharing != "turns":
+        return None
+    needs = {
+        "run.max_staleness = 0: nothing is generated while the trainer steps": config.run.max_staleness == 0,
+        "trainer.nodes = 1: the locks of the GPUs are one machine's": trainer.nodes == 1,
+        "trainer.backend auto, single or fsdp2: DeepSpeed keeps its own state on the GPU": trainer.backend
+        != "deepspeed",
+        f"rollout.replicas = trainer.ranks, one replica a GPU; they are {rollout.replicas} and {trainer.ranks}": (
+            rollout.replicas == trainer.ranks
+        ),
+        "rollout.sglang.tp = 1, one replica a GPU": rollout.sglang.tp == 1,
+        "a server of its own: those of rollout.sglang.urls are not ours to put to sleep": not rollout.sglang.urls,
+        "all weights trained with SGLang (model.lora.rank = 0): it drops its base, and only adapters would come": (
+            rollout.engine != "sglang" or config.model.lora.rank == 0
+        ),
+        f"trainer.turn_timeout_s above eval.deadline_s, which is {config.eval.deadline_s:g}: evaluations end first": (
+            trainer.turn_timeout_s > config.eval.deadline_s
+        ),
+    }
+    lacks = [what for what, holds in needs.items() if not holds]
+    return f"rollout.gpu_sharing = 'turns' needs {lacks[0]}" if lacks else None
 
 
 def _sampling_problem(config: RunFile) -> str | None:

@@ -100,6 +100,7 @@ def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> Serv
         "sampling": _plain(config.rollout.sampling),
         "stop_token_ids": list(place.stop_token_ids),
         "greedy_last": config.algorithm.greedy_last,
+        "takes_turns": config.rollout.gpu_sharing == "turns",
     }
     return cls.model_validate(
         own

@@ -62,7 +62,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events, beginning)
     publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
-    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker)
+    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, peers)
     run.tell_end_again()
     status = Status(store, state, registry, issuer, publisher, evaluation)
     desk = Desk(settings.run_dir)
@@ -79,7 +79,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [
         issuer.run(),
-        Joiners(state, registry, publisher).run(),
+        Joiners(state, registry, publisher, lambda: not run.turns.trainer_has).run(),
         keep_house(run, broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
         board.run(),
         shutdown.event.wait(),

@@ -30,6 +30,8 @@ _POLL_S = 0.1
 _GRACE_S = 5.0
 """The replica tells that it is late before its call is cut."""
 _RETRY_S = 2
+_ASLEEP_S = 10
+"""A step of the trainer, at the least."""
 _STATUS = {
     pb.ChatRefusal.KIND_BAD_REQUEST: (400, "invalid_value", 0),
     pb.ChatRefusal.KIND_BUSY: (429, "busy", _RETRY_S),
@@ -71,6 +73,8 @@ class Chat:
         while True:
             replica = self._choose(tried)
             if replica is None:
+                if self._asleep():
+                    raise ChatRefusedError(503, "the engines sleep while the trainer steps", "sleeping", _ASLEEP_S)
                 if tried or time.monotonic() > end:
                     raise refusal
                 await asyncio.sleep(_POLL_S)
@@ -90,6 +94,11 @@ class Chat:
                     yield piece
             if said:
                 return
+
+    def _asleep(self) -> bool:
+        """All replicas that could answer have given their GPUs to the trainer."""
+        states = {one.state for one in self._registry.alive(time.monotonic())}
+        return states == {orchestrator_pb2.REPLICA_STATE_SLEEPING}
 
     def _choose(self, tried: set[str]) -> Replica | None:
         """The serving replica with the least to do, those left out that have refused."""

@@ -6,6 +6,7 @@ its own.
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from services.orchestrator.publication import Publisher
 from services.orchestrator.registry import Registry, Replica
@@ -26,10 +27,14 @@ _WANTED = (pb.REPLICA_STATE_PENDING_WEIGHTS, pb.REPLICA_STATE_SERVING, pb.REPLIC
 class Joiners:
     """The loop that looks for replicas without the current weights."""
 
-    def __init__(self, state: RunState, registry: Registry, publisher: Publisher) -> None:
+    def __init__(
+        self, state: RunState, registry: Registry, publisher: Publisher, may_wake: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`may_wake`: whether a replica that sleeps may be woken now."""
         self._state = state
         self._registry = registry
         self._publisher = publisher
+        self._may_wake = may_wake
         self._current: PolicyVersion | None = None
         self._backoff: dict[str, tuple[float, float]] = {}
         """Boot id -> (not before, last delay)."""
@@ -76,7 +81,7 @@ class Joiners:
             return False
         if replica.state != pb.REPLICA_STATE_UPDATING:
             self._orphaned.pop(replica.boot_id, None)
-            return replica.state in _WANTED
+            return replica.state in _WANTED or (replica.state == pb.REPLICA_STATE_SLEEPING and self._may_wake())
         return now - self._orphaned.setdefault(replica.boot_id, now) > _ORPHANED_S
 
     def _delay(self, replica: Replica) -> float:

@@ -17,13 +17,16 @@ PUBLISHABLE = frozenset(
         pb.REPLICA_STATE_SERVING,
         pb.REPLICA_STATE_UPDATING,
         pb.REPLICA_STATE_QUARANTINED,
+        pb.REPLICA_STATE_SLEEPING,
     }
 )
 """States in which a replica takes part in a publication."""
 PRODUCING = PUBLISHABLE - {pb.REPLICA_STATE_QUARANTINED}
 """States of a replica that generates, or will as soon as it has the weights."""
 _OVERTAKEN_S = 1.0
-"""So long after a commit, a heartbeat may arrive that was sent before it: what it says of the weights is ignored."""
+"""So long after a commit, or a replica's falling asleep, a heartbeat may arrive that was sent before it: what it says
+of the weights is ignored."""
+_NO_VERSION = PolicyVersion(incarnation=0, version=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,8 @@ class Replica:
     """Training groups that it generates."""
     missed: int = 0
     """Publications missed since the last commit."""
-    committed_at: float = -math.inf
+    changed_at: float = -math.inf
+    """When a publication or a turn on the GPU last changed its state."""
     first_verify_s: float = 0.0
     """Seconds that it asks for to verify its first weights, as long as it has none; 0 = no more than for others."""
     proof: str = ""
@@ -95,7 +99,7 @@ class Registry:
             address=request.address,
             engine=request.engine,
             state=pb.REPLICA_STATE_STARTING,
-            version=PolicyVersion(incarnation=0, version=0),
+            version=_NO_VERSION,
             seen=now,
             dtype=request.dtype,
             routes=request.routes,
@@ -113,7 +117,7 @@ class Registry:
         rate = tokens / seconds if seconds > 0 and tokens >= 0 else 0.0
         state: int = beat.state
         version = PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version)
-        if now - known.committed_at < _OVERTAKEN_S and state in PUBLISHABLE:
+        if now - known.changed_at < _OVERTAKEN_S and state in PUBLISHABLE:
             state, version = known.state, known.version
         self._replicas[beat.replica_id] = replace(
             known,
@@ -141,9 +145,17 @@ class Registry:
                 version=version,
                 state=pb.REPLICA_STATE_SERVING,
                 missed=0,
-                committed_at=now,
+                changed_at=now,
                 first_verify_s=0.0,
                 proof=proof or known.proof,
+            )
+
+    def slept(self, replica: Replica, now: float) -> None:
+        """Notes at once that this boot of a replica sleeps: it has no weights any more."""
+        known = self._replicas.get(replica.replica_id)
+        if known is not None and known.boot_id == replica.boot_id:
+            self._replicas[replica.replica_id] = replace(
+                known, version=_NO_VERSION, state=pb.REPLICA_STATE_SLEEPING, changed_at=now, groups=frozenset()
             )
 
     def missed(self, replica: Replica) -> None:

@@ -8,12 +8,14 @@ from services.orchestrator import metrics
 from services.orchestrator.evaluation import Evaluation
 from services.orchestrator.issuer import Issuer
 from services.orchestrator.meter import Meter
+from services.orchestrator.peers import Peers
 from services.orchestrator.publication import Publisher
 from services.orchestrator.registry import Registry
 from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from services.orchestrator.store import Store
+from services.orchestrator.turns import Turns
 from services.orchestrator.whereabouts import Whereabouts
 from wire.contracts import group_id
 from wire.errors import TransientError
@@ -39,6 +41,7 @@ class Run:
         evaluation: Evaluation | None,
         events: EventLog,
         broker: Broker,
+        peers: Peers,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -47,6 +50,7 @@ class Run:
         self.issuer = issuer
         self.publisher = publisher
         self.evaluation = evaluation
+        self.turns = Turns(registry, publisher, peers, self._evaluating)
         self._events = events
         self._whereabouts = Whereabouts(registry, broker, settings.orchestrator.reconcile_s)
         self._began = time.monotonic()
@@ -69,6 +73,7 @@ class Run:
         if request.incarnation < self.state.incarnation:
             return pb.ReportProgressResponse(fenced=True)
         await self.state.report(request)
+        self.turns.trainer_has = request.has_turn
         wishes = self.state.wishes
         if wishes.checkpoint_done(request.checkpoint_done):
             self._events.append("operator_checkpoint", version=self.state.version)
@@ -111,6 +116,7 @@ class Run:
             self._evaluate_if_due(before.version)  # This process was restarted while it was under way.
         await self._wait_for_evaluation(request.version)
         self.state.fence(request.incarnation)
+        self.turns.over()
         self.state.remember_publication(request)
         response = await self.publisher.publish(request)
         self._evaluate_if_due(request.version)
@@ -121,14 +127,36 @@ class Run:
         """Lets the evaluation of an older version end, as long as there is a replica that can serve it."""
         evaluation = self.evaluation
         while evaluation is not None and evaluation.running and evaluation.version < version:
-            now = time.monotonic()
-            replicas = self.registry.alive(now)
-            if now - self._began > self.registry.lease_s and not any(
-                replica.state == pb.REPLICA_STATE_SERVING and replica.version.version >= evaluation.version
-                for replica in replicas
-            ):
+            if not self._can_serve(evaluation.version):
                 return
             await evaluation.finished(within_s=0.2)
+
+    def _can_serve(self, version: int) -> bool:
+        """Whether a replica serves these weights or newer ones, or may and has not registered here yet."""
+        now = time.monotonic()
+        return now - self._began <= self.registry.lease_s or any(
+            replica.state == pb.REPLICA_STATE_SERVING and replica.version.version >= version
+            for replica in self.registry.alive(now)
+        )
+
+    async def take_turn(self, incarnation: int) -> str:
+        """What comes before the trainer's turn on the GPUs that it shares with the engines, in words; empty = nothing.
+
+        Raises FencedError for a life of the trainer that is over; 0 is one that has not registered yet.
+        """
+        if incarnation:
+            self.state.fence(incarnation)
+        published = self.state.publication
+        if published is not None and published.incarnation == incarnation and self.publisher.progress is None:
+            self._evaluate_if_due(published.version)  # This process was restarted before it was done.
+        return await self.turns.take()
+
+    def _evaluating(self) -> str:
+        """The evaluation that must end before replicas may sleep."""
+        evaluation = self.evaluation
+        if evaluation is None or not evaluation.running or not self._can_serve(evaluation.version):
+            return ""
+        return evaluation.waiting_for or f"the evaluation of version {evaluation.version}"
 
     def _evaluate_if_due(self, version: int) -> None:
         if self.evaluation is not None and self.evaluation.due(version, self.state.max_steps):

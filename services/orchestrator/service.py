@@ -64,6 +64,11 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     ) -> pb.ReportProgressResponse:
         return await self._run.report(request)
 
+    async def TakeTurn(self, request: pb.TakeTurnRequest, context: Any) -> pb.TakeTurnResponse:  # noqa: D102
+        self._check_run(request.run_id)
+        waiting_for = await self._run.take_turn(request.incarnation)
+        return pb.TakeTurnResponse(granted=not waiting_for, waiting_for=waiting_for)
+
     async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:  # noqa: D102
         return await self._run.publish(request)
 

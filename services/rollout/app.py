@@ -20,9 +20,11 @@ from services.rollout.replica import ReplicaState
 from services.rollout.service import SERVICE_NAME, RolloutServicer
 from services.rollout.settings import RolloutSettings
 from services.rollout.text import TextDecoder
+from services.rollout.turns import Turns, first_turn, make_lock
 from services.rollout.update import Updates
 from wire.contracts import DropReason
 from wire.events import EventLog
+from wire.gpu_lock import GpuLock
 from wire.http import serve_http
 from wire.lifecycle import Shutdown, aside
 from wire.rpc import serve as serve_rpc
@@ -48,25 +50,29 @@ async def serve(settings: RolloutSettings) -> int:
     http = await serve_http(front.app(), settings.host, settings.http_port)
     log.info("answering", http_port=http.port)
     broker = RedisBroker(settings.broker.url, settings.run.id)
+    lock = make_lock(settings)
     try:
-        started = await _started(_start(settings, broker, front), shutdown)
+        started = await _started(_start(settings, broker, front, lock), shutdown)
         if started is not None:
-            await run_replica(settings, *started, broker, shutdown, front)
+            await run_replica(settings, *started, broker, shutdown, front, lock)
     finally:
         await broker.close()
         await http.stop()
     return 0
 
 
-async def _start(settings: RolloutSettings, broker: RedisBroker, front: Front) -> tuple[Engine, TextDecoder]:
+async def _start(
+    settings: RolloutSettings, broker: RedisBroker, front: Front, lock: GpuLock | None
+) -> tuple[Engine, TextDecoder]:
     """What may take minutes, while the replica already answers over HTTP."""
     front.starts("the broker is asked")
     await broker.check(settings.broker.connect_timeout_s)
     front.starts("the tokenizer is loaded")
     decoder = await aside(lambda: TextDecoder(settings.model.path), "load-tokenizer")
+    await first_turn(lock, front.starts)
     began = time.monotonic()
     front.starts(f"the engine starts: {settings.rollout.engine}")
-    engine = await start_engine(settings)
+    engine = await start_engine(settings, lock)
     log.info("engine_ready", engine=engine.name, seconds=round(time.monotonic() - began, 2))
     return engine, decoder
 
@@ -86,12 +92,12 @@ async def _started(start: Coroutine[Any, Any, T], shutdown: Shutdown) -> T | Non
     return None
 
 
-async def start_engine(settings: RolloutSettings) -> Engine:
+async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -> Engine:
     """The engine of `[rollout] engine`, ready; raises ConfigError for what it can never be."""
     if settings.rollout.engine == "sglang":
         from services.rollout.engines.sglang.start import start_engine as start_sglang
 
-        return await start_sglang(settings)
+        return await start_sglang(settings, lock)
     return await aside(lambda: make_engine(settings), "start-engine")
 
 
@@ -99,12 +105,14 @@ def make_engine(settings: RolloutSettings) -> "TorchEngine":
     """The embedded torch engine; raises ConfigError for a model it does not know."""
     from services.rollout.engines.torch.engine import TorchEngine
 
-    table = settings.rollout
+    table, device = settings.rollout, settings.run.device
+    if table.gpu_sharing == "turns" and device == "cuda":
+        device = f"cuda:{settings.number}"  # That of the trainer's rank with this number.
     return TorchEngine(
         settings.model.path,
         dtype=settings.model.dtype,
         fp32_head=settings.model.fp32_head,
-        device=settings.run.device,
+        device=device,
         max_rows=max(table.max_rows, settings.group_rows),
         context_length=table.context_length,
         deterministic=table.deterministic,
@@ -114,19 +122,29 @@ def make_engine(settings: RolloutSettings) -> "TorchEngine":
 
 
 async def run_replica(
-    settings: RolloutSettings, engine: Engine, decoder: TextDecoder, broker: Broker, shutdown: Shutdown, front: Front
+    settings: RolloutSettings,
+    engine: Engine,
+    decoder: TextDecoder,
+    broker: Broker,
+    shutdown: Shutdown,
+    front: Front,
+    lock: GpuLock | None = None,
 ) -> None:
-    """Serves with an engine and a broker until the shutdown; from here on `front` tells what this replica does."""
+    """Serves with an engine and a broker until the shutdown; from here on `front` tells what this replica does.
+
+    `lock`: of a GPU that the engine shares with the trainer, and holds now.
+    """
     table = settings.rollout
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
     gate = front.gate
     events = EventLog(settings.run_dir, replica_id, boot_id)
     generator = _make_generator(settings, engine, gate, events, decoder, replica_id)
-    updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s)
+    turns = Turns(engine, gate, events, lock, engine_timeout_s=table.engine_timeout_s)
+    updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s, wake=turns.wake)
     worker = _make_worker(settings, broker, generator, replica_id)
     front.has_started(engine, generator)
     chat = Chat(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
-    servicer = RolloutServicer(updates, engine, gate, generator, chat, replica_id=replica_id)
+    servicer = RolloutServicer(updates, turns, engine, gate, generator, chat, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=front.why_not_ready)
     identity = Identity(
         run_id=settings.run.id,

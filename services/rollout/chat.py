@@ -34,6 +34,8 @@ _MOST_TOKENS = 1 << 20
 _TRIES = 5
 """Of one piece, when the engine gives it up."""
 _AGAIN_S = 0.1
+_OVER = (ReplicaState.DRAINING, ReplicaState.GONE, ReplicaState.SLEEPING)
+"""States in which a chat waits for nothing."""
 Kind = pb.ChatRefusal.Kind
 log = get_logger("rollout.chat")
 
@@ -162,7 +164,7 @@ class Chat:
         """Waits through a publication; raises RefusedError when no weights serve by then."""
 
         def open_or_over() -> bool:
-            return self._gate.is_open or self._gate.state in (ReplicaState.DRAINING, ReplicaState.GONE)
+            return self._gate.is_open or self._gate.state in _OVER
 
         try:
             await self._gate.wait_until(open_or_over, wait_s, "weights that serve")

@@ -30,6 +30,8 @@ class Gate:
         """Weights were committed once in this life."""
         self.reason = ""
         """Why it is not serving, in words."""
+        self._slept = False
+        """In the state before this one."""
         self.changed = asyncio.Event()
         """Set with each change; whoever waits for changes clears it."""
         self._condition_waiters: set[asyncio.Event] = set()
@@ -41,6 +43,12 @@ class Gate:
         return self.state is ReplicaState.SERVING
 
     @property
+    def _asleep(self) -> bool:
+        """Sleeping, or in the publication that wakes it."""
+        waking = self.state is ReplicaState.UPDATING and self._slept
+        return self.state is ReplicaState.SLEEPING or waking
+
+    @property
     def version(self) -> PolicyVersion:
         """Of the committed weights; 0.0 before the first."""
         return self.serving.version if self.serving is not None else NO_VERSION
@@ -49,10 +57,13 @@ class Gate:
         """None while there are weights to serve with (also in a publication), else the reason."""
         if self.serving is not None and self.state in (ReplicaState.SERVING, ReplicaState.UPDATING):
             return None
+        if self.has_served and self._asleep:
+            return None
         return f"{self.state}: {self.reason or 'no weights yet'}"
 
     def move(self, target: ReplicaState, reason: str = "") -> None:
         """Advances the state; raises IllegalTransitionError for a bug."""
+        self._slept = self.state is ReplicaState.SLEEPING
         self.state = advance(self.state, target)
         self.reason = reason
         self.tell()

@@ -154,7 +154,7 @@ class Heartbeat:
         match self._generator.state:
             case ReplicaState.PENDING_WEIGHTS:
                 return "weights"
-            case ReplicaState.UPDATING:
+            case ReplicaState.UPDATING | ReplicaState.SLEEPING:
                 return self._gate.reason
             case ReplicaState.QUARANTINED:
                 return f"a new publication: {self._gate.reason}"

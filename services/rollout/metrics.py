@@ -36,6 +36,12 @@ UPDATES = Counter(
 RECEIVED_BYTES = Counter(
     "headrace_rollout_weights_received_bytes", "Weights that came, by way: nccl, gloo, disk.", ["route"]
 )
+TURN_SECONDS = Histogram(
+    "headrace_rollout_turn_seconds",
+    "What it took to give a shared GPU to the trainer (asleep), and to take it back (awake).",
+    ["phase"],
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50),
+)
 CANARY_GAP = Gauge(
     "headrace_rollout_canary_gap_nats", "Largest |trainer - engine| logprob of the last canary; infinite if it failed."
 )
@@ -69,5 +75,7 @@ for _outcome in ("answered", "refused", "late", "failed", "broken_off"):
     CHATS.labels(_outcome)
 for _outcome in ("read", "failed"):
     ENGINE_READS.labels(_outcome)
+for _change in ("asleep", "awake"):
+    TURN_SECONDS.labels(_change)
 for _route in ("nccl", "gloo", "disk"):
     RECEIVED_BYTES.labels(_route)

@@ -3,7 +3,8 @@
     STARTING -> PENDING_WEIGHTS -> SERVING <-> UPDATING -> DRAINING -> GONE, and QUARANTINED from any that lives
 
 Only SERVING takes prompts and gives rollouts. A quarantined replica holds weights that nobody may use; the next
-publication cures it.
+publication cures it. Where engine and trainer take turns on a GPU, a replica is SLEEPING while the trainer steps: its
+engine holds neither weights nor cache, and the next publication wakes it.
 """
 
 from enum import StrEnum
@@ -25,6 +26,8 @@ class ReplicaState(StrEnum):
     GONE = "gone"
     QUARANTINED = "quarantined"
     """Its weights failed verification."""
+    SLEEPING = "sleeping"
+    """The GPU is the trainer's for now."""
 
 
 _S = ReplicaState
@@ -32,18 +35,21 @@ _S = ReplicaState
 NEXT = MappingProxyType(
     {
         _S.STARTING: frozenset({_S.PENDING_WEIGHTS, _S.DRAINING, _S.QUARANTINED}),
-        _S.PENDING_WEIGHTS: frozenset({_S.UPDATING, _S.DRAINING, _S.QUARANTINED}),
-        _S.SERVING: frozenset({_S.UPDATING, _S.DRAINING, _S.QUARANTINED}),
+        _S.PENDING_WEIGHTS: frozenset({_S.UPDATING, _S.DRAINING, _S.QUARANTINED, _S.SLEEPING}),
+        _S.SERVING: frozenset({_S.UPDATING, _S.DRAINING, _S.QUARANTINED, _S.SLEEPING}),
         _S.UPDATING: frozenset({_S.SERVING, _S.PENDING_WEIGHTS, _S.DRAINING, _S.QUARANTINED}),
-        _S.QUARANTINED: frozenset({_S.UPDATING, _S.DRAINING}),
+        _S.QUARANTINED: frozenset({_S.UPDATING, _S.DRAINING, _S.SLEEPING}),
+        _S.SLEEPING: frozenset({_S.UPDATING, _S.DRAINING}),
         _S.DRAINING: frozenset({_S.GONE}),
         _S.GONE: frozenset[_S](),
     }
 )
 """Which states may follow each state."""
 
-PUBLISHABLE = frozenset({_S.PENDING_WEIGHTS, _S.SERVING, _S.QUARANTINED})
+PUBLISHABLE = frozenset({_S.PENDING_WEIGHTS, _S.SERVING, _S.QUARANTINED, _S.SLEEPING})
 """States from which an update may begin."""
+TIRED = frozenset({_S.PENDING_WEIGHTS, _S.SERVING, _S.QUARANTINED})
+"""States from which a replica may be put to sleep."""
 
 
 class IllegalTransitionError(AssertionError):

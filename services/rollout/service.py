@@ -12,6 +12,7 @@ from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate
 from services.rollout.groups import GroupGenerator
 from services.rollout.replica import ReplicaState
+from services.rollout.turns import Turns
 from services.rollout.update import Updates
 from wire import tracing
 from wire.contracts import PolicyVersion
@@ -34,9 +35,18 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     """See `proto/wire/v1/rollout.proto`."""
 
     def __init__(
-        self, updates: Updates, engine: Engine, gate: Gate, generator: GroupGenerator, chat: Chat, *, replica_id: str
+        self,
+        updates: Updates,
+        turns: Turns,
+        engine: Engine,
+        gate: Gate,
+        generator: GroupGenerator,
+        chat: Chat,
+        *,
+        replica_id: str,
     ) -> None:
         self._updates = updates
+        self._turns = turns
         self._engine = engine
         self._layout = f"{engine.name} {engine.dtype} {engine.routes.ranks}"
         self._gate = gate
@@ -96,6 +106,10 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         await self._whole("abort", self._updates.abort(request.publication_id, request.quarantine))
         return pb.AbortWeightsResponse()
 
+    async def Sleep(self, request: pb.SleepRequest, context: Any) -> pb.SleepResponse:  # noqa: D102
+        reason = await self._whole("sleep", self._turns.sleep())
+        return pb.SleepResponse(asleep=not reason, reason=reason)
+
     async def GetReplica(self, request: pb.GetReplicaRequest, context: Any) -> pb.GetReplicaResponse:  # noqa: D102
         serving = self._gate.serving
         return pb.GetReplicaResponse(
@@ -120,5 +134,5 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         return await asyncio.shield(running)
 
     async def _traced(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
-        with tracing.span(f"{name} weights", replica=self._replica_id):
+        with tracing.span(f"{name} weights" if name != "sleep" else "sleep", replica=self._replica_id):
             return await phase

@@ -63,6 +63,9 @@ class RolloutTable(Table):
     """`torch` is embedded: Llama and Qwen models on a CPU or one GPU. `sglang` drives a server of its own."""
     sglang: SGLangTable = SGLangTable()
     """For `engine = "sglang"`."""
+    gpu_sharing: Literal["none", "turns"] = "none"
+    """`turns`: trainer and engine share each GPU, and use it one after the other: the engine sleeps while the trainer
+    steps. Needs `run.max_staleness = 0`, and one replica a GPU of the trainer."""
     replicas: int = Field(1, ge=1)
     """Processes of this service; `headrace` starts them."""
     deterministic: bool = False

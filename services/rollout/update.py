@@ -9,7 +9,8 @@ back.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,11 +63,25 @@ class Proof:
     """Tensors of the engine whose checksum nobody could tell it."""
 
 
+async def _is_awake(timeout_s: float) -> None:
+    """An engine that never sleeps."""
+
+
 class Updates:
     """Opens, carries and closes sessions; there is at most one."""
 
-    def __init__(self, engine: Engine, gate: Gate, events: EventLog, *, engine_timeout_s: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        gate: Gate,
+        events: EventLog,
+        *,
+        engine_timeout_s: float,
+        wake: Callable[[float], Awaitable[None]] = _is_awake,
+    ) -> None:
+        """`wake` wakes an engine that sleeps, within some seconds."""
         self._engine = engine
+        self._wake = wake
         self._gate = gate
         self._events = events
         self._engine_timeout_s = engine_timeout_s
@@ -118,7 +133,9 @@ class Updates:
     async def _make_ready(self, session: Session, timeout_s: float) -> str:
         try:
             with timed("prepare"):
-                await self._engine.prepare(session.version, session.plan, timeout_s)
+                end = time.monotonic() + timeout_s
+                await self._wake(timeout_s)
+                await self._engine.prepare(session.version, session.plan, max(end - time.monotonic(), 0.001))
         except HeadraceError as error:
             await self._close(session, f"the engine did not get ready: {error}")
             return f"the engine did not get ready: {error}"

@@ -57,6 +57,16 @@ class Leader:
         self._tell("save")
         return self._learner.save()
 
+    def park(self) -> None:
+        """See `Learner.park`."""
+        self._tell("park")
+        self._learner.park()
+
+    def unpark(self) -> None:
+        """See `Learner.unpark`."""
+        self._tell("unpark")
+        self._learner.unpark()
+
     def load(self, checkpoint: Checkpoint) -> None:
         """See `Learner.load`; the other ranks read the same files, below the run directory as they see it."""
         self._tell("load", path=str(checkpoint.path.relative_to(self._learner.run_dir)))
@@ -102,6 +112,10 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
             learner.publish_discriminator()
         case "save":
             learner.save()
+        case "park":
+            learner.park()
+        case "unpark":
+            learner.unpark()
         case "load":
             learner.load(load_checkpoint(learner.run_dir / command.values["path"]))
         case "export":

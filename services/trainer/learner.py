@@ -144,6 +144,22 @@ class Learner:
             coefficients=coefficients,
         )
 
+    def park(self) -> None:
+        """Gives to the engines what memory can be done without until the next step: see `Backend.park`."""
+        size = sum(backend.park() for backend in self._trained())
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
+        log.debug("parked", rank=self.policy.ranks.rank, bytes=size)
+
+    def unpark(self) -> None:
+        """Takes it again."""
+        for backend in self._trained():
+            backend.unpark()
+
+    def _trained(self) -> list[Backend]:
+        discriminator = self._discriminator.backend if self._discriminator is not None else None
+        return [backend for backend in (self.policy, self._critic, discriminator) if backend is not None]
+
     def _on_first_rank(self, whole: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """All go through the gathers; only the first rank keeps what comes out."""
         keeps = self.policy.ranks.rank == 0

@@ -47,6 +47,12 @@ CHECKPOINT_TIME = Gauge(
 )
 CHECKPOINT_VERSION = Gauge("headrace_trainer_checkpoint_policy_version", "Version in the newest whole checkpoint.")
 CHECKPOINT_EVERY = Gauge("headrace_trainer_checkpoint_interval_steps", "Steps between two checkpoints, as asked for.")
+TURN_SECONDS = Histogram(
+    "headrace_trainer_turn_seconds",
+    "Turns on a shared GPU: wait (for the engines to sleep), unpark and park (optimizer state from and to the host).",
+    ["phase"],
+    buckets=_LONG,
+)
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Copy of the weights that a publication sends.")
 SENT_BYTES = Counter(
     "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]

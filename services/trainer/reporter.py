@@ -85,6 +85,8 @@ class Reporter:
         """Groups that the next batch waits for, the lowest first; empty = it waits for any, or for nothing."""
         self.places: Mapping[int, str] = {}
         """Where the first of them is, as the orchestrator last said of that group."""
+        self.has_turn: Callable[[], bool] = lambda: False
+        """Whether the GPUs that it shares with the engines are the trainer's now, or asked for."""
         self.finished = False
         self.replicas = 1
         """How many live, as the orchestrator last said."""
@@ -158,6 +160,7 @@ class Reporter:
             stopped=stopped,
             checkpoint_done=self.checkpoint_done,
             awaited=awaited,
+            has_turn=self.has_turn(),
             waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(

@@ -19,7 +19,7 @@ from wire.errors import FencedError, WaitTimeoutError
 from wire.events import EventLog
 from wire.http import serve_http
 from wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
-from wire.rpc import channel
+from wire.rpc import call, channel
 from wire.rpc import serve as serve_rpc
 from wire.streams import Broker
 from wire.telemetry import get_logger
@@ -29,6 +29,8 @@ _ACK_S = 90.0
 _START_S = 30.0
 _LOOK_S = 0.2
 _TELL_S = 10.0
+_TURN_S = 10.0
+"""The orchestrator answers within a second or two, whatever the engines do."""
 log = get_logger("trainer.runtime")
 
 BrokerMaker = Callable[[], Broker]
@@ -153,6 +155,20 @@ class Runtime:
         """Acks groups that the journal has."""
         assert self._inbox is not None
         self._background.call(self._inbox.ack(group_indices), _ACK_S, "the broker to ack a batch")
+
+    def ask_turn(self) -> str:
+        """What comes before the trainer's turn on its GPUs; empty = nothing. Raises TransientError, FencedError."""
+        book = self._servicer.book
+        request = orchestrator_pb2.TakeTurnRequest(
+            run_id=self._settings.run.id, incarnation=book.incarnation if book is not None else 0
+        )
+        asking = call(self._orchestrator().TakeTurn, request, timeout_s=_TURN_S, what="the orchestrator to give a turn")
+        try:
+            answer = self._background.call(asking, _TURN_S + _LOOK_S, "the orchestrator to give a turn")
+        except FencedError as error:
+            end_fenced(str(error))
+            raise
+        return "" if answer.granted else answer.waiting_for
 
     def publish(self) -> None:
         """Begins the publication of the held snapshot."""

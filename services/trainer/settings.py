@@ -79,6 +79,9 @@ class TrainerTable(Table):
     """No batch for so long ends the process with a diagnosis."""
     orchestrator_timeout_s: float = Field(120.0, gt=0)
     """How long the orchestrator may be away when the trainer cannot go on without it."""
+    turn_timeout_s: float = Field(1800.0, gt=0)
+    """With `rollout.gpu_sharing = "turns"`: how long the engines may keep the GPU once the batch is there. Must exceed
+    `eval.deadline_s`."""
     publish_timeout_s: float = Field(900.0, gt=0)
     """How long one publication may take, retries included."""
     evaluation_timeout_s: float = Field(600.0, gt=0)
@@ -120,6 +123,8 @@ class TrainerSettings(ServiceSettings):
 
     node: int = Field(0, ge=0)
     """Which of `trainer.nodes` machines this is."""
+    takes_turns: bool = False
+    """Its GPUs are the engines' too, one after the other: `rollout.gpu_sharing`."""
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()

@@ -35,6 +35,8 @@ class _ReplicaStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReplicaS
     REPLICA_STATE_DRAINING: _ReplicaState.ValueType  # 5
     REPLICA_STATE_GONE: _ReplicaState.ValueType  # 6
     REPLICA_STATE_QUARANTINED: _ReplicaState.ValueType  # 7
+    REPLICA_STATE_SLEEPING: _ReplicaState.ValueType  # 8
+    """The GPU is the trainer's: the engine holds neither weights nor cache."""
 
 class ReplicaState(_ReplicaState, metaclass=_ReplicaStateEnumTypeWrapper): ...
 
@@ -46,6 +48,8 @@ REPLICA_STATE_UPDATING: ReplicaState.ValueType  # 4
 REPLICA_STATE_DRAINING: ReplicaState.ValueType  # 5
 REPLICA_STATE_GONE: ReplicaState.ValueType  # 6
 REPLICA_STATE_QUARANTINED: ReplicaState.ValueType  # 7
+REPLICA_STATE_SLEEPING: ReplicaState.ValueType  # 8
+"""The GPU is the trainer's: the engine holds neither weights nor cache."""
 Global___ReplicaState: _TypeAlias = ReplicaState  # noqa: Y015
 
 @_typing.final
@@ -306,6 +310,7 @@ class ReportProgressRequest(_message.Message):
     STOPPED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DONE_FIELD_NUMBER: _builtins.int
     AWAITED_FIELD_NUMBER: _builtins.int
+    HAS_TURN_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     version: _builtins.int
     """Steps done: the version of the trainer's weights."""
@@ -322,6 +327,8 @@ class ReportProgressRequest(_message.Message):
     """It has stopped because it was asked to: its checkpoint is written, and nothing more comes from it."""
     checkpoint_done: _builtins.int
     """Number of the last checkpoint that was asked for and is written."""
+    has_turn: _builtins.bool
+    """It has the turn on the GPUs that it shares with the engines: sleeping replicas are not to be woken."""
     @_builtins.property
     def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
         """New fates since the last report that was answered."""
@@ -349,10 +356,11 @@ class ReportProgressRequest(_message.Message):
         stopped: _builtins.bool = ...,
         checkpoint_done: _builtins.int = ...,
         awaited: _abc.Iterable[_builtins.int] | None = ...,
+        has_turn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "has_turn", b"has_turn", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -405,6 +413,53 @@ class ReportProgressResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportProgressResponse: _TypeAlias = ReportProgressResponse  # noqa: Y015
+
+@_typing.final
+class TakeTurnRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    incarnation: _builtins.int
+    """0: a trainer that has not registered yet, and needs its GPUs to load the model."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTurnRequest: _TypeAlias = TakeTurnRequest  # noqa: Y015
+
+@_typing.final
+class TakeTurnResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    granted: _builtins.bool
+    """All replicas sleep. The turn ends with the next Publish."""
+    waiting_for: _builtins.str
+    """What comes before it, in words."""
+    def __init__(
+        self,
+        *,
+        granted: _builtins.bool = ...,
+        waiting_for: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTurnResponse: _TypeAlias = TakeTurnResponse  # noqa: Y015
 
 @_typing.final
 class PublishRequest(_message.Message):

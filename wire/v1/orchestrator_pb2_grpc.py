@@ -54,6 +54,11 @@ class OrchestratorServiceStub:
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.ReportProgressRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReportProgressResponse.FromString,
                 _registered_method=True)
+        self.TakeTurn = channel.unary_unary(
+                '/wire.v1.OrchestratorService/TakeTurn',
+                request_serializer=wire_dot_v1_dot_orchestrator__pb2.TakeTurnRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_orchestrator__pb2.TakeTurnResponse.FromString,
+                _registered_method=True)
         self.Publish = channel.unary_unary(
                 '/wire.v1.OrchestratorService/Publish',
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.PublishRequest.SerializeToString,
@@ -96,6 +101,13 @@ class OrchestratorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeTurn(self, request, context):
+        """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Publish(self, request, context):
         """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version).
         """
@@ -131,6 +143,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.ReportProgress,
                     request_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReportProgressRequest.FromString,
                     response_serializer=wire_dot_v1_dot_orchestrator__pb2.ReportProgressResponse.SerializeToString,
+            ),
+            'TakeTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeTurn,
+                    request_deserializer=wire_dot_v1_dot_orchestrator__pb2.TakeTurnRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_orchestrator__pb2.TakeTurnResponse.SerializeToString,
             ),
             'Publish': grpc.unary_unary_rpc_method_handler(
                     servicer.Publish,
@@ -251,6 +268,33 @@ class OrchestratorService:
             '/wire.v1.OrchestratorService/ReportProgress',
             wire_dot_v1_dot_orchestrator__pb2.ReportProgressRequest.SerializeToString,
             wire_dot_v1_dot_orchestrator__pb2.ReportProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.OrchestratorService/TakeTurn',
+            wire_dot_v1_dot_orchestrator__pb2.TakeTurnRequest.SerializeToString,
+            wire_dot_v1_dot_orchestrator__pb2.TakeTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,8 @@ class OrchestratorServiceStub:
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]
     """After each step, drop or wait: idempotent, fates may be repeated."""
+    TakeTurn: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.TakeTurnRequest, _orchestrator_pb2.TakeTurnResponse]
+    """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted."""
     Publish: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.PublishRequest, _orchestrator_pb2.PublishResponse]
     """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version)."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatusRequest, _orchestrator_pb2.GetStatusResponse]
@@ -52,6 +54,8 @@ class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]  # type: ignore[assignment]
     """After each step, drop or wait: idempotent, fates may be repeated."""
+    TakeTurn: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.TakeTurnRequest, _orchestrator_pb2.TakeTurnResponse]  # type: ignore[assignment]
+    """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted."""
     Publish: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.PublishRequest, _orchestrator_pb2.PublishResponse]  # type: ignore[assignment]
     """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version)."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatusRequest, _orchestrator_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -87,6 +91,14 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.ReportProgressResponse, _abc.Awaitable[_orchestrator_pb2.ReportProgressResponse]]:
         """After each step, drop or wait: idempotent, fates may be repeated."""
+
+    @_abc_1.abstractmethod
+    def TakeTurn(
+        self,
+        request: _orchestrator_pb2.TakeTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.TakeTurnResponse, _abc.Awaitable[_orchestrator_pb2.TakeTurnResponse]]:
+        """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted."""
 
     @_abc_1.abstractmethod
     def Publish(

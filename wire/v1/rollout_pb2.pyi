@@ -473,6 +473,44 @@ class AbortWeightsResponse(_message.Message):
 Global___AbortWeightsResponse: _TypeAlias = AbortWeightsResponse  # noqa: Y015
 
 @_typing.final
+class SleepRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SleepRequest: _TypeAlias = SleepRequest  # noqa: Y015
+
+@_typing.final
+class SleepResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASLEEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    asleep: _builtins.bool
+    reason: _builtins.str
+    """Why not now, in words."""
+    def __init__(
+        self,
+        *,
+        asleep: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asleep", b"asleep", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SleepResponse: _TypeAlias = SleepResponse  # noqa: Y015
+
+@_typing.final
 class GetReplicaRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,6 +59,11 @@ class RolloutServiceStub:
                 request_serializer=wire_dot_v1_dot_rollout__pb2.AbortWeightsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_rollout__pb2.AbortWeightsResponse.FromString,
                 _registered_method=True)
+        self.Sleep = channel.unary_unary(
+                '/wire.v1.RolloutService/Sleep',
+                request_serializer=wire_dot_v1_dot_rollout__pb2.SleepRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_rollout__pb2.SleepResponse.FromString,
+                _registered_method=True)
         self.GetReplica = channel.unary_unary(
                 '/wire.v1.RolloutService/GetReplica',
                 request_serializer=wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.SerializeToString,
@@ -109,6 +114,14 @@ class RolloutServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sleep(self, request, context):
+        """Where engine and trainer take turns on a GPU: gives the memory of weights and cache to the trainer. Idempotent; what
+        was being generated is handed back. The next PrepareWeights wakes the engine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetReplica(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -150,6 +163,11 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     servicer.AbortWeights,
                     request_deserializer=wire_dot_v1_dot_rollout__pb2.AbortWeightsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_rollout__pb2.AbortWeightsResponse.SerializeToString,
+            ),
+            'Sleep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sleep,
+                    request_deserializer=wire_dot_v1_dot_rollout__pb2.SleepRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_rollout__pb2.SleepResponse.SerializeToString,
             ),
             'GetReplica': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReplica,
@@ -297,6 +315,33 @@ class RolloutService:
             '/wire.v1.RolloutService/AbortWeights',
             wire_dot_v1_dot_rollout__pb2.AbortWeightsRequest.SerializeToString,
             wire_dot_v1_dot_rollout__pb2.AbortWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sleep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RolloutService/Sleep',
+            wire_dot_v1_dot_rollout__pb2.SleepRequest.SerializeToString,
+            wire_dot_v1_dot_rollout__pb2.SleepResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,10 @@ class RolloutServiceStub:
     """Phase 4: sets the version and opens the gate."""
     AbortWeights: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.AbortWeightsRequest, _rollout_pb2.AbortWeightsResponse]
     """Gives the session up: weights that were not yet replaced go on serving, else the replica is PENDING_WEIGHTS."""
+    Sleep: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.SleepRequest, _rollout_pb2.SleepResponse]
+    """Where engine and trainer take turns on a GPU: gives the memory of weights and cache to the trainer. Idempotent; what
+    was being generated is handed back. The next PrepareWeights wakes the engine.
+    """
     GetReplica: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]
     Chat: _grpc.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]
     """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
@@ -60,6 +64,10 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """Phase 4: sets the version and opens the gate."""
     AbortWeights: _aio.UnaryUnaryMultiCallable[_rollout_pb2.AbortWeightsRequest, _rollout_pb2.AbortWeightsResponse]  # type: ignore[assignment]
     """Gives the session up: weights that were not yet replaced go on serving, else the replica is PENDING_WEIGHTS."""
+    Sleep: _aio.UnaryUnaryMultiCallable[_rollout_pb2.SleepRequest, _rollout_pb2.SleepResponse]  # type: ignore[assignment]
+    """Where engine and trainer take turns on a GPU: gives the memory of weights and cache to the trainer. Idempotent; what
+    was being generated is handed back. The next PrepareWeights wakes the engine.
+    """
     GetReplica: _aio.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]  # type: ignore[assignment]
     Chat: _aio.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]  # type: ignore[assignment]
     """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
@@ -106,6 +114,16 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_pb2.AbortWeightsResponse, _abc.Awaitable[_rollout_pb2.AbortWeightsResponse]]:
         """Gives the session up: weights that were not yet replaced go on serving, else the replica is PENDING_WEIGHTS."""
+
+    @_abc_1.abstractmethod
+    def Sleep(
+        self,
+        request: _rollout_pb2.SleepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rollout_pb2.SleepResponse, _abc.Awaitable[_rollout_pb2.SleepResponse]]:
+        """Where engine and trainer take turns on a GPU: gives the memory of weights and cache to the trainer. Idempotent; what
+        was being generated is handed back. The next PrepareWeights wakes the engine.
+        """
 
     @_abc_1.abstractmethod
     def GetReplica(

@@ -18,7 +18,7 @@ from wire.weights.plan import (
     tensors_of,
 )
 from wire.weights.routes import device_names, nccl_version
-from wire.weights.staging import Staging, side_stream
+from wire.weights.staging import Staging, host_buffer, on_gpu, side_stream, wait_for_copies
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
@@ -30,11 +30,13 @@ __all__ = [
     "bucket_digest",
     "device_names",
     "digest_as",
+    "host_buffer",
     "join_groups",
     "join_snapshot",
     "load_weights",
     "make_snapshot",
     "nccl_version",
+    "on_gpu",
     "open_store",
     "plain_group",
     "plan_digest",
@@ -43,5 +45,6 @@ __all__ = [
     "side_stream",
     "snapshot_groups",
     "tensors_of",
+    "wait_for_copies",
     "weights_sha256",
 ]

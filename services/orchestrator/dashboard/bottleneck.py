@@ -20,6 +20,8 @@ def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
         return _said("none", "The run is paused: no new prompt is issued.")
     if status["trainer"]["state"] == "absent":
         return _said("trainer", "No trainer has registered: start it.")
+    if any(replica["state"] == "sleeping" for replica in status["replicas"]):
+        return _said("none", "Trainer and engines take turns on the GPU: now it is the trainer's.")
     replicas = [replica for replica in status["replicas"] if replica["state"] in _WORKING]
     if not replicas:
         return _said("rollout", "No rollout replica serves: start one, or wait until one has its weights.")

@@ -95,6 +95,18 @@ class EngineStats:
     decode_seconds: float
     busy_seconds: float
 
+    def plus(self, later: "EngineStats") -> "EngineStats":
+        """Counters of both; what is held now is the later's."""
+        return EngineStats(
+            groups=later.groups,
+            rollouts=later.rollouts,
+            generated_tokens=self.generated_tokens + later.generated_tokens,
+            prompt_tokens=self.prompt_tokens + later.prompt_tokens,
+            recomputed_tokens=self.recomputed_tokens + later.recomputed_tokens,
+            decode_seconds=self.decode_seconds + later.decode_seconds,
+            busy_seconds=self.busy_seconds + later.busy_seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
@@ -191,6 +203,20 @@ class Engine(Protocol):
 
     async def abandon(self, reason: str, timeout_s: float) -> None:
         """Gives all groups up: their `generate` raises AbandonedError."""
+        ...
+
+    async def sleep(self, timeout_s: float) -> None:
+        """Gives the memory of weights and cache back to the device; idempotent. No group may be running.
+
+        After it nothing works but `wake`. Raises TransientError if it cannot: what is left in place is unknown.
+        """
+        ...
+
+    async def wake(self, timeout_s: float) -> None:
+        """Takes the memory again; idempotent, and nothing for an engine that is awake.
+
+        The weights are nobody's until the next `install`.
+        """
         ...
 
     def stats(self) -> EngineStats:

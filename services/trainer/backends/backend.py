@@ -65,6 +65,17 @@ class Backend(Protocol):
         """The optimizer's state, whole, by `weight name/key`. On rank 0; empty on the others."""
         ...
 
+    def park(self) -> int:
+        """Moves the optimizer's state from the device to the host, on this rank; returns its bytes. Idempotent.
+
+        Until `unpark` only `apply` may not be called.
+        """
+        ...
+
+    def unpark(self) -> int:
+        """Moves it back; returns its bytes. Idempotent."""
+        ...
+
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """Sets both to what a checkpoint holds, whole tensors given on every rank.
 

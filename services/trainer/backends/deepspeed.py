@@ -149,6 +149,14 @@ class DeepSpeedBackend:
                 tensors[f"{name}/step"] = step.detach().cpu().clone()
         return tensors
 
+    def park(self) -> int:
+        """See `Backend`. Raises ConfigError: its flat buffers are its own affair."""
+        raise ConfigError("rollout.gpu_sharing = 'turns' needs trainer.backend auto, single or fsdp2")
+
+    def unpark(self) -> int:
+        """See `Backend`: nothing is ever parked."""
+        return 0
+
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """See `Backend`."""
         whole = {name: torch.empty(whole_shape(weight), device="meta") for name, weight in self._named.items()}

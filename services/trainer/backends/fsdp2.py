@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from services.trainer.backends.options import BackendOptions, overhead_tokens
+from services.trainer.backends.parking import Parking
 from services.trainer.backends.sharding import shard
 from services.trainer.backends.state import check_weights, find_tensors, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
@@ -28,6 +29,7 @@ class FullyShardedBackend:
         self.overhead_tokens = overhead_tokens(device)
         self._named = dict(module.named_weights())
         self._optimizers = build_optimizers(module, options.optimizer)
+        self._parking = Parking(self.device)
 
     def __call__(self, *inputs: Any) -> Any:
         """See `Backend`."""
@@ -74,14 +76,23 @@ class FullyShardedBackend:
         """See `Backend`."""
         tensors: dict[str, Tensor] = {}
         for name, value in optimizer_state(self._named, self._optimizers):
-            whole = _whole(value)
+            whole = _whole(self._parking.present(value))
             if self.ranks.rank == 0:
                 tensors[name] = whole.cpu()
         return tensors
 
+    def park(self) -> int:
+        """See `Backend`."""
+        return self._parking.park(self._optimizers)
+
+    def unpark(self) -> int:
+        """See `Backend`."""
+        return self._parking.unpark()
+
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """See `Backend`."""
         check_weights(self._named, weights)
+        self._parking.forget()
         set_weights(self._named, weights)
         load_state(self._named, self._optimizers, optimizer, leads=self.ranks.rank == 0)
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from services.trainer.backends.compilation import compile_layers
 from services.trainer.backends.options import BackendOptions, overhead_tokens
+from services.trainer.backends.parking import Parking
 from services.trainer.backends.state import check_weights, find_tensors, load_state, optimizer_state, set_weights
 from services.trainer.model import TrainedModule
 from services.trainer.optimizers import OptimizerOptions, build_optimizers
@@ -37,6 +38,7 @@ class SingleDevice:
             compile_layers(module)
         self._named = dict(module.named_weights())
         self._optimizers = build_optimizers(module, options.optimizer)
+        self._parking = Parking(self.device)
 
     def __call__(self, *inputs: Any) -> Any:
         """See `Backend`."""
@@ -81,10 +83,20 @@ class SingleDevice:
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """See `Backend`."""
-        return dict(optimizer_state(self._named, self._optimizers))
+        state = optimizer_state(self._named, self._optimizers)
+        return {name: self._parking.present(value) for name, value in state}
+
+    def park(self) -> int:
+        """See `Backend`."""
+        return self._parking.park(self._optimizers)
+
+    def unpark(self) -> int:
+        """See `Backend`."""
+        return self._parking.unpark()
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """See `Backend`."""
         check_weights(self._named, weights)
+        self._parking.forget()
         set_weights(self._named, weights)
         load_state(self._named, self._optimizers, optimizer)

@@ -34,6 +34,7 @@ from services.trainer.step_times import replay_times, step_times
 from services.trainer.step_trace import phase_span, training
 from services.trainer.stop import StopSignal
 from services.trainer.trackers import make_trackers
+from services.trainer.turns import Turns, make_locks
 from wire import tracing
 from wire.digests import algorithm_of, same_weights
 from wire.errors import ConfigError
@@ -64,6 +65,8 @@ class RlStage:
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
         self._version = 0
         self._phases = Phases(around=phase_span)
+        limit_s = settings.trainer.turn_timeout_s
+        self._turns = Turns(make_locks(settings), self._runtime.ask_turn, self._waits, limit_s=limit_s)
 
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
@@ -75,9 +78,11 @@ class RlStage:
             return self._run(ranks)
 
     def _run(self, ranks: Ranks) -> int:
-        self._runtime.doing = "loading the model"
         self._trackers.start()
         try:
+            if not self._turns.begin(None, self._stop.asked):
+                raise StepInterruptedError("asked to stop before the GPU was free")
+            self._runtime.doing = "loading the model"
             device = rank_device(self._settings.run.device, 0)
             self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
             self._book = self._restore()
@@ -121,6 +126,7 @@ class RlStage:
         replay(self._journal, history, after_step=self._version, train=self._replay_step)
         self._leader.publish_discriminator()
         held = self._leader.hold(self._publisher, self._version)
+        self._turns.end(self._leader)
         self._compare(history.digests.get(self._version, held.digest), held.digest)
         batch = self._settings.batch
         staleness = self._settings.run.max_staleness
@@ -137,6 +143,7 @@ class RlStage:
             ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
         )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
+        self._reporter().has_turn = lambda: self._turns.has
         if self._version and self._version not in history.done:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
@@ -179,6 +186,8 @@ class RlStage:
             return
         with self._phases("journal"):
             on_the_way = self._journal_batch(step, batch)
+        if not self._begin_turn():
+            return  # The next life trains what the journal has.
         phases = self._phases_of_training()
         try:
             with self._phases(TRAIN), training(step, batch, span):
@@ -196,6 +205,18 @@ class RlStage:
             self._checkpoint()
         elif published:
             self._checkpoint_if_asked()
+
+    def _begin_turn(self) -> bool:
+        """Where the engines have the GPUs: waits until they sleep; False if asked to stop."""
+        if not self._turns.are_taken:
+            return True
+        with self._phases("turn"):
+            return self._turns.begin(self._leader, self._stop.asked)
+
+    def _end_turn(self) -> None:
+        if self._turns.are_taken:
+            with self._phases("turn"):
+                self._turns.end(self._leader)
 
     def _phases_of_training(self) -> Phases:
         """From now on, by the clock of the device that trains."""
@@ -246,6 +267,7 @@ class RlStage:
                 self._leader.publish_discriminator()
         with self._phases("snapshot"):
             held = self._leader.hold(self._publisher, step)
+            self._end_turn()
             self._book.step_done(step, held.digest)
             metrics.POLICY_VERSION.set(step)
             self._fail.reach("before_publish", step)
@@ -297,6 +319,12 @@ class RlStage:
                 log.warning("evaluation_late", seconds=self._settings.trainer.evaluation_timeout_s)
                 return
             time.sleep(_LOOK_S / 4)
+
+    def _waits(self, what: str, left_s: float) -> None:
+        """As `_doing`, also before there is anybody to tell."""
+        self._runtime.doing = what
+        if self._runtime.reporter is not None:
+            self._doing(what, left_s if what else None)
 
     def _doing(self, what: str, left_s: float | None = None) -> None:
         """Tells what it waits for, and for how many more seconds at most."""

@@ -18,6 +18,7 @@ from services.rollout.engines.torch.engine import TorchEngine
 from services.rollout.front import Front
 from services.rollout.settings import RolloutSettings
 from services.rollout.text import TextDecoder
+from services.rollout.turns import first_turn, make_lock
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
 from wire.contracts import Header, Message, PromptGroup, Purpose, RolloutGroup, Sampling, decode, encode, group_id
 from wire.lifecycle import Shutdown
@@ -225,9 +226,11 @@ async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> Async
         }
     )
     broker, shutdown = MemoryBroker(), Shutdown()
+    lock = make_lock(settings)
+    await first_turn(lock, lambda what: None)
     engine = make_engine(settings)
     decoder = TextDecoder(settings.model.path)
-    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front()))
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front(), lock))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         try:

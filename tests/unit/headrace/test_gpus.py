@@ -14,6 +14,7 @@ from services.rollout.settings import RolloutSettings, SGLangTable
 from wire.errors import ConfigError
 
 SERVED = ("--run.device", "cuda", "--rollout.engine", "sglang")
+TURNS = ("--rollout.gpu-sharing", "turns", "--run.max-staleness", "0")
 SHARES = ("--trainer.memory-fraction", "0.5", "--rollout.sglang.mem-fraction-static", "0.4")
 
 
@@ -35,6 +36,8 @@ def config(folder: Path, *arguments: str) -> Resolved:
         (("--run.device", "cuda:2", *SERVED[2:]), range(2, 3), range(3, 4), 4),
         ((*SERVED, "--rollout.sglang.base-gpu-id", "5"), range(1), range(5, 6), 6),
         ((*SERVED, *SHARES), range(1), range(1), 1),
+        ((*SERVED, *TURNS), range(1), range(1), 1),
+        ((*SERVED, *TURNS, "--trainer.ranks", "2", "--rollout.replicas", "2"), range(2), range(2), 2),
         (("--run.device", "cuda"), range(1), range(0), 1),
     ],
 )  # fmt: skip
@@ -52,6 +55,7 @@ def test_an_overlap_without_shares_names_both_ways_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"base_gpu_id: trainer on GPUs 0-1, SGLang on GPU 1: on GPU 1 .*") as caught:
         check_overlap(config(tmp_path, *same))
     assert "base_gpu_id = 2" in str(caught.value) and "trainer.memory_fraction" in str(caught.value)
+    assert 'rollout.gpu_sharing = "turns"' in str(caught.value)
     with pytest.raises(ConfigError, match="give each a share"):
         check_overlap(config(tmp_path, *same, *SHARES[:2]))
     check_overlap(config(tmp_path, *same, *SHARES))

@@ -24,6 +24,7 @@ export const PHASES: Curve[] = [
   phase("record"),
   phase("checkpoint"),
   phase("advantages"),
+  phase("turn"),
 ];
 export const OTHER = phase("other");
 

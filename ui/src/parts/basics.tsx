@@ -41,6 +41,7 @@ const TONES: Record<string, string> = {
   starting: "busy",
   pending_weights: "busy",
   waiting: "busy",
+  sleeping: "plain",
   draining: "warn",
   paused: "warn",
   stopping: "warn",

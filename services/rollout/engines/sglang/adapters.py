@@ -124,6 +124,13 @@ class AdapterUpdater:
         await self._drop_staged()
         await self.resume(self._control_timeout_s)
 
+    async def sleep(self, timeout_s: float) -> None:
+        """Raises ContractError: the base would be lost, and only adapters are ever sent."""
+        raise ContractError("no_turns", "a server that takes adapters (model.lora) cannot give up its base")
+
+    async def wake(self, timeout_s: float) -> None:
+        """It never sleeps."""
+
     async def close(self) -> None:
         """Leaves the rest to the server."""
         for task in self._background:

@@ -90,6 +90,18 @@ class SGLangClient:
         """Goes on decoding."""
         await self._ask("POST", "/continue_generation", {"torch_empty_cache": False}, timeout_s, admin=True)
 
+    async def release_memory(self, timeout_s: float) -> None:
+        """Gives the memory of weights, cache and CUDA graphs back; the server must be paused, with nothing running.
+
+        SGLang asserts that (`release_memory_occupation`, managers/scheduler_components/weight_updater.py:337 of
+        0.5.23): else its scheduler dies. The bytes are lost, all buffers but parameters are kept aside.
+        """
+        await self._send("POST", "/release_memory_occupation", {}, timeout_s, admin=True)
+
+    async def resume_memory(self, timeout_s: float) -> None:
+        """Takes all of it again, once after each release (same file, line 383); the weights are to be sent anew."""
+        await self._send("POST", "/resume_memory_occupation", {}, timeout_s, admin=True)
+
     async def flush_cache(self, timeout_s: float) -> None:
         """Forgets all keys and values; ContractError while requests run."""
         await self._send("POST", "/flush_cache", None, timeout_s, admin=True)

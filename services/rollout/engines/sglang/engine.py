@@ -144,6 +144,16 @@ class SGLangEngine:
         """See Engine. What the server was doing for us is aborted beside."""
         self._generation.abandon(reason)
 
+    async def sleep(self, timeout_s: float) -> None:
+        """See Engine."""
+        self._require_alive()
+        await self._updater.sleep(timeout_s)
+
+    async def wake(self, timeout_s: float) -> None:
+        """See Engine."""
+        self._require_alive()
+        await self._updater.wake(timeout_s)
+
     def stats(self) -> EngineStats:
         """See Engine."""
         return self._generation.stats()

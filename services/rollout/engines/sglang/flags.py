@@ -30,10 +30,14 @@ _OWN_FLAGS = (
     "--quantization",
     "--weight-version",
     "--skip-tokenizer-init",
+    "--enable-memory-saver",
+    "--enable-weights-cpu-backup",
 )
 _DANGEROUS_FLAGS = ("--enable-custom-logit-processor", "--custom-weight-loader")
 _CPU_TOKENS = 65536
 _CPU_MEMORY = 0.1
+_TURN_MEMORY = 0.6
+"""Of a GPU where a trainer rests beside it: what training fits into the whole leaves a quarter for its weights."""
 _ADAPTERS = 4
 """In one batch of the server: an old one's last requests must not keep the new one's waiting."""
 
@@ -66,6 +70,8 @@ class LaunchPlan:
     env: Mapping[str, str]
     lora: LoraTable = field(default_factory=LoraTable)
     python_path: tuple[Path, ...] = ()
+    takes_turns: bool = False
+    """It shares its GPU with a trainer, one after the other."""
 
 
 def check_plan(plan: LaunchPlan) -> None:
@@ -137,9 +143,12 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         }
     else:
         config["base-gpu-id"] = plan.base_gpu_id
+        if plan.takes_turns:
+            config["enable-memory-saver"] = True
     if plan.lora.rank:
         config |= _lora_config(plan)
-    memory = plan.mem_fraction_static or (_CPU_MEMORY if plan.device == "cpu" else 0)
+    share = _TURN_MEMORY if plan.takes_turns else 0
+    memory = plan.mem_fraction_static or (_CPU_MEMORY if plan.device == "cpu" else share)
     tokens = plan.max_total_tokens or (_CPU_TOKENS if plan.device == "cpu" else 0)
     optional = {
         "mem-fraction-static": memory,

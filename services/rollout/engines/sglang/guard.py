@@ -19,7 +19,8 @@ def main(argv: list[str]) -> int:
     """Runs `argv`; ends with the whole process group, so no exit status arrives: it is told in the last line."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end_all())
-    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
+    # What was passed to us is the server's too: the lock of a GPU, say.
+    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard, close_fds=False)
     threading.Thread(target=_watch, daemon=True).start()
     status = server.wait()
     sys.stderr.write(f"the server ended with status {status}\n")

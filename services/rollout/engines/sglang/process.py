@@ -15,6 +15,7 @@ from services.rollout.engines.sglang import guard
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.flags import LaunchPlan, environment, server_config
 from wire.errors import TransientError, WaitTimeoutError
+from wire.gpu_lock import GpuLock
 from wire.lifecycle import wait_for
 
 _POLL_S = 0.2
@@ -32,8 +33,13 @@ class ServerProcess:
         self._log = log
 
     @classmethod
-    async def launch(cls, plan: LaunchPlan, python: Path, *, run_dir: Path, name: str) -> "ServerProcess":
-        """Starts it; its log is RUN/logs/NAME.log, its config RUN/run/NAME.yaml (both hold its keys)."""
+    async def launch(
+        cls, plan: LaunchPlan, python: Path, *, run_dir: Path, name: str, lock: GpuLock | None = None
+    ) -> "ServerProcess":
+        """Starts it; its log is RUN/logs/NAME.log, its config RUN/run/NAME.yaml (both hold its keys).
+
+        The lock of a shared GPU is held by its guard too: should we die, it is free when the server is gone.
+        """
         config, log = run_dir / "run" / f"{name}.yaml", run_dir / "logs" / f"{name}.log"
         for path in (config, log):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,6 +56,7 @@ class ServerProcess:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
+                pass_fds=(lock.file,) if lock is not None else (),
             )
         return cls(process, log)
 

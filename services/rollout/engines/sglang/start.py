@@ -17,6 +17,7 @@ from services.rollout.engines.sglang.requests import Limits, check_sampling, voc
 from services.rollout.settings import RolloutSettings
 from wire.contracts import Sampling
 from wire.errors import ConfigError, ContractError
+from wire.gpu_lock import GpuLock
 from wire.lifecycle import wait_for
 from wire.telemetry import get_logger
 
@@ -33,8 +34,8 @@ print(json.dumps({"devices": devices, "nccl": nccl}))
 """
 
 
-async def start_engine(settings: RolloutSettings) -> SGLangEngine:
-    """Launches a server, or attaches to one, and checks it.
+async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -> SGLangEngine:
+    """Launches a server, or attaches to one, and checks it. `lock`: of a GPU that it shares with the trainer.
 
     Must run on the main thread's loop. Raises ConfigError for settings or a server that will never do, TransientError
     for a server that is not there in time.
@@ -57,7 +58,7 @@ async def start_engine(settings: RolloutSettings) -> SGLangEngine:
         python = _python(table.venv)
         client = SGLangClient(f"http://{plan.host}:{plan.port}", api_key=plan.api_key, admin_key=plan.admin_key)
         process = await ServerProcess.launch(
-            plan, python, run_dir=settings.run_dir, name=f"rollout-{settings.instance}.sglang"
+            plan, python, run_dir=settings.run_dir, name=f"rollout-{settings.instance}.sglang", lock=lock
         )
     try:
         await until_ready(client, process, table.start_timeout_s)
@@ -142,6 +143,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         env=own.env,
         lora=settings.model.lora,
         python_path=shims_for(device, own.python_path),
+        takes_turns=table.gpu_sharing == "turns",
     )
 
 

@@ -47,6 +47,7 @@ class Updater:
         self._on_stuck = on_stuck
         self._control_timeout_s = control_timeout_s
         self._paused = False
+        self._asleep = False
         self._session = False
         self._group = ""
         self._ticket = object()
@@ -63,9 +64,10 @@ class Updater:
             # Those that do not end in time go on as with `retract`.
             await self._generation.admission.drain(timeout_s / 2)
             self._require(ticket)
-        mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
-        self._paused = True
-        await self._act(self._client.pause(mode, _left(end)), "to pause")
+        if not self._paused:  # One that has just been woken is.
+            mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
+            self._paused = True
+            await self._act(self._client.pause(mode, _left(end)), "to pause")
         self._require(ticket)
         await self._begin(end)
 
@@ -140,6 +142,22 @@ class Updater:
         except (TransientError, ContractError) as error:
             log.warning("discard_failed", error=str(error))
             self._on_stuck(f"SGLang could not end an update: {error}")
+
+    async def sleep(self, timeout_s: float) -> None:
+        """Pauses the server and gives its memory back. Idempotent; nothing of ours may be running."""
+        if self._asleep:
+            return
+        end = time.monotonic() + timeout_s
+        self._paused = True
+        await self._act(self._client.pause("retract", _left(end)), "to pause")
+        await self._act(self._client.release_memory(_left(end)), "to give its memory back")
+        self._asleep = True
+
+    async def wake(self, timeout_s: float) -> None:
+        """Takes the memory again; the server stays paused for the update that follows. Idempotent."""
+        if self._asleep:
+            await self._act(self._client.resume_memory(timeout_s), "to take its memory again")
+            self._asleep = False
 
     async def close(self) -> None:
         """Nothing runs beside."""

@@ -85,13 +85,10 @@ class TorchEngine:
         self._torch_dtype: torch.dtype = getattr(torch, dtype)
         self._fp32_head = fp32_head
         self._rotations = rotation_table(config, self._context_length, self._device)
-        self._cache = KeyValueCache(
-            self._arch,
-            rows=max_rows,
-            context_length=self._context_length,
-            dtype=self._torch_dtype,
-            device=self._device,
-        )
+        self._max_rows = max_rows
+        self._cache: KeyValueCache | None = self._make_cache()
+        self._before = _EMPTY
+        """Counters of the cores that sleep has ended."""
         self._deterministic = deterministic
         self._in_flight = in_flight
         self._staged: tuple[common_pb2.WeightPlan, list[Tensor]] | None = None
@@ -181,10 +178,21 @@ class TorchEngine:
         if self._thread.core is not None:
             await self._call(lambda: self._core().abandon(reason), timeout_s)
 
+    async def sleep(self, timeout_s: float) -> None:
+        """See Engine. Weights and cache are dropped, and torch's allocator returns their memory."""
+        self._staged = None
+        self._ticket = object()
+        await self._call(self._fall_asleep, timeout_s)
+
+    async def wake(self, timeout_s: float) -> None:
+        """See Engine."""
+        if self._cache is None:
+            self._cache = await self._call(self._make_cache, timeout_s)
+
     def stats(self) -> EngineStats:
         """See Engine."""
         core = self._thread.core
-        return core.stats() if core is not None else _EMPTY
+        return self._before.plus(core.stats()) if core is not None else self._before
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
         """See Engine: what it does is among the service's own."""
@@ -215,11 +223,31 @@ class TorchEngine:
 
     def _core(self) -> EngineCore:
         if self._thread.core is None:
-            raise AbandonedError("the engine has no weights yet")
+            raise AbandonedError("the engine sleeps" if self._cache is None else "the engine has no weights yet")
         return self._thread.core
+
+    def _make_cache(self) -> KeyValueCache:
+        return KeyValueCache(
+            self._arch,
+            rows=self._max_rows,
+            context_length=self._context_length,
+            dtype=self._torch_dtype,
+            device=self._device,
+        )
+
+    def _fall_asleep(self) -> None:
+        core = self._thread.core
+        if core is not None:
+            core.abandon("the engine sleeps")
+            self._before = self._before.plus(core.stats())
+        self._thread.core = self._cache = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _install(self, weights: ModelWeights, installed: Installed, in_flight: InFlight) -> None:
         self._thread.paused = True
+        if self._cache is None:
+            raise TransientError("the engine sleeps: it has no room for weights")
         if self._thread.core is None:
             model = Model(self._arch, weights, self._rotations, self._cache)
             self._thread.core = EngineCore(

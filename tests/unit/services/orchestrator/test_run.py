@@ -20,7 +20,7 @@ from wire.v1 import orchestrator_pb2 as pb
 def run_of(it: Office) -> Run:
     registry = Registry(1e9)
     publisher = Publisher(it.state, registry, it.peers, it.events, PublicationTable())
-    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker)
+    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.peers)
 
 
 @pytest.fixture

@@ -21,8 +21,12 @@ LEGAL = {
     (S.UPDATING, S.PENDING_WEIGHTS),
     (S.QUARANTINED, S.UPDATING),
     (S.DRAINING, S.GONE),
+    (S.PENDING_WEIGHTS, S.SLEEPING),
+    (S.SERVING, S.SLEEPING),
+    (S.QUARANTINED, S.SLEEPING),
+    (S.SLEEPING, S.UPDATING),
     *((state, S.DRAINING) for state in S if state not in (S.DRAINING, S.GONE)),
-    *((state, S.QUARANTINED) for state in S if state not in (S.DRAINING, S.GONE, S.QUARANTINED)),
+    *((state, S.QUARANTINED) for state in S if state not in (S.DRAINING, S.GONE, S.QUARANTINED, S.SLEEPING)),
 }
 
 

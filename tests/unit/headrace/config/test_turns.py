@@ -1,0 +1,65 @@
+"""What `rollout.gpu_sharing = "turns"` needs, each refusal with its way out."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import Ports
+from headrace.config.services import Place, replica_seat, seats, settings_of
+from headrace.plans import Planner
+from headrace.settle import settle
+from services.rollout.settings import RolloutSettings
+from services.trainer.settings import TrainerSettings
+from wire.errors import ConfigError
+
+TURNS = ("--rollout.gpu-sharing", "turns", "--run.max-staleness", "0")
+
+
+def config(folder: Path, *arguments: str) -> Resolved:
+    file = folder / "run.toml"
+    file.write_text('[data]\npath = "p.jsonl"\n')
+    return settle(resolve(file, arguments=arguments), folder / "new", goes_on=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--run.max-staleness", "1"), r"run\.max_staleness = 0"),
+        (("--trainer.nodes", "2", "--trainer.ranks", "2", "--trainer.rendezvous", "a:1"), r"trainer\.nodes = 1"),
+        (("--trainer.backend", "deepspeed"), r"trainer\.backend auto, single or fsdp2"),
+        (("--trainer.ranks", "2"), r"one replica a GPU; they are 1 and 2"),
+        (("--rollout.sglang.tp", "2"), r"rollout\.sglang\.tp = 1"),
+        (("--rollout.sglang.urls", '["http://a:1"]'), r"rollout\.sglang\.urls are not ours"),
+        (("--rollout.engine", "sglang", "--model.lora.rank", "4"), r"model\.lora\.rank = 0"),
+        (("--eval.deadline-s", "1800"), r"trainer\.turn_timeout_s above eval\.deadline_s, which is 1800"),
+    ],
+)
+def test_what_cannot_take_turns_is_refused_with_its_key(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"rollout.gpu_sharing = 'turns' needs .*{reason}"):
+        config(tmp_path, *TURNS, *arguments)
+
+
+def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
+    for arguments, shared in (((), False), (TURNS, True)):
+        found = config(tmp_path, *arguments).config
+        ports = {seat.name: Ports(grpc_port=1, http_port=2) for seat in seats(found)}
+        place = Place(tmp_path, "redis://x", ports, ())
+        by_name = {seat.name: settings_of(found, seat, place, ports[seat.name]) for seat in seats(found)}
+        trainer, replica = by_name["trainer"], by_name["rollout-0"]
+        assert isinstance(trainer, TrainerSettings) and isinstance(replica, RolloutSettings)
+        assert trainer.takes_turns is shared
+        assert (replica.rollout.gpu_sharing == "turns") is shared
+
+
+def test_no_replica_is_started_that_would_have_no_gpu(tmp_path: Path) -> None:
+    found = config(tmp_path, *TURNS).config
+    (tmp_path / "config").mkdir()
+    ports = {replica_seat("rollout", 0).name: Ports(grpc_port=1, http_port=2)}
+    ports["orchestrator"] = Ports(grpc_port=3, http_port=4)
+    planner = Planner(found, Place(tmp_path, "redis://x", ports, ()), {})
+    planner.replica("rollout", 0)
+    with pytest.raises(ConfigError, match=r"rollout-1 would have no GPU: .* one replica a rank of the trainer"):
+        planner.replica("rollout", 1)
