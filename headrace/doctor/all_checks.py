@@ -27,6 +27,7 @@ def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) 
         Check(name="packages", look=software.packages),
         Check(name="extras", look=lambda: software.extras(wants)),
         Check(name="gpu", look=lambda: gpu.driver(wants, environment), fix=reboot),
+        Check(name="compose", look=lambda: gpu.profile(environment), fix=reboot),
         Check(name="torch", look=lambda: gpu.torch(wants, environment), deadline_s=gpu.TORCH_S, fix=reboot),
         Check(name="sglang", look=lambda: software.sglang(wants, environment), deadline_s=70.0),
         Check(name="processor", look=lambda: machine.processor(wants)),

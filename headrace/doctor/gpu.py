@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
-from headrace.gpus import placement, shown
+from headrace.gpus import placement, shown, visible
 from headrace.supervisor.once import child_environment, python, run_once
 from wire.errors import HeadraceError
 
@@ -47,6 +47,15 @@ def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
         taken = placement(wants.resolved.config).in_words() if wants.resolved else "the config wants more"
         return fail("gpu", f"{count} GPUs, but {taken}", fix)
     return ok("gpu", f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows))
+
+
+def profile(environment: Mapping[str, str]) -> Finding:
+    """Which profile of docker-compose.yml fits the GPUs that are here."""
+    count = visible(environment)
+    fits = {0: "cpu", 1: "one-gpu"}.get(count, "gpu")
+    words = {"cpu": "no GPU", "one-gpu": "one GPU, which trainer and engine use by turns"}.get(fits, f"{count} GPUs")
+    more = ", deploy/compose/gpus.yml for more than two" if count > 2 else ""
+    return ok("compose", f"docker compose --profile {fits} up: {words}{more}")
 
 
 def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:

@@ -15,14 +15,17 @@ from headrace.doctor.memory_plan import (
     GB,
     Place,
     Training,
+    asleep_gpu,
     cache_bytes,
     engine_gpu,
+    resting_gpu,
     trainer_gpu,
     trainer_host,
 )
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.doctor.wants import Wants
 from headrace.gpus import placement
+from services.rollout.settings import TURN_MEMORY
 
 _NAME = "memory plan"
 _SMI_S = 15.0
@@ -70,6 +73,7 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
     if rl and config.discriminator.every:
         values.append(_value_shape(config.discriminator.path, shape))
     backend = table.backend
+    turns = rl and config.rollout.gpu_sharing == "turns"
     nccl = rl and config.rollout.engine == "sglang" and table.publish == "broadcast" and config.run.device != "cpu"
     return Training(
         backend=("single" if table.ranks == 1 else "fsdp2") if backend == "auto" else backend,
@@ -87,7 +91,8 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
         quantized=model.lora.quantize != "none",
         reference=rl and algorithm.needs_reference,
         values=tuple(values),
-        nccl_links=config.rollout.replicas if nccl else 0,
+        turns=turns,
+        nccl_links=config.rollout.replicas if nccl and not turns else 0,
         bucket=table.bucket_mib << 20,
     )
 
@@ -109,6 +114,8 @@ def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, 
         return found
     rollout = config.rollout
     tokens = config.rollout.context_length or shape.context
+    if how.turns:
+        return _in_turns(config, shape, how, list(found), tokens)
     for replica in range(rollout.replicas):
         if rollout.engine == "torch":
             place = engine_gpu(
@@ -122,6 +129,20 @@ def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, 
             place = engine_gpu(shape, tp=tp, dtype_bytes=how.dtype_bytes, tokens=tokens, kept_whole=False)
             for number in range(begin + replica * tp, begin + (replica + 1) * tp):
                 found.setdefault(f"GPU {number}", []).append(place)
+    return found
+
+
+def _in_turns(
+    config: RunFile, shape: ModelShape, how: Training, gpus: list[str], tokens: int
+) -> dict[str, list[Place]]:
+    """Each GPU twice: what is on it in the trainer's turn, and in the engine's."""
+    rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
+    engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
+    rests = resting_gpu(shape, how)
+    found: dict[str, list[Place]] = {}
+    for rank, name in enumerate(gpus):
+        found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep_gpu()]
+        found[f"{name} (engine's turn)"] = [rests, engine]
     return found
 
 
@@ -144,7 +165,7 @@ def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda
     if not cuda or not gpus or config.run.stage != "rl" or table.engine != "sglang" or table.sglang.urls:
         return
     width = 4 if config.model.dtype == "float32" else 2
-    share = table.sglang.mem_fraction_static or 0.85
+    share = table.sglang.mem_fraction_static or (TURN_MEMORY if table.gpu_sharing == "turns" else 0.85)
     room = share * gpus[-1] - width * shape.parameters / table.sglang.tp
     tokens = max(int(room), 0) // max(cache_bytes(shape, table.sglang.tp, width), 1)
     wanted = table.max_rows * (table.context_length or shape.context)
@@ -181,7 +202,10 @@ def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequenc
                 steps = fewer if fits(_changed(how, fewer)) else steps
             return "together: " + "; ".join(steps)
     if fits(how, alone=True):
-        return "give the engine GPUs of its own (rollout.sglang.base_gpu_id), or fewer rollout.replicas"
+        return (
+            "give the engine GPUs of its own (rollout.sglang.base_gpu_id), fewer rollout.replicas, or turns "
+            '(rollout.gpu_sharing = "turns")'
+        )
     return "a smaller model (model.path), or more and larger GPUs (trainer.ranks) and host memory"
 
 
@@ -213,7 +237,7 @@ def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mappi
 
 
 def _size_of(name: str, gpus: Sequence[int]) -> int:
-    number = int(name.partition(" ")[2])
+    number = int(name.split()[1])
     return gpus[number] if number < len(gpus) else 0
 
 

@@ -45,6 +45,8 @@ class Training:
     reference: bool = False
     values: tuple[ModelShape, ...] = ()
     """Models with a head of numbers, trained beside it: critic, discriminator."""
+    turns: bool = False
+    """The engines have its GPUs while it rests: `rollout.gpu_sharing`."""
     nccl_links: int = 0
     """Replicas that may take weights over NCCL at the same time."""
     bucket: int = BUCKET
@@ -151,6 +153,19 @@ def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Plac
     return Place("trainer", tuple(held), larger)
 
 
+def resting_gpu(shape: ModelShape, how: Training) -> Place:
+    """Of one rank while the engine has its GPU: all models stay, optimizer and gradients do not."""
+    held = [Part("weights", 0 if how.cpu_offload else states(shape, how)["weights"])]
+    held += [Part("critic", states(value, _plain(how))["weights"]) for value in how.values if not how.cpu_offload]
+    held += [part for part in _held(shape, how) if part.name == "reference" and not how.cpu_offload]
+    return Place("trainer at rest", (*held, Part("CUDA", OVERHEAD)))
+
+
+def asleep_gpu() -> Place:
+    """Of an engine while the trainer has its GPU."""
+    return Place("engine asleep", (Part("CUDA", OVERHEAD),))
+
+
 def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> Place:
     """Of the machine of rank 0. Without `gpus` the ranks' own memory lies there, too."""
     held = [Part("processes", how.here * PROCESS), Part("snapshots", 2 * _published(shape, how, pinned=gpus))]
@@ -159,6 +174,8 @@ def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> Plac
         held += [Part(part.name, how.here * part.bytes) for part in inner]
     elif _offloads_all(how):
         held += [Part(f"{part.name} (offloaded)", how.here * part.bytes) for part in _held(shape, how)]
+    elif how.turns:
+        held.append(Part("optimizer (parked)", how.here * _parked(shape, how)))
     elif how.cpu_offload and how.backend == "deepspeed":
         held += [Part(f"{p.name} (offloaded)", how.here * p.bytes) for p in _held(shape, how) if _on_host(p.name, how)]
     trained = sum(_trained(one, how) for one in (shape, *how.values))
@@ -186,9 +203,8 @@ def cache_bytes(shape: ModelShape, tp: int, dtype_bytes: int) -> int:
 def _held(shape: ModelShape, how: Training) -> Iterator[Part]:
     for name, size in states(shape, how).items():
         yield Part(name, size)
-    plain = Training(backend=how.backend, ranks=how.ranks, zero_stage=how.zero_stage, optimizer=how.optimizer)
     for value in how.values:
-        yield Part("critic", sum(states(value, plain).values()))
+        yield Part("critic", sum(states(value, _plain(how)).values()))
     if how.reference and not how.adapter_rank:
         # Frozen models are sharded by FSDP2 whatever trains beside them.
         yield Part("reference", _share(4 * shape.parameters, how.ranks))
@@ -239,6 +255,17 @@ def _load(shape: ModelShape, how: Training) -> Part:
     if how.backend == "fsdp2" and how.ranks > 1 and not how.quantized:
         return Part("loading", how.here * _CHUNK)
     return Part("loading a whole model", 4 * shape.parameters)
+
+
+def _plain(how: Training) -> Training:
+    """As a model with a head of numbers is trained: whole."""
+    return Training(backend=how.backend, ranks=how.ranks, zero_stage=how.zero_stage, optimizer=how.optimizer)
+
+
+def _parked(shape: ModelShape, how: Training) -> int:
+    """Optimizer state of one rank in pinned host memory, in pieces of a power of two."""
+    size = states(shape, how)["optimizer"] + sum(states(value, _plain(how))["optimizer"] for value in how.values)
+    return math.ceil(size / BUCKET) * BUCKET
 
 
 def _trained(shape: ModelShape, how: Training) -> int:

@@ -7,6 +7,10 @@ from pydantic import Field
 
 from wire.settings import SamplingTable, ServiceSettings, Table
 
+TURN_MEMORY = 0.6
+"""Of a GPU that an SGLang server and a trainer use by turns: what training fits into the whole leaves a quarter for the
+weights of a trainer at rest."""
+
 
 class SGLangTable(Table):
     """`[rollout.sglang]`: the SGLang server of each replica, launched by it or already running."""
@@ -24,7 +28,8 @@ class SGLangTable(Table):
     trainer and servers, the first behind the trainer's (with `trainer.memory_fraction` below 1 the trainer's first); in
     a container, which sees only its own GPUs, 0."""
     mem_fraction_static: float = Field(0.0, ge=0, lt=1)
-    """Share of the device's memory for weights and cache; 0 = SGLang's choice (0.1 on a CPU)."""
+    """Share of the device's memory for weights and cache; 0 = SGLang's choice (0.1 on a CPU; 0.6 with
+    `rollout.gpu_sharing = "turns"`, where the trainer's weights stay)."""
     max_running_requests: int = Field(0, ge=0)
     """Most requests that the server decodes at the same time; 0 = `rollout.max_rows` and one for the canary."""
     max_total_tokens: int = Field(0, ge=0)

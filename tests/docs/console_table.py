@@ -158,6 +158,11 @@ BEFORE_UP = (
         ),
     ),
     Case(
+        line="docker compose --profile one-gpu up --detach",
+        says="rollout-one-gpu",
+        replaced=(("docker compose", "COMPOSE_PROFILES= docker compose"), ("up --detach", "config")),
+    ),
+    Case(
         line="docker compose run --rm --no-deps -T --entrypoint sh setup -c"
         " 'umask 077; cat > /state/broker/password' < my-password",
         says="",

@@ -1,7 +1,8 @@
 """Optimizer state in host memory, while an engine has the GPU.
 
 A parked tensor stays the object that the optimizer knows; only its memory on the device is given back (its storage is
-empty), and its bytes lie in pinned host memory. On a CPU the same happens between two pieces of host memory.
+empty), and its bytes lie in pinned host memory: in slabs of one size, for torch rounds each pinned piece up to a power
+of two. On a CPU the same happens between two pieces of host memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,47 +15,80 @@ from torch.optim import Optimizer
 
 from wire.weights import host_buffer, on_gpu, wait_for_copies
 
+_SLAB = 512 * 1024 * 1024
 _SMALL_BYTES = 4096
 """Counters and scales stay where they are: a copy would cost more than their memory is worth."""
+
+
+class _Slabs:
+    """Host memory in pieces of one size, addressed as one run of bytes. It only grows: pinning is slow."""
+
+    def __init__(self, size: int, *, pinned: bool) -> None:
+        self._size = size
+        self._pinned = pinned
+        self._slabs: list[Tensor] = []
+
+    def grow(self, size: int) -> None:
+        """Makes it `size` bytes at the least."""
+        while len(self._slabs) * self._size < size:
+            self._slabs.append(host_buffer(self._size, pinned=self._pinned))
+
+    def pieces(self, start: int, size: int) -> Iterator[Tensor]:
+        """Views that together are bytes [start, start + size)."""
+        end = start + size
+        while start < end:
+            number, offset = divmod(start, self._size)
+            length = min(self._size - offset, end - start)
+            yield self._slabs[number][offset : offset + length]
+            start += length
+
+    def write(self, start: int, source: Tensor) -> None:
+        """Queues the copy of uint8 [size] to byte `start` and on."""
+        for piece in self.pieces(start, len(source)):
+            piece.copy_(source[: len(piece)], non_blocking=True)
+            source = source[len(piece) :]
+
+    def read(self, start: int, target: Tensor) -> None:
+        """Queues the copy of what lies from byte `start` on into uint8 [size]."""
+        for piece in self.pieces(start, len(target)):
+            target[: len(piece)].copy_(piece, non_blocking=True)
+            target = target[len(piece) :]
 
 
 class Parking:
     """Of the optimizers of one model on one rank; used by one thread."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, slab_bytes: int = _SLAB) -> None:
         self._device = device
-        self._parked: dict[int, tuple[Tensor, Tensor]] = {}
-        """id of a local tensor -> (it, its bytes on the host)."""
-        self._buffers: dict[int, list[Tensor]] = {}
-        """Size in bytes -> host memory that is free: pinning takes longer than the copy."""
+        self._slabs = _Slabs(slab_bytes, pinned=on_gpu(device))
+        self._parked: dict[int, tuple[Tensor, int]] = {}
+        """id of a local tensor -> (it, where its bytes begin)."""
 
     def park(self, optimizers: Sequence[Optimizer]) -> int:
         """Moves all large state tensors to the host; returns their bytes. Idempotent."""
-        moved = [local for local in map(_local, _states(optimizers)) if self._wants(local)]
-        copies: dict[int, tuple[Tensor, Tensor]] = {}
-        for local in moved:
-            if id(local) not in copies:
-                host = self._take(local.nbytes)
-                host.copy_(_bytes(local), non_blocking=True)
-                copies[id(local)] = local, host
-        if copies and on_gpu(self._device):
-            wait_for_copies(self._device)
-        for local, _ in copies.values():
+        if self._parked:
+            return 0
+        moved = {id(local): local for local in map(_local, _states(optimizers)) if self._wants(local)}
+        size = sum(local.nbytes for local in moved.values())
+        self._slabs.grow(size)
+        start = 0
+        for key, local in moved.items():
+            self._slabs.write(start, _bytes(local))
+            self._parked[key] = local, start
+            start += local.nbytes
+        self._wait()
+        for local in moved.values():
             local.untyped_storage().resize_(0)
-        self._parked |= copies
-        return sum(len(host) for _, host in copies.values())
+        return size
 
     def unpark(self) -> int:
         """Moves everything back; returns its bytes. Idempotent."""
         size = 0
-        for local, host in self._parked.values():
-            local.untyped_storage().resize_(len(host))
-            _bytes(local).copy_(host, non_blocking=True)
-            size += len(host)
-        if size and on_gpu(self._device):
-            wait_for_copies(self._device)
-        for _, host in self._parked.values():
-            self._buffers.setdefault(len(host), []).append(host)
+        for local, start in self._parked.values():
+            local.untyped_storage().resize_(local.nbytes)
+            self._slabs.read(start, _bytes(local))
+            size += local.nbytes
+        self._wait()
         self._parked.clear()
         return size
 
@@ -66,13 +100,19 @@ class Parking:
         """The value of a state, whole where it can be read: of a parked tensor a copy on the device."""
         if not isinstance(value, Tensor) or (found := self._parked.get(id(_local(value)))) is None:
             return value
-        local, host = found
-        copy = host.to(self._device, copy=True).view(local.dtype).view(local.shape)
+        local, start = found
+        copy = torch.empty(local.shape, dtype=local.dtype, device=self._device)
+        self._slabs.read(start, _bytes(copy))
+        self._wait()
         if not isinstance(value, DTensor):
             return copy
         return DTensor.from_local(
             copy, value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
         )
+
+    def _wait(self) -> None:
+        if on_gpu(self._device):
+            wait_for_copies(self._device)
 
     def _wants(self, local: Tensor) -> bool:
         """Not what lies in host memory beside a GPU anyway, or is parked."""
@@ -82,10 +122,6 @@ class Parking:
             and local.is_contiguous()
             and local.untyped_storage().nbytes() == local.nbytes
         )
-
-    def _take(self, size: int) -> Tensor:
-        free = self._buffers.get(size)
-        return free.pop() if free else host_buffer(size, pinned=on_gpu(self._device))
 
 
 def _states(optimizers: Sequence[Optimizer]) -> Iterator[Tensor]:

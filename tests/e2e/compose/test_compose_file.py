@@ -12,9 +12,9 @@ from tests.e2e.compose.engine import need_engine
 from tests.e2e.compose.project import Project
 from tests.e2e.compose.resolved import ROOT, parse, variables
 
-PROFILES = ("cpu", "gpu", "observability")
+PROFILES = ("cpu", "gpu", "one-gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
-ONCE = {"setup", "prepare", "prepare-cpu"}
+ONCE = {"setup", "prepare", "prepare-cpu", "prepare-one-gpu"}
 """They end before the others start."""
 
 
@@ -31,6 +31,8 @@ def test_each_profile_starts_what_it_says() -> None:
     gpu = {"prepare", "orchestrator", "rollout", "trainer"}
     assert started({"cpu"}) == shared | cpu
     assert started({"gpu"}) == shared | gpu
+    one_gpu = {"prepare-one-gpu", "orchestrator", "rollout-one-gpu", "trainer"}
+    assert started({"one-gpu"}) == shared | one_gpu
     assert started({"observability"}) == {"setup", "prometheus", "grafana"}
     assert variables()["COMPOSE_PROFILES"] == "gpu,observability"
 
@@ -156,7 +158,7 @@ def test_the_documented_end_takes_down_every_profile() -> None:
 
 def test_images_of_the_trainer_take_extras_and_only_the_trainer_keys_of_trackers() -> None:
     asked = {name for name, one in SERVICES.items() if "EXTRAS" in one.get("build", {}).get("args", ())}
-    assert asked == {"trainer", "trainer-cpu", "prepare", "prepare-cpu"} and variables()["TRAINER_EXTRAS"] == ""
+    assert asked == {"trainer", "trainer-cpu", *ONCE} - {"setup"} and variables()["TRAINER_EXTRAS"] == ""
     for part in re.split(r"^FROM ", (ROOT / "deploy/docker/trainer.Dockerfile").read_text(), flags=re.MULTILINE):
         name = part.splitlines()[0].rpartition(" AS ")[2]
         assert ("\nARG EXTRAS=\n" in part and '"/wanted/$extra.txt"' in part) == (name in ("cpu", "gpu")), name

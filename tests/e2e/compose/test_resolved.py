@@ -28,7 +28,7 @@ def all_facts(services: dict[str, Service]) -> dict[str, Facts]:
     return {name: facts(one) for name, one in services.items()}
 
 
-@pytest.mark.parametrize("profiles", [("cpu",), ("gpu",), ("observability",), _DEFAULT], ids="+".join)
+@pytest.mark.parametrize("profiles", [("cpu",), ("gpu",), ("one-gpu",), ("observability",), _DEFAULT], ids="+".join)
 def test_every_service_of_a_profile_is_what_the_table_says(profiles: tuple[str, ...]) -> None:
     assert all_facts(resolved(",".join(profiles))) == wanted(*profiles)
 

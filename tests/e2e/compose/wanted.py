@@ -168,7 +168,13 @@ GPU: dict[str, Facts] = {
         environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
         after={"setup": _DONE, "valkey": _WELL},
     ),
-    "orchestrator": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare": _DONE}),
+    "orchestrator": _common(
+        4,
+        60,
+        "orchestrator",
+        _ORCHESTRATOR,
+        after={"valkey": _WELL, "prepare": _DONE, "prepare-one-gpu": _DONE},
+    ),
     "rollout": _service(
         _ROLLOUT_GPU_IMAGE,
         memory=128,
@@ -193,8 +199,14 @@ GPU: dict[str, Facts] = {
         **_GPU,
     ),
 }
+_TURNS = ["--rollout.gpu-sharing", "turns", "--run.max-staleness", "0"]
+ONE_GPU: dict[str, Facts] = {
+    **{name: one for name, one in GPU.items() if name not in ("prepare", "rollout")},
+    "prepare-one-gpu": {**GPU["prepare"], "command": [*GPU["prepare"]["command"], *_TURNS]},
+    "rollout-one-gpu": {**GPU["rollout"], "gpus": _TRAINER_GPU},
+}
 OBSERVABILITY: dict[str, Facts] = {"setup": _SETUP, "prometheus": _PROMETHEUS, "grafana": _GRAFANA}
-PROFILES = {"cpu": CPU, "gpu": GPU, "observability": OBSERVABILITY}
+PROFILES = {"cpu": CPU, "gpu": GPU, "one-gpu": ONE_GPU, "observability": OBSERVABILITY}
 
 
 def wanted(*profiles: str) -> dict[str, Facts]:

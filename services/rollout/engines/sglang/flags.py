@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from services.rollout.settings import TURN_MEMORY
 from wire.errors import ConfigError
 from wire.settings import LoraTable
 
@@ -36,8 +37,6 @@ _OWN_FLAGS = (
 _DANGEROUS_FLAGS = ("--enable-custom-logit-processor", "--custom-weight-loader")
 _CPU_TOKENS = 65536
 _CPU_MEMORY = 0.1
-_TURN_MEMORY = 0.6
-"""Of a GPU where a trainer rests beside it: what training fits into the whole leaves a quarter for its weights."""
 _ADAPTERS = 4
 """In one batch of the server: an old one's last requests must not keep the new one's waiting."""
 
@@ -147,7 +146,7 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
             config["enable-memory-saver"] = True
     if plan.lora.rank:
         config |= _lora_config(plan)
-    share = _TURN_MEMORY if plan.takes_turns else 0
+    share = TURN_MEMORY if plan.takes_turns else 0
     memory = plan.mem_fraction_static or (_CPU_MEMORY if plan.device == "cpu" else share)
     tokens = plan.max_total_tokens or (_CPU_TOKENS if plan.device == "cpu" else 0)
     optional = {

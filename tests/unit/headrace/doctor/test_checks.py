@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from headrace.config.resolve import resolve
 from headrace.demo.arithmetic import CHARACTERS
@@ -74,6 +75,15 @@ def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
     assert "on GPU 0 each would take most of the memory" in bad(config_checks.keys(same))
     good = config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "bfloat16"))
     assert good.said == "bfloat16; trainer on GPU 0, SGLang on GPU 1"
+
+
+def test_the_compose_profile_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.gpus._listed", lambda: 4)
+    for shown, profile in {"": "cpu", "0": "one-gpu", "0,1": "gpu"}.items():
+        said = gpu.profile({"CUDA_VISIBLE_DEVICES": shown}).said
+        assert said.startswith(f"docker compose --profile {profile} up: ")
+        assert profile in yaml.safe_load(Path("docker-compose.yml").read_text())["services"]["valkey"]["profiles"]
+    assert gpu.profile({}).said.endswith("4 GPUs, deploy/compose/gpus.yml for more than two")
 
 
 def test_no_nvidia_smi_fails_only_where_a_gpu_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

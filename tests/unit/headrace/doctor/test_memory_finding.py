@@ -127,3 +127,17 @@ def test_a_driver_tells_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert memory_finding._gpu_bytes() == [81559 << 20, 143771 << 20]
     smi.write_text("#!/bin/sh\nexit 9\n")
     assert memory_finding._gpu_bytes() == []
+
+
+def test_in_turns_each_gpu_is_planned_for_both(tmp_path: Path) -> None:
+    turns = (CUDA + SGLANG).replace("[run]\n", "[run]\nmax_staleness = 0\n")
+    turns = turns.replace("[rollout]\n", '[rollout]\ngpu_sharing = "turns"\n')
+    said = found(tmp_path, turns, EIGHT, [200], host=300)
+    lines = {line.partition(":")[0]: line for line in said.said.splitlines()}
+    ours, theirs = lines["GPU 0 (trainer's turn)"], lines["GPU 0 (engine's turn)"]
+    assert "trainer optimizer 6" in ours and "engine keys" not in ours and "engine weights" not in ours
+    assert "trainer at rest weights 3" in theirs and "optimizer" not in theirs and "engine weights 1" in theirs
+    assert "optimizer (parked) 6" in lines["host"]
+    assert "NCCL" not in said.said
+    # Apart they need two GPUs of that size, or shares.
+    assert found(tmp_path, turns, EIGHT, [30], host=300).level is Level.FAIL

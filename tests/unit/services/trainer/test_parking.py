@@ -53,13 +53,17 @@ def test_parked_state_takes_no_memory_and_comes_back_bit_equal(name: str) -> Non
     assert all(map(torch.equal, weights(backend), weights(still)))
 
 
-def test_host_memory_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = trained("adamw")
+def test_host_memory_is_taken_once_and_tensors_may_lie_across_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, still = trained("adamw"), trained("adamw")
+    backend._parking = Parking(backend.device, slab_bytes=4096 + 16)
     backend.park()
     backend.unpark()
     monkeypatch.setattr("services.trainer.backends.parking.host_buffer", None)
     backend.park()
+    for key, value in backend.optimizer_tensors().items():
+        assert torch.equal(value, still.optimizer_tensors()[key]), key
     backend.unpark()
+    assert all(map(torch.equal, state_of(backend), state_of(still)))
 
 
 def test_a_checkpoint_that_is_loaded_replaces_what_was_parked() -> None:
