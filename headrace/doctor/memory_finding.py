@@ -138,11 +138,10 @@ def _in_turns(
     """Each GPU twice: what is on it in the trainer's turn, and in the engine's."""
     rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
     engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
-    rests = resting_gpu(shape, how)
     found: dict[str, list[Place]] = {}
     for rank, name in enumerate(gpus):
         found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep_gpu()]
-        found[f"{name} (engine's turn)"] = [rests, engine]
+        found[f"{name} (engine's turn)"] = [resting_gpu(shape, how, first=rank == 0), engine]
     return found
 
 

@@ -153,11 +153,16 @@ def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Plac
     return Place("trainer", tuple(held), larger)
 
 
-def resting_gpu(shape: ModelShape, how: Training) -> Place:
-    """Of one rank while the engine has its GPU: all models stay, optimizer and gradients do not."""
+def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Place:
+    """Of one rank while the engine has its GPU: all models stay, optimizer and gradients do not.
+
+    `first`: rank 0's, which keeps the buffer that its snapshots pass through.
+    """
     held = [Part("weights", 0 if how.cpu_offload else states(shape, how)["weights"])]
     held += [Part("critic", states(value, _plain(how))["weights"]) for value in how.values if not how.cpu_offload]
     held += [part for part in _held(shape, how) if part.name == "reference" and not how.cpu_offload]
+    if first:
+        held.append(Part("snapshot's staging", _staging(shape, how)))
     return Place("trainer at rest", (*held, Part("CUDA", OVERHEAD)))
 
 

@@ -146,6 +146,9 @@ class Run:
         """
         if incarnation:
             self.state.fence(incarnation)
+        else:
+            # Whatever the life before was publishing would hold the replicas until its deadlines.
+            self.publisher.supersede()
         published = self.state.publication
         if published is not None and published.incarnation == incarnation and self.publisher.progress is None:
             self._evaluate_if_due(published.version)  # This process was restarted before it was done.

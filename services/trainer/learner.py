@@ -150,6 +150,8 @@ class Learner:
         if self.policy.device.type == "cuda":
             torch.cuda.empty_cache()
         log.debug("parked", rank=self.policy.ranks.rank, bytes=size)
+        # Rank 0 gives all GPUs away at once.
+        self.policy.ranks.barrier()
 
     def unpark(self) -> None:
         """Takes it again."""

@@ -97,7 +97,7 @@ class Turns:
         """What stands between us and the turn; empty once the engines sleep and all locks are ours."""
         try:
             reason = self._ask()
-        except TransientError as error:
+        except (TransientError, WaitTimeoutError) as error:
             reason = f"the orchestrator is away ({error})"
         if reason:
             return reason

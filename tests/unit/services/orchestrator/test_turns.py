@@ -116,12 +116,16 @@ def test_a_heartbeat_that_was_sent_before_the_sleep_changes_nothing() -> None:
 
 async def test_the_run_fences_lives_that_are_over_and_takes_one_that_has_not_registered(tmp_path: Path) -> None:
     run = run_of(Office(tmp_path))
+    ended: list[int] = []
+    run.publisher.supersede = lambda: ended.append(1)  # type: ignore[method-assign]
     assert await run.take_turn(0) == ""
+    assert ended == [1]  # What the life before was publishing would hold its replicas awake.
     await run.register_trainer(trainer("t1"))
     await run.register_trainer(trainer("t2"))
     assert await run.take_turn(2) == ""
     with pytest.raises(FencedError):
         await run.take_turn(1)
+    assert len(ended) == 3  # Twice by a registration.
     await run.report(pb.ReportProgressRequest(incarnation=2, has_turn=False))
     assert not run.turns.trainer_has
     await run.report(pb.ReportProgressRequest(incarnation=2, has_turn=True))
