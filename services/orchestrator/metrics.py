@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from wire.operations import Operation
+
 GROUPS_ISSUED = Counter(
     "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]
 )
@@ -29,6 +31,16 @@ STEP_INTERVAL = Histogram(
     "From the end of one step, or of a pause, to the end of the next step.",
     buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
 )
+OPERATION_ACTIVE = Gauge(
+    "headrace_orchestrator_operation_active", "1 while it is under way: evaluation.", ["operation"]
+)
+OPERATION_UNTIL = Gauge(
+    "headrace_orchestrator_operation_until_timestamp_seconds",
+    "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
+    ["operation"],
+)
+EVALUATING = Operation(OPERATION_ACTIVE, OPERATION_UNTIL, "evaluation")
+"""Steps wait for it: the version that is evaluated must not be replaced meanwhile."""
 PUBLICATION_SECONDS = Histogram(
     "headrace_orchestrator_publication_phase_seconds",
     "One phase of a publication (prepare, transfer, verify, commit): done by all its replicas, or missed by some.",

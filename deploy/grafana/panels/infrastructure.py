@@ -178,6 +178,20 @@ _PROCESSES = Row(
             ),
         ),
         Panel(
+            title="Evaluation and checkpoint",
+            unit="none",
+            low=0,
+            high=1,
+            description="1 while it is under way. Steps wait for both, and HeadraceNoStep does, up to their deadlines.",
+            queries=(
+                Query(
+                    expr=f"max by (run, operation) (headrace_orchestrator_operation_active{{{RUN}}}"
+                    f" or headrace_trainer_operation_active{{{RUN}}})",
+                    legend="{{operation}}",
+                ),
+            ),
+        ),
+        Panel(
             title="Scrapes",
             unit="s",
             description="How long Prometheus waits for a process's metrics.",

@@ -1,5 +1,7 @@
 """The checkpoints of an RL run: those that are due, and those that an operator wants."""
 
+import time
+
 from services.trainer import metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
@@ -9,6 +11,9 @@ from services.trainer.reporter import Reporter
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.parts import config_digest
 from wire.journal import prune_payloads
+from wire.telemetry import get_logger
+
+log = get_logger("trainer.keeper")
 
 
 class Keeper:
@@ -32,6 +37,13 @@ class Keeper:
 
     def save(self, version: int) -> None:
         """Publishes the checkpoint of `version`, and lets go of the payloads that the oldest one covers."""
+        limit_s, begin = self._settings.trainer.checkpoint_deadline_s, time.monotonic()
+        with metrics.CHECKPOINTING(limit_s):
+            self._save(version)
+        if (seconds := time.monotonic() - begin) > limit_s:
+            log.warning("checkpoint_late", step=version, seconds=round(seconds, 1), checkpoint_deadline_s=limit_s)
+
+    def _save(self, version: int) -> None:
         saved = self._leader.save()
         progress = self._book.progress()
         above = self._book.progress(from_index=progress.frontier).fates

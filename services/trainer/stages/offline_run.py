@@ -157,8 +157,11 @@ class OfflineRun:
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
     def _checkpoint(self) -> None:
-        if self._step == 0:
-            return
+        if self._step:
+            with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
+                self._save()
+
+    def _save(self) -> None:
         # Every rank goes through the gathers; only the first keeps what comes out.
         weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
         optimizer = self._backend.optimizer_tensors()

@@ -1,6 +1,6 @@
 """For each alert: series on which it fires after 20 minutes, and such on which it does not. One value a minute."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Series: TypeAlias = dict[str, str]
@@ -9,10 +9,11 @@ Series: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`calm`: name of a situation -> its series."""
+    """`calm`: name of a situation -> its series; `also`: further ones in which it fires."""
 
     fires: Series
     calm: dict[str, Series]
+    also: dict[str, Series] = field(default_factory=dict)
     minutes: int = 20
 
 
@@ -32,6 +33,17 @@ _STUCK = {
     'headrace_orchestrator_step_interval_seconds_bucket{le="32.0"}': "10x40",
     'headrace_orchestrator_step_interval_seconds_bucket{le="+Inf"}': "10x40",
 }
+_EVALUATION = "headrace_orchestrator_operation_until_timestamp_seconds{replica='o', operation='evaluation'}"
+_CHECKPOINT = "headrace_trainer_operation_until_timestamp_seconds{replica='t', operation='checkpoint'}"
+_QUIET = {
+    f"{_LAST}{{replica='o'}}": "0+60x10 600x30",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='32.0'}": "0x40",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='64.0'}": "0+1x10 10x30",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='+Inf'}": "0+1x10 10x30",
+    _EVALUATION: "0x40",
+    _CHECKPOINT: "0x40",
+}
+"""A step a minute until minute 10, then none: at minute 20 the operations alone can be the reason."""
 _VERSION = "headrace_rollout_policy_version{replica='r'}"
 _SERVING = "headrace_rollout_state{replica='r', state='serving'}"
 _QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
@@ -83,6 +95,18 @@ CASES: dict[str, Case] = {
             "the last evaluation": _RUNNING | _STUCK | {"headrace_orchestrator_policy_version": "100x40"},
             "over": _OVER | _STUCK,
             "the first step may take half an hour": _RUNNING | {_LAST: "0x40"},
+            "an evaluation has begun at minute 11": _RUNNING | _QUIET | {_EVALUATION: "0x10 1260x30"},
+            "a checkpoint has begun at minute 11": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x30"},
+            "an evaluation ended a minute ago": _RUNNING | _QUIET | {_EVALUATION: "0x10 1260x8 1140x22"},
+            "a checkpoint failed a minute ago": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x8 1140x22"},
+        },
+        also={
+            "nothing is under way": _RUNNING | _QUIET,
+            "an evaluation is past its deadline": _RUNNING | _QUIET | {_EVALUATION: "0x10 900x30"},
+            "a checkpoint is past its deadline": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 900x30"},
+            "a checkpoint ended long ago": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 780x27"},
+            "the trainer died in a checkpoint": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 stale"},
+            "the trainer's next life is stuck": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 0x27"},
         },
     ),
     "HeadraceRunFailed": _gauge('headrace_orchestrator_run_phase{phase="failed"}', "1", "0"),
