@@ -62,6 +62,16 @@ STREAM_OLDEST = Gauge(
     "Since when nobody has said that work on the oldest pending entry goes on.",
     ["stream"],
 )
+BROKER_USED = Gauge("headrace_orchestrator_broker_used_bytes", "Memory that the broker's data takes (`used_memory`).")
+BROKER_LIMIT = Gauge(
+    "headrace_orchestrator_broker_limit_bytes",
+    "The broker's `maxmemory`; without one the memory of its machine, of which a container may have less. 0 = unknown.",
+)
+RUN_DIR_FREE = Gauge(
+    "headrace_orchestrator_run_dir_free_bytes",
+    "Free on the file system of the run directory, as the orchestrator sees it.",
+)
+RUN_DIR_SIZE = Gauge("headrace_orchestrator_run_dir_size_bytes", "Size of that file system.")
 ANNOTATION_VOTES = Counter("headrace_orchestrator_annotation_votes", "Votes of annotators on pairs.", ["choice"])
 
 for _kind in ("new", "again", "eval"):

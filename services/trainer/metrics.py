@@ -48,6 +48,14 @@ CHECKPOINT_TIME = Gauge(
 )
 CHECKPOINT_VERSION = Gauge("headrace_trainer_checkpoint_policy_version", "Version in the newest whole checkpoint.")
 CHECKPOINT_EVERY = Gauge("headrace_trainer_checkpoint_interval_steps", "Steps between two checkpoints, as asked for.")
+CHECKPOINT_ROOM = Gauge(
+    "headrace_trainer_checkpoint_room_bytes",
+    "Free bytes that checkpoints still need: missing ones of those kept, one written aside, one to spare. 0 = unknown.",
+)
+RUN_DIR_FREE = Gauge(
+    "headrace_trainer_run_dir_free_bytes", "Free on the file system of the run directory, as the trainer sees it."
+)
+RUN_DIR_SIZE = Gauge("headrace_trainer_run_dir_size_bytes", "Size of that file system.")
 OPERATION_ACTIVE = Gauge("headrace_trainer_operation_active", "1 while it is under way: checkpoint.", ["operation"])
 OPERATION_UNTIL = Gauge(
     "headrace_trainer_operation_until_timestamp_seconds",

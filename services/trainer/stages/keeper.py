@@ -1,19 +1,15 @@
 """The checkpoints of an RL run: those that are due, and those that an operator wants."""
 
-import time
-
 from services.trainer import metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
+from services.trainer.checkpointing import checkpointing
 from services.trainer.failpoints import Failpoints
 from services.trainer.leader import Leader
 from services.trainer.reporter import Reporter
 from services.trainer.settings import TrainerSettings
 from services.trainer.stages.parts import config_digest
 from wire.journal import prune_payloads
-from wire.telemetry import get_logger
-
-log = get_logger("trainer.keeper")
 
 
 class Keeper:
@@ -37,11 +33,8 @@ class Keeper:
 
     def save(self, version: int) -> None:
         """Publishes the checkpoint of `version`, and lets go of the payloads that the oldest one covers."""
-        limit_s, begin = self._settings.trainer.checkpoint_deadline_s, time.monotonic()
-        with metrics.CHECKPOINTING(limit_s):
+        with checkpointing(self._store, step=version, limit_s=self._settings.trainer.checkpoint_deadline_s):
             self._save(version)
-        if (seconds := time.monotonic() - begin) > limit_s:
-            log.warning("checkpoint_late", step=version, seconds=round(seconds, 1), checkpoint_deadline_s=limit_s)
 
     def _save(self, version: int) -> None:
         saved = self._leader.save()

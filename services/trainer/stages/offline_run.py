@@ -9,6 +9,7 @@ import torch
 
 from services.trainer import metrics
 from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from services.trainer.checkpointing import checkpointing, show_room
 from services.trainer.export import export_model
 from services.trainer.face import Face
 from services.trainer.failpoints import Failpoints
@@ -80,6 +81,7 @@ class OfflineRun:
             self._load(checkpoint)
             self._step = checkpoint.state.step
             self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
+            show_room(self._checkpoints)
             log.info("restored", step=self._step)
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -158,7 +160,8 @@ class OfflineRun:
 
     def _checkpoint(self) -> None:
         if self._step:
-            with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
+            limit_s = self._settings.trainer.checkpoint_deadline_s
+            with checkpointing(self._checkpoints, step=self._step, limit_s=limit_s):
                 self._save()
 
     def _save(self) -> None:

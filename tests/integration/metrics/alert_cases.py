@@ -47,6 +47,10 @@ _QUIET = {
 _VERSION = "headrace_rollout_policy_version{replica='r'}"
 _SERVING = "headrace_rollout_state{replica='r', state='serving'}"
 _QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
+_GIB = 1 << 30
+_TRAINER_FREE = "headrace_trainer_run_dir_free_bytes{replica='t'}"
+_ROOM = "headrace_trainer_checkpoint_room_bytes{replica='t'}"
+_ORCHESTRATOR_FREE = "headrace_orchestrator_run_dir_free_bytes{replica='o'}"
 _UP = "up{service='rollout', instance='x'}"
 
 
@@ -74,6 +78,19 @@ def _versions(serves: str, serving: str) -> Series:
         _VERSION: f"{serves}x40",
         _SERVING: f"{serving}x40",
     }
+
+
+def _broker(used: str, limit: str) -> Series:
+    return {
+        "headrace_orchestrator_broker_used_bytes{replica='o'}": f"{used}x40",
+        "headrace_orchestrator_broker_limit_bytes{replica='o'}": f"{limit}x40",
+    }
+
+
+def _disk(*, free: int, room: int, orchestrator: int) -> Series:
+    """In GiB."""
+    values = {_TRAINER_FREE: free, _ROOM: room, _ORCHESTRATOR_FREE: orchestrator}
+    return {name: f"{value * _GIB}x40" for name, value in values.items()}
 
 
 def _replicas(alive: str, lost: str) -> Series:
@@ -140,6 +157,28 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadraceDeadLetters": _rise('headrace_dead_letters_total{stream="rollouts", reason="poison"}'),
+    "HeadraceBrokerFull": Case(
+        fires=_broker("900", "1000"),
+        calm={"half": _broker("500", "1000"), "it tells no limit": _broker("900", "0")},
+    ),
+    "HeadraceDiskFull": Case(
+        fires=_disk(free=149, room=150, orchestrator=900),
+        also={
+            "little is left, and no checkpoint is there yet": _disk(free=1, room=0, orchestrator=900),
+            "little is left where the orchestrator writes": _disk(free=900, room=150, orchestrator=1),
+            "the trainer is away, its disk is the orchestrator's": {_ORCHESTRATOR_FREE: f"{_GIB}x40"},
+        },
+        calm={
+            "enough": _disk(free=151, room=150, orchestrator=900),
+            "nobody has looked yet": _disk(free=900, room=150, orchestrator=900)
+            | dict.fromkeys((_TRAINER_FREE, _ORCHESTRATOR_FREE), " ".join(["NaN"] * 40)),
+            "a checkpoint takes its room for a while": {
+                _TRAINER_FREE: f"{160 * _GIB}x12 {70 * _GIB}x5 {160 * _GIB}x20",
+                _ROOM: f"{150 * _GIB}x12 {60 * _GIB}x5 {150 * _GIB}x20",
+            },
+        },
+        minutes=17,
+    ),
     "HeadraceNoReplica": Case(
         fires=_RUNNING | _replicas("0x40", "0x40"),
         calm={

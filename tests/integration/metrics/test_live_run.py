@@ -103,6 +103,13 @@ def test_every_process_tells_its_run_and_its_name(server: Prometheus) -> None:
         'headrace_reward_verdicts_total{scorer="length", outcome="scored"}',
         "headrace_trainer_checkpoint_policy_version",
         "headrace_orchestrator_eval_policy_version",
+        'headrace_orchestrator_operation_until_timestamp_seconds{operation="evaluation"}',
+        'headrace_trainer_operation_until_timestamp_seconds{operation="checkpoint"}',
+        "headrace_trainer_checkpoint_room_bytes",
+        "headrace_trainer_run_dir_free_bytes",
+        "headrace_orchestrator_run_dir_size_bytes",
+        "headrace_orchestrator_broker_used_bytes",
+        "headrace_orchestrator_broker_limit_bytes",
     ],
 )
 def test_what_a_run_does_is_counted(server: Prometheus, counter: str) -> None:

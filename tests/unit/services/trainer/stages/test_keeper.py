@@ -40,9 +40,9 @@ def keep(tmp_path):
     """Makes a keeper of a real store, journal and book; returns it and the book."""
     books = []
 
-    def make(during, **trainer):
+    def make(during):
         settings = TrainerSettings.model_validate(
-            {"model": {"path": tmp_path}, "run_dir": tmp_path, "trainer": {"checkpoint_deadline_s": 500.0, **trainer}}
+            {"model": {"path": tmp_path}, "run_dir": tmp_path, "trainer": {"checkpoint_deadline_s": 500.0}}
         )
         book = book_with(tmp_path, "drop", [])
         books.append(book)
@@ -89,14 +89,3 @@ def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monke
     with pytest.raises(FencedError):
         keeper.save(3)
     assert told()[0] == 0 and not (tmp_path / "checkpoints" / "step-000003").exists()
-
-
-def test_one_that_is_late_is_logged_with_its_deadline(keep, monkeypatch):
-    from services.trainer.stages import keeper as module
-
-    said = []
-    monkeypatch.setattr(module.log, "warning", lambda event, **facts: said.append((event, facts)))
-    keeper, _ = keep(lambda: time.sleep(0.02), checkpoint_deadline_s=0.01)
-    keeper.save(3)
-    ((event, facts),) = said
-    assert event == "checkpoint_late" and facts["step"] == 3 and facts["checkpoint_deadline_s"] == 0.01
