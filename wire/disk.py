@@ -3,9 +3,8 @@
 import math
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
-
-from prometheus_client import Gauge
 
 from wire.telemetry import get_logger
 
@@ -19,16 +18,23 @@ class DiskWatch:
     The gauges keep what the last look found, and are NaN before the first and where there is nothing to look at.
     """
 
-    def __init__(self, folder: Path, free: Gauge, size: Gauge, *, every_s: float = _EVERY_S) -> None:
-        """`free`: bytes that this process may still write (without those kept for root); `size`: bytes in all."""
+    def __init__(
+        self,
+        folder: Path,
+        free: Callable[[float], object],
+        size: Callable[[float], object],
+        *,
+        every_s: float = _EVERY_S,
+    ) -> None:
+        """They set the gauges of what this process may still write (not what is kept for root), and of all; bytes."""
         self._folder, self._free, self._size, self._every_s = folder, free, size, every_s
         self._stopped = threading.Event()
         self._said = ""
 
     def start(self) -> None:
         """Begins to look."""
-        for gauge in (self._free, self._size):
-            gauge.set(math.nan)
+        self._free(math.nan)
+        self._size(math.nan)
         threading.Thread(target=self._watch, name="disk-watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -50,5 +56,5 @@ class DiskWatch:
             free, size = math.nan, math.nan
         else:
             self._said, free, size = "", float(found.free), float(found.total)
-        self._free.set(free)
-        self._size.set(size)
+        self._free(free)
+        self._size(size)

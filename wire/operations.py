@@ -5,27 +5,25 @@ alerts, and so does a process that died in one (its series end with it; the next
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from prometheus_client import Gauge
 
 
 class Operation:
     """One kind of operation of this process; used by one thread at a time."""
 
-    def __init__(self, active: Gauge, until: Gauge, name: str) -> None:
-        """Both gauges have the one label `operation`; their series begin here, at 0."""
-        self._active, self._until = active.labels(name), until.labels(name)
+    def __init__(self, active: Callable[[float], object], until: Callable[[float], object]) -> None:
+        """They set its two gauges: 1 while it is under way, and a unix time."""
+        self._active, self._until = active, until
 
     @contextmanager
     def __call__(self, limit_s: float) -> Iterator[None]:
         """It is under way inside, and expected to last `limit_s` seconds at most; also an exception ends it."""
-        self._until.set(time.time() + limit_s)
-        self._active.set(1)
+        self._until(time.time() + limit_s)
+        self._active(1)
         try:
             yield
         finally:
-            self._active.set(0)
+            self._active(0)
             # Whatever it held up begins to count now, as after a pause.
-            self._until.set_to_current_time()
+            self._until(time.time())

@@ -78,7 +78,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
     add_chat(app, Chat(settings, registry, peers, state.wishes))
     http = await serve_http(app, settings.host, settings.http_port)
-    disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE, metrics.RUN_DIR_SIZE)
+    disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
     disk.start()
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [

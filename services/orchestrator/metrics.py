@@ -39,7 +39,7 @@ OPERATION_UNTIL = Gauge(
     "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
     ["operation"],
 )
-EVALUATING = Operation(OPERATION_ACTIVE, OPERATION_UNTIL, "evaluation")
+EVALUATING = Operation(OPERATION_ACTIVE.labels("evaluation").set, OPERATION_UNTIL.labels("evaluation").set)
 """Steps wait for it: the version that is evaluated must not be replaced meanwhile."""
 PUBLICATION_SECONDS = Histogram(
     "headrace_orchestrator_publication_phase_seconds",

@@ -21,7 +21,7 @@ class Face:
     def __init__(self, settings: TrainerSettings | StageSettings, doing: str = "loading the model") -> None:
         self._settings = settings
         self._background = Background()
-        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE, metrics.RUN_DIR_SIZE)
+        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
         self.doing = doing
         """Why the process is not ready, in words; empty = ready."""
 

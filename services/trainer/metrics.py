@@ -62,7 +62,7 @@ OPERATION_UNTIL = Gauge(
     "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
     ["operation"],
 )
-CHECKPOINTING = Operation(OPERATION_ACTIVE, OPERATION_UNTIL, "checkpoint")
+CHECKPOINTING = Operation(OPERATION_ACTIVE.labels("checkpoint").set, OPERATION_UNTIL.labels("checkpoint").set)
 """Steps wait for it: it is written between them."""
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Copy of the weights that a publication sends.")
 SENT_BYTES = Counter(

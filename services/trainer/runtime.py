@@ -51,7 +51,7 @@ class Runtime:
         self._publication: Future[None] | None = None
         self._servicer = TrainerServicer(publisher, lambda: self.doing)
         self._port = 0
-        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE, metrics.RUN_DIR_SIZE)
+        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
         self._stub: Stub | None = None
         self._inbox: Inbox | None = None
         self.doing = "loading the model"

@@ -28,7 +28,7 @@ def watch() -> Iterator[Callable[[Path, Told], DiskWatch]]:
     begun: list[DiskWatch] = []
 
     def begin(folder: Path, told: Told) -> DiskWatch:
-        one = DiskWatch(folder, told.free, told.size, every_s=0.02)
+        one = DiskWatch(folder, told.free.set, told.size.set, every_s=0.02)
         one.start()
         begun.append(one)
         return one

@@ -16,7 +16,7 @@ def registry() -> CollectorRegistry:
 def make(registry: CollectorRegistry) -> Operation:
     names = ("active", "until")
     active, until = (Gauge(name, "For a test.", ["operation"], registry=registry) for name in names)
-    return Operation(active, until, "work")
+    return Operation(active.labels("work").set, until.labels("work").set)
 
 
 def told(registry: CollectorRegistry) -> tuple[float | None, float]:
