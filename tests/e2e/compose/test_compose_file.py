@@ -28,7 +28,7 @@ def started(profiles: set[str]) -> set[str]:
 def test_each_profile_starts_what_it_says() -> None:
     shared = {"setup", "valkey", "reward", "prometheus"}
     cpu = {f"{name}-cpu" for name in ("prepare", "orchestrator", "rollout", "trainer")}
-    gpu = {"prepare", "orchestrator", "rollout", "trainer"}
+    gpu = {"prepare", "orchestrator", "rollout", "trainer", "dcgm-exporter"}
     assert started({"cpu"}) == shared | cpu
     assert started({"gpu"}) == shared | gpu
     assert started({"observability"}) == {"setup", "prometheus", "grafana"}

@@ -47,6 +47,7 @@ _QUIET = {
 _VERSION = "headrace_rollout_policy_version{replica='r'}"
 _SERVING = "headrace_rollout_state{replica='r', state='serving'}"
 _QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
+_XID = "DCGM_FI_DEV_XID_ERRORS{gpu='0', instance='x'}"
 _GIB = 1 << 30
 _TRAINER_FREE = "headrace_trainer_run_dir_free_bytes{replica='t'}"
 _ROOM = "headrace_trainer_checkpoint_room_bytes{replica='t'}"
@@ -197,6 +198,17 @@ CASES: dict[str, Case] = {
     "HeadraceTargetDown": Case(
         fires=_RUNNING | {_UP: "0x40"},
         calm={"up": _RUNNING | {_UP: "1x40"}, "the run is over": _OVER | {_UP: "0x40"}},
+    ),
+    "HeadraceGpuError": Case(
+        fires={_XID: "0x10 79x30"},
+        also={"rows that could not be remapped": {_XID: "0x40", "DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu='1'}": "1x40"}},
+        calm={
+            "none": {_XID: "0x40"},
+            "long ago": {_XID: "0x1 79x39"},
+            "a process was killed": {_XID: "0x10 45x30"},
+            "a process was stopped": {_XID: "0x10 43x30"},
+            "the exporter was started again": {_XID: "79x10 0x30"},
+        },
     ),
     "HeadraceVersionSpread": Case(
         fires=_versions("5", "1"),
