@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from services.orchestrator import metrics
 from services.orchestrator.annotation.desk import Desk
 from services.orchestrator.beginning import Beginning
 from services.orchestrator.chat import Chat, add_chat
@@ -30,6 +31,7 @@ from services.orchestrator.service import SERVICE_NAME, OrchestratorServicer, re
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
 from services.orchestrator.store import Store
+from wire.disk import DiskWatch
 from wire.events import EventLog
 from wire.http import serve_http
 from wire.lifecycle import Shutdown
@@ -76,6 +78,8 @@ async def serve(settings: OrchestratorSettings) -> int:
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
     add_chat(app, Chat(settings, registry, peers, state.wishes))
     http = await serve_http(app, settings.host, settings.http_port)
+    disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
+    disk.start()
     log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [
         issuer.run(),
@@ -87,6 +91,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     if evaluation is not None:
         loops.append(evaluation.consume(shutdown.event))
     done = await _until_one_ends(loops, run.stop)
+    disk.stop()
     await rpc.stop()
     # Not before: pages whose stream has ended ask for another one soon, and nobody is to be refused it.
     board.close()

@@ -103,6 +103,15 @@ class Evaluation:
         return []
 
     async def _evaluate(self, version: int) -> None:
+        try:
+            with metrics.EVALUATING(self._settings.eval.deadline_s):
+                await self._collect(version)
+        finally:
+            self.waiting_for = ""
+        self._close(version)
+
+    async def _collect(self, version: int) -> None:
+        """Issues the prompts and waits for their results until the deadline."""
         self.since = time.monotonic()
         self.until = deadline = self.since + self._settings.eval.deadline_s
         wanted = len(self._rows)
@@ -120,8 +129,6 @@ class Evaluation:
                 log.warning("evaluation_waits", error=str(error))
             except TimeoutError:
                 continue
-        self.waiting_for = ""
-        self._close(version)
 
     async def _issue_missing(self, version: int) -> None:
         """Issues the prompts of which there is neither a result nor an entry in a stream."""

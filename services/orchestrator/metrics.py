@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from wire.operations import Operation
+
 GROUPS_ISSUED = Counter(
     "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]
 )
@@ -29,6 +31,16 @@ STEP_INTERVAL = Histogram(
     "From the end of one step, or of a pause, to the end of the next step.",
     buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
 )
+OPERATION_ACTIVE = Gauge(
+    "headrace_orchestrator_operation_active", "1 while it is under way: evaluation.", ["operation"]
+)
+OPERATION_UNTIL = Gauge(
+    "headrace_orchestrator_operation_until_timestamp_seconds",
+    "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
+    ["operation"],
+)
+EVALUATING = Operation(OPERATION_ACTIVE.labels("evaluation").set, OPERATION_UNTIL.labels("evaluation").set)
+"""Steps wait for it: the version that is evaluated must not be replaced meanwhile."""
 PUBLICATION_SECONDS = Histogram(
     "headrace_orchestrator_publication_phase_seconds",
     "One phase of a publication (prepare, transfer, verify, commit): done by all its replicas, or missed by some.",
@@ -50,6 +62,16 @@ STREAM_OLDEST = Gauge(
     "Since when nobody has said that work on the oldest pending entry goes on.",
     ["stream"],
 )
+BROKER_USED = Gauge("headrace_orchestrator_broker_used_bytes", "Memory that the broker's data takes (`used_memory`).")
+BROKER_LIMIT = Gauge(
+    "headrace_orchestrator_broker_limit_bytes",
+    "The broker's `maxmemory`; without one the memory of its machine, of which a container may have less. 0 = unknown.",
+)
+RUN_DIR_FREE = Gauge(
+    "headrace_orchestrator_run_dir_free_bytes",
+    "Free on the file system of the run directory, as the orchestrator sees it.",
+)
+RUN_DIR_SIZE = Gauge("headrace_orchestrator_run_dir_size_bytes", "Size of that file system.")
 ANNOTATION_VOTES = Counter("headrace_orchestrator_annotation_votes", "Votes of annotators on pairs.", ["choice"])
 
 for _kind in ("new", "again", "eval"):

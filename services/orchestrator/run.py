@@ -209,6 +209,9 @@ async def keep_house(run: Run, broker: Broker, status: Status, meter: Meter, tri
         run.look(now)
         try:
             await _look_at_streams(broker, status)
+            memory = await broker.memory()
+            metrics.BROKER_USED.set(memory.used_bytes)
+            metrics.BROKER_LIMIT.set(memory.limit_bytes)
             if time.monotonic() - trimmed > trim_s:
                 trimmed = time.monotonic()
                 for stream in StreamName:

@@ -94,7 +94,7 @@ class CheckpointStore:
 
     def __init__(self, folder: Path, *, keep: int) -> None:
         self._folder = folder
-        self._keep = keep
+        self.keep = keep
         self._proven: set[int] = set()
 
     def save(
@@ -149,13 +149,13 @@ class CheckpointStore:
         The oldest kept, once there are `keep` whole ones; before that 0, the model that the run began with.
         """
         whole = [step for step, _ in self.published() if step in self._proven]
-        return min(whole) if len(whole) >= self._keep else 0
+        return min(whole) if len(whole) >= self.keep else 0
 
     def _prune(self) -> None:
         """Keeps the newest `keep` whole ones. Nothing is removed before as many newer ones are proven."""
         kept = 0
         for step, path in reversed(self.published()):
-            if kept == self._keep:
+            if kept == self.keep:
                 shutil.rmtree(path)
                 self._proven.discard(step)
             elif step in self._proven or _is_whole(path):

@@ -3,10 +3,12 @@
 So a stage on given examples, and the first process of every machine beside that of rank 0: the same probes fit all.
 """
 
+from services.trainer import metrics
 from services.trainer.background import Background
 from services.trainer.service import SERVICE_NAME, http_app
 from services.trainer.settings import TrainerSettings
 from services.trainer.stage_settings import StageSettings
+from wire.disk import DiskWatch
 from wire.http import serve_http
 from wire.rpc import serve as serve_rpc
 
@@ -19,12 +21,14 @@ class Face:
     def __init__(self, settings: TrainerSettings | StageSettings, doing: str = "loading the model") -> None:
         self._settings = settings
         self._background = Background()
+        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
         self.doing = doing
         """Why the process is not ready, in words; empty = ready."""
 
     def start(self) -> None:
         """Begins to serve; raises ConfigError if a port is taken."""
         self._background.start()
+        self._disk.start()
         self._background.call(self._serve(), _START_S, "the trainer's servers")
 
     async def _serve(self) -> None:
@@ -38,7 +42,8 @@ class Face:
         return self.doing or None
 
     def stop(self) -> None:
-        """Ends servers and thread."""
+        """Ends servers and threads."""
+        self._disk.stop()
         self._background.call(self._stop(), _START_S, "the trainer's servers to stop")
         self._background.stop()
 

@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from services.trainer.phases import KEY
 from wire.contracts import DropReason
+from wire.operations import Operation
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 
@@ -53,6 +54,22 @@ TURN_SECONDS = Histogram(
     ["phase"],
     buckets=_LONG,
 )
+CHECKPOINT_ROOM = Gauge(
+    "headrace_trainer_checkpoint_room_bytes",
+    "Free bytes that checkpoints still need: missing ones of those kept, one written aside, one to spare. 0 = unknown.",
+)
+RUN_DIR_FREE = Gauge(
+    "headrace_trainer_run_dir_free_bytes", "Free on the file system of the run directory, as the trainer sees it."
+)
+RUN_DIR_SIZE = Gauge("headrace_trainer_run_dir_size_bytes", "Size of that file system.")
+OPERATION_ACTIVE = Gauge("headrace_trainer_operation_active", "1 while it is under way: checkpoint.", ["operation"])
+OPERATION_UNTIL = Gauge(
+    "headrace_trainer_operation_until_timestamp_seconds",
+    "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
+    ["operation"],
+)
+CHECKPOINTING = Operation(OPERATION_ACTIVE.labels("checkpoint").set, OPERATION_UNTIL.labels("checkpoint").set)
+"""Steps wait for it: it is written between them."""
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Copy of the weights that a publication sends.")
 SENT_BYTES = Counter(
     "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]

@@ -14,6 +14,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import Store
 
 from wire.errors import TransientError
+from wire.weights.collective import with_watchdog
 
 
 class Ranks:
@@ -46,9 +47,10 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         try:
-            dist.init_process_group(
-                kinds, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
-            )
+            with with_watchdog():
+                dist.init_process_group(
+                    kinds, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+                )
             found = cls(rank, size, store)
             found.barrier()
         except RuntimeError as error:

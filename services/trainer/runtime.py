@@ -15,6 +15,7 @@ from services.trainer.reporter import Reporter, Stub, end_fenced, register, wire
 from services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
 from services.trainer.settings import TrainerSettings
 from services.trainer.step import StepInterruptedError
+from wire.disk import DiskWatch
 from wire.errors import FencedError, WaitTimeoutError
 from wire.events import EventLog
 from wire.http import serve_http
@@ -52,6 +53,7 @@ class Runtime:
         self._publication: Future[None] | None = None
         self._servicer = TrainerServicer(publisher, lambda: self.doing)
         self._port = 0
+        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
         self._stub: Stub | None = None
         self._inbox: Inbox | None = None
         self.doing = "loading the model"
@@ -61,6 +63,7 @@ class Runtime:
     def start(self) -> None:
         """Serves gRPC and HTTP; the trainer is not ready yet."""
         self._background.start()
+        self._disk.start()
         self._background.call(self._serve(), _START_S, "the trainer's servers to start")
 
     async def _serve(self) -> None:
@@ -211,6 +214,7 @@ class Runtime:
 
     def stop(self) -> None:
         """Ends everything that runs beside the step."""
+        self._disk.stop()
         self._background.stop()
 
     def close_book(self) -> None:

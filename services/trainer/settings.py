@@ -65,6 +65,8 @@ class TrainerTable(Table):
     """Share of its GPU's memory that the trainer may take; less than 1 where an engine lives on the same device."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between two checkpoints; the journal covers the steps between."""
+    checkpoint_deadline_s: float = Field(1800.0, gt=0)
+    """Longest that a checkpoint should take. It goes on, but it counts as a time without a step from then on."""
     keep_checkpoints: int = Field(2, ge=1)
     """Older ones are removed; one valid one always remains."""
     keep_rollouts_mib: int = Field(10240, ge=0)

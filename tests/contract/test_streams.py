@@ -51,6 +51,26 @@ async def test_a_reader_ends_at_whatever_moment_it_is_cancelled(broker: Broker) 
         assert done, f"still reading, cancelled after {moment} turns of the loop"
 
 
+async def test_the_memory_that_entries_take_is_told(broker: Broker) -> None:
+    before = await broker.memory()
+    # A server of the tests has no `maxmemory`: it names its machine's memory. The other one has no limit at all.
+    assert before.limit_bytes == 0 or before.limit_bytes > before.used_bytes > 0
+    await broker.add(StreamName.PROMPTS, b"a" * 3_000_000)
+    assert (await broker.memory()).used_bytes > before.used_bytes + 2_900_000
+
+
+async def test_a_limit_that_the_server_has_is_told(tmp_path: Path) -> None:
+    server = Valkey(tmp_path / "valkey")
+    server.start()
+    broker = RedisBroker(server.url, "test", retry_deadline_s=5)
+    try:
+        await broker._link.writer.config_set("maxmemory", "64mb")
+        assert (await broker.memory()).limit_bytes == 64 << 20
+    finally:
+        await broker.close()
+        server.stop()
+
+
 async def test_an_orphan_goes_to_another_consumer_and_counts_its_deliveries(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=0.1)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=0.1)

@@ -163,6 +163,11 @@ BEFORE_UP = (
         replaced=(("docker compose", "COMPOSE_PROFILES= docker compose"), ("up --detach", "config")),
     ),
     Case(
+        line="docker compose -f docker-compose.yml -f deploy/compose/profiling.yml up --detach",
+        says=r"cap_add:\s+- SYS_ADMIN",
+        replaced=(("docker compose", "COMPOSE_PROFILES=gpu docker compose"), ("up --detach", "config")),
+    ),
+    Case(
         line="docker compose run --rm --no-deps -T --entrypoint sh setup -c"
         " 'umask 077; cat > /state/broker/password' < my-password",
         says="",

@@ -1,5 +1,5 @@
 """Streams between the services: one protocol, on Redis or in memory."""
 
-from wire.streams.protocol import CONSUMER_GROUP, Broker, Consumer, Entry, Put, StreamName, StreamStats
+from wire.streams.protocol import CONSUMER_GROUP, Broker, BrokerMemory, Consumer, Entry, Put, StreamName, StreamStats
 
-__all__ = ["CONSUMER_GROUP", "Broker", "Consumer", "Entry", "Put", "StreamName", "StreamStats"]
+__all__ = ["CONSUMER_GROUP", "Broker", "BrokerMemory", "Consumer", "Entry", "Put", "StreamName", "StreamStats"]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wire.streams.protocol import Entry, Put, StreamName, StreamStats
+from wire.streams.protocol import BrokerMemory, Entry, Put, StreamName, StreamStats
 
 
 @dataclass(slots=True)
@@ -92,6 +92,11 @@ class MemoryBroker:
             undelivered=sum(1 for i in target.entries if i > target.delivered),
             oldest_pending_s=time.monotonic() - oldest,
         )
+
+    async def memory(self) -> BrokerMemory:
+        """See `wire.streams.Broker`: what the entries take; there is no limit."""
+        used = sum(len(data) for stream in self.streams.values() for data in stream.entries.values())
+        return BrokerMemory(used_bytes=used, limit_bytes=0)
 
     async def generation(self) -> str:
         """See `wire.streams.Broker`."""

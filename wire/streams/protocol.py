@@ -63,6 +63,15 @@ class StreamStats:
     oldest_pending_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerMemory:
+    """What the server's data takes, and at how much it takes no more; bytes."""
+
+    used_bytes: int
+    limit_bytes: int
+    """Its `maxmemory`; without one the memory of its machine (a container may have less); 0 = it does not tell."""
+
+
 class Consumer(Protocol):
     """One named consumer of one stream's group."""
 
@@ -128,6 +137,10 @@ class Broker(Protocol):
 
     async def stats(self, stream: StreamName) -> StreamStats:
         """Depths for metrics and status."""
+        ...
+
+    async def memory(self) -> BrokerMemory:
+        """Of the whole server, all runs and databases together."""
         ...
 
     async def generation(self) -> str:

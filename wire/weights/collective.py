@@ -9,7 +9,8 @@ All calls block and belong in a worker thread.
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol, Self, TypeVar, cast
 
@@ -151,7 +152,7 @@ def without_watchdog(construct: Callable[[], T]) -> T:
     Otherwise torch's watchdog aborts the process a minute after a failed or late broadcast. ProcessGroupNCCL's
     constructor reads TORCH_NCCL_BLOCKING_WAIT, and starts no watchdog if it is set ("NO watchdog thread is created",
     ProcessGroupNCCL.cpp); the trainer's own groups must keep theirs, so it is set while the constructor runs, and no
-    longer. The lock is held for that alone: members are waited for elsewhere.
+    longer. The lock, which `with_watchdog` takes too, is held for that alone: members are waited for elsewhere.
     """
     with _CONSTRUCTING:
         before = os.environ.get(_BLOCKING_WAIT)
@@ -163,6 +164,18 @@ def without_watchdog(construct: Callable[[], T]) -> T:
                 del os.environ[_BLOCKING_WAIT]
             else:
                 os.environ[_BLOCKING_WAIT] = before
+
+
+@contextmanager
+def with_watchdog() -> Iterator[None]:
+    """Around whatever makes process groups by torch's own means (`init_process_group`, `init_device_mesh`, DeepSpeed).
+
+    No `without_watchdog` constructs meanwhile: they see TORCH_NCCL_BLOCKING_WAIT as the process was started with it,
+    and keep their watchdog. Not reentrant. Members are waited for inside it: a publication's group that is made at the
+    same time fails at its deadline.
+    """
+    with _CONSTRUCTING:
+        yield
 
 
 def _keys_of(name: str, backend: str, store: Store) -> Store:

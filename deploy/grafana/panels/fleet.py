@@ -1,6 +1,7 @@
-"""Rollout replicas, their engines, the weights that go to them, and the rewards behind them."""
+"""Rollout replicas, their engines, the weights that go to them, GPUs, and the rewards behind them."""
 
 from deploy.grafana.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.grafana.panels.gpus import GPUS
 from deploy.grafana.panels.rewards import REWARDS
 from deploy.grafana.queries import REPLICA, RUN, each, increase, quantile, rate
 
@@ -262,12 +263,12 @@ _ENGINE = Row(
 DASHBOARD = Dashboard(
     uid="headrace-fleet",
     title="Headrace: fleet",
-    description="Rollout replicas, their engines, the weights that go to them, and the rewards behind them.",
+    description="Rollout replicas, their engines, the weights that go to them, GPUs, and the rewards behind them.",
     variables=(
         Variable(name="run", label="Run", query="label_values(headrace_build_info, run)"),
         Variable(
             name="replica", label="Replica", query='label_values(headrace_rollout_policy_version{run=~"$run"}, replica)'
         ),
     ),
-    rows=(_REPLICAS, _WORK, _WEIGHTS, _ENGINE, REWARDS),
+    rows=(_REPLICAS, _WORK, _WEIGHTS, _ENGINE, GPUS, REWARDS),
 )

@@ -102,6 +102,55 @@ _STREAMS = Row(
     ),
 )
 
+_ROOM = Row(
+    title="Room",
+    panels=(
+        Panel(
+            title="Free disk",
+            unit="bytes",
+            low=0,
+            description="On the file system of the run directory, and what the checkpoints to come need of it.",
+            queries=(
+                Query(
+                    expr=f"min by (run, replica) (headrace_trainer_run_dir_free_bytes{{{RUN}}}"
+                    f" or headrace_orchestrator_run_dir_free_bytes{{{RUN}}})",
+                    legend="free: {{replica}}",
+                ),
+                Query(expr=f"max by (run) (headrace_trainer_checkpoint_room_bytes{{{RUN}}})", legend="needed"),
+            ),
+        ),
+        Panel(
+            title="Used disk",
+            unit="percentunit",
+            low=0,
+            high=1,
+            description="Share of the file system of the run directory, whoever has filled it.",
+            queries=(
+                Query(
+                    expr=f"1 - headrace_trainer_run_dir_free_bytes{{{RUN}}}"
+                    f" / headrace_trainer_run_dir_size_bytes{{{RUN}}}",
+                    legend="{{replica}}",
+                ),
+                Query(
+                    expr=f"1 - headrace_orchestrator_run_dir_free_bytes{{{RUN}}}"
+                    f" / headrace_orchestrator_run_dir_size_bytes{{{RUN}}}",
+                    legend="{{replica}}",
+                ),
+            ),
+        ),
+        Panel(
+            title="Broker memory",
+            unit="bytes",
+            low=0,
+            description="What its data takes, and its limit: `maxmemory`, or without one the memory of its machine.",
+            queries=(
+                Query(expr=f"max by (run) (headrace_orchestrator_broker_used_bytes{{{RUN}}})", legend="used"),
+                Query(expr=f"max by (run) (headrace_orchestrator_broker_limit_bytes{{{RUN}}})", legend="limit"),
+            ),
+        ),
+    ),
+)
+
 _PROCESSES = Row(
     title="Processes",
     panels=(
@@ -178,6 +227,20 @@ _PROCESSES = Row(
             ),
         ),
         Panel(
+            title="Evaluation and checkpoint",
+            unit="none",
+            low=0,
+            high=1,
+            description="1 while it is under way. Steps wait for both, and HeadraceNoStep does, up to their deadlines.",
+            queries=(
+                Query(
+                    expr=f"max by (run, operation) (headrace_orchestrator_operation_active{{{RUN}}}"
+                    f" or headrace_trainer_operation_active{{{RUN}}})",
+                    legend="{{operation}}",
+                ),
+            ),
+        ),
+        Panel(
             title="Scrapes",
             unit="s",
             description="How long Prometheus waits for a process's metrics.",
@@ -208,5 +271,5 @@ DASHBOARD = Dashboard(
         Variable(name="service", label="Service", query="label_values(up, service)"),
         Variable(name="replica", label="Process", query='label_values(headrace_build_info{run=~"$run"}, replica)'),
     ),
-    rows=(_HEAD, _STREAMS, _PROCESSES),
+    rows=(_HEAD, _STREAMS, _ROOM, _PROCESSES),
 )

@@ -27,6 +27,7 @@ from services.trainer.model import TrainedModule
 from services.trainer.optimizers import build_optimizers, state_keys
 from services.trainer.ranks import Ranks
 from wire.errors import ConfigError
+from wire.weights.collective import with_watchdog
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install 'headrace[deepspeed]'; or take 'fsdp2'"
@@ -62,7 +63,7 @@ class DeepSpeedBackend:
         (self._base,) = build_optimizers(module, options.optimizer)
         if options.compiled:
             compile_layers(module)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), with_watchdog():
             self._engine, *_ = deepspeed.initialize(
                 model=module, optimizer=self._base, config=zero_config(options, device)
             )

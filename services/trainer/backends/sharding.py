@@ -9,6 +9,7 @@ from services.trainer.backends.compilation import compile_layers
 from services.trainer.model import TrainedModule
 from services.trainer.quantization import quantized_weights
 from services.trainer.ranks import Ranks
+from wire.weights.collective import with_watchdog
 
 
 def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool, compiled: bool) -> None:
@@ -18,7 +19,8 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
     shards and optimizer live in host memory. `compiled`: layers go through torch.compile. Weights that are still in
     their files (`module.deferred`) are read now, by each rank its own.
     """
-    mesh = init_device_mesh(device.type, (ranks.size,))
+    with with_watchdog():
+        mesh = init_device_mesh(device.type, (ranks.size,))
     low = module.forward_dtype == torch.bfloat16
     # Inputs are not cast: temperatures in bfloat16 would be others.
     precision = MixedPrecisionPolicy(

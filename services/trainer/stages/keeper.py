@@ -3,6 +3,7 @@
 from services.trainer import metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
+from services.trainer.checkpointing import checkpointing
 from services.trainer.failpoints import Failpoints
 from services.trainer.leader import Leader
 from services.trainer.reporter import Reporter
@@ -32,6 +33,10 @@ class Keeper:
 
     def save(self, version: int) -> None:
         """Publishes the checkpoint of `version`, and lets go of the payloads that the oldest one covers."""
+        with checkpointing(self._store, step=version, limit_s=self._settings.trainer.checkpoint_deadline_s):
+            self._save(version)
+
+    def _save(self, version: int) -> None:
         saved = self._leader.save()
         progress = self._book.progress()
         above = self._book.progress(from_index=progress.frontier).fates

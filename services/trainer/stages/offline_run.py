@@ -9,6 +9,7 @@ import torch
 
 from services.trainer import metrics
 from services.trainer.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from services.trainer.checkpointing import checkpointing, show_room
 from services.trainer.export import export_model
 from services.trainer.face import Face
 from services.trainer.failpoints import Failpoints
@@ -80,6 +81,7 @@ class OfflineRun:
             self._load(checkpoint)
             self._step = checkpoint.state.step
             self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
+            show_room(self._checkpoints)
             log.info("restored", step=self._step)
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -157,8 +159,12 @@ class OfflineRun:
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
     def _checkpoint(self) -> None:
-        if self._step == 0:
-            return
+        if self._step:
+            limit_s = self._settings.trainer.checkpoint_deadline_s
+            with checkpointing(self._checkpoints, step=self._step, limit_s=limit_s):
+                self._save()
+
+    def _save(self) -> None:
         # Every rank goes through the gathers; only the first keeps what comes out.
         weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
         optimizer = self._backend.optimizer_tensors()

@@ -39,6 +39,7 @@ _NOT_IN_WEIGHTS = (
     "publish",
     "cpu_offload",
     "checkpoint_every",
+    "checkpoint_deadline_s",
     "keep_checkpoints",
     "keep_rollouts_mib",
     "nodes",

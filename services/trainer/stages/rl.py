@@ -11,6 +11,7 @@ from typing import Any
 from services.trainer import metrics
 from services.trainer.book import Book
 from services.trainer.checkpoint import Checkpoint, CheckpointStore
+from services.trainer.checkpointing import show_room
 from services.trainer.device_clock import clock_of
 from services.trainer.failpoints import Failpoints
 from services.trainer.leader import Leader
@@ -120,6 +121,7 @@ class RlStage:
         if checkpoint is not None:
             self._load(checkpoint)
             metrics.show_checkpoint(checkpoint.state.step, checkpoint.path)
+            show_room(self._checkpoints)
             self._version = checkpoint.state.step
             fates = {fate.group_index: fate for fate in checkpoint.state.fates} | fates
         began_with = self._version

@@ -62,7 +62,7 @@ def facts(one: Service) -> dict[str, Any]:
     return {
         "image": one["image"],
         "build": (build.get("dockerfile"), build.get("target"), frozenset(build.get("args", ()))),
-        "gpus": [(device["driver"], *device["device_ids"], *device["capabilities"]) for device in devices],
+        "gpus": [(device["driver"], *_gpus(device), *device["capabilities"]) for device in devices],
         "entrypoint": _words(one.get("entrypoint")),
         "command": _words(one.get("command")),
         "user": one["user"],
@@ -77,6 +77,12 @@ def facts(one: Service) -> dict[str, Any]:
         "environment": frozenset(one.get("environment") or ()),
         "after": {name: wait["condition"] for name, wait in one.get("depends_on", {}).items()},
     }
+
+
+def _gpus(device: dict[str, Any]) -> list[str]:
+    """Their ids, or how many; Compose writes -1 for `all`."""
+    count = str(device.get("count", ""))
+    return list(device.get("device_ids", ())) or ["all" if count == "-1" else count]
 
 
 def _words(value: Any) -> list[str]:

@@ -28,10 +28,10 @@ def started(profiles: set[str]) -> set[str]:
 def test_each_profile_starts_what_it_says() -> None:
     shared = {"setup", "valkey", "reward", "prometheus"}
     cpu = {f"{name}-cpu" for name in ("prepare", "orchestrator", "rollout", "trainer")}
-    gpu = {"prepare", "orchestrator", "rollout", "trainer"}
+    gpu = {"prepare", "orchestrator", "rollout", "trainer", "dcgm-exporter"}
     assert started({"cpu"}) == shared | cpu
     assert started({"gpu"}) == shared | gpu
-    one_gpu = {"prepare-one-gpu", "orchestrator", "rollout-one-gpu", "trainer"}
+    one_gpu = {"prepare-one-gpu", "orchestrator", "rollout-one-gpu", "trainer", "dcgm-exporter"}
     assert started({"one-gpu"}) == shared | one_gpu
     assert started({"observability"}) == {"setup", "prometheus", "grafana"}
     assert variables()["COMPOSE_PROFILES"] == "gpu,observability"

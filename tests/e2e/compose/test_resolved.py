@@ -15,6 +15,7 @@ OVERRIDES = {
     "code-rewards.yml": ("cpu", "gpu"),
     "gpus.yml": ("gpu",),
     "nodes.yml": ("cpu",),
+    "profiling.yml": ("gpu",),
 }
 """Each file of deploy/compose that is added to docker-compose.yml, and the profiles it is for."""
 
@@ -58,6 +59,15 @@ def test_a_list_of_gpus_changes_the_devices_and_nothing_else() -> None:
     assert all_facts(resolved("gpu", "gpus.yml")) == table
 
 
+def test_profiling_makes_the_exporter_root_and_changes_nothing_else() -> None:
+    plain, changed = resolved("gpu"), resolved("gpu", "profiling.yml")
+    exporter = changed["dcgm-exporter"]
+    assert (exporter.pop("user"), exporter.pop("cap_add")) == ("0:0", ["SYS_ADMIN"])
+    assert exporter["cap_drop"] == ["ALL"] and exporter["security_opt"] == ["no-new-privileges:true"]
+    assert plain["dcgm-exporter"].pop("user") == "10001:10001"
+    assert changed == plain
+
+
 def test_a_second_node_is_one_more_trainer() -> None:
     table = wanted("cpu")
     trainer = table["trainer-cpu"]
@@ -87,7 +97,12 @@ def test_images_may_be_pinned_by_digest() -> None:
     digest = f"sha256:{'0123456789abcdef' * 4}"
     pinned = {name: f"{value}@{digest}" for name, value in variables().items() if name.endswith("_IMAGE")}
     services = compose("gpu,observability", **pinned)
-    for name, variable in {"valkey": "VALKEY", "prometheus": "PROMETHEUS", "grafana": "GRAFANA"}.items():
+    for name, variable in {
+        "valkey": "VALKEY",
+        "prometheus": "PROMETHEUS",
+        "grafana": "GRAFANA",
+        "dcgm-exporter": "DCGM_EXPORTER",
+    }.items():
         assert services[name]["image"] == pinned[f"{variable}_IMAGE"]
     for name in ("trainer", "prepare", "rollout"):
         args = services[name]["build"]["args"]
@@ -103,6 +118,7 @@ def test_the_documented_variables_put_both_on_one_gpu() -> None:
     told = dict(lines[:2])
     services = compose("gpu", **told)
     gpus = {name: one["gpus"] for name, one in all_facts(services).items() if one["gpus"]}
+    assert gpus.pop("dcgm-exporter") == [("nvidia", "all", "gpu")]
     assert gpus == {name: [("nvidia", "0", "gpu")] for name in ("prepare", "trainer", "rollout")}
     # What .env says, and the shares.
     assert told["RUN_ARGS_GPU"].startswith(variables()["RUN_ARGS_GPU"] + " ")

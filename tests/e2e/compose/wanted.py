@@ -155,6 +155,16 @@ CPU: dict[str, Facts] = {
         8, 300, "trainer", _TRAINER_CPU, grace=120, restart="on-failure:10", after={"orchestrator-cpu": _WELL}
     ),
 }
+_EXPORTER = _service(
+    _pinned("nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless"),
+    memory=1,
+    start=60,
+    mounts=[],
+    grace=10,
+    gpus=[("nvidia", "all", "gpu")],
+    tmpfs=["/tmp:size=64m"],
+    command=["--collect-interval", "5000"],
+)
 _GPU_MOUNTS = (*_MOUNTS, "/cache")
 GPU: dict[str, Facts] = {
     **_SHARED,
@@ -198,6 +208,7 @@ GPU: dict[str, Facts] = {
         after={"orchestrator": _WELL},
         **_GPU,
     ),
+    "dcgm-exporter": _EXPORTER,
 }
 _TURNS = ["--rollout.gpu-sharing", "turns", "--run.max-staleness", "0"]
 ONE_GPU: dict[str, Facts] = {

@@ -20,6 +20,7 @@ _FILES = {
     "ScaledObject": "keda.sh_scaledobjects.yaml",
     "TriggerAuthentication": "keda.sh_triggerauthentications.yaml",
     "PodMonitor": "monitoring.coreos.com_podmonitors.yaml",
+    "ServiceMonitor": "monitoring.coreos.com_servicemonitors.yaml",
     "PrometheusRule": "monitoring.coreos.com_prometheusrules.yaml",
 }
 

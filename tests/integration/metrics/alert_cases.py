@@ -1,6 +1,6 @@
 """For each alert: series on which it fires after 20 minutes, and such on which it does not. One value a minute."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Series: TypeAlias = dict[str, str]
@@ -9,10 +9,11 @@ Series: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`calm`: name of a situation -> its series."""
+    """`calm`: name of a situation -> its series; `also`: further ones in which it fires."""
 
     fires: Series
     calm: dict[str, Series]
+    also: dict[str, Series] = field(default_factory=dict)
     minutes: int = 20
 
 
@@ -32,9 +33,25 @@ _STUCK = {
     'headrace_orchestrator_step_interval_seconds_bucket{le="32.0"}': "10x40",
     'headrace_orchestrator_step_interval_seconds_bucket{le="+Inf"}': "10x40",
 }
+_EVALUATION = "headrace_orchestrator_operation_until_timestamp_seconds{replica='o', operation='evaluation'}"
+_CHECKPOINT = "headrace_trainer_operation_until_timestamp_seconds{replica='t', operation='checkpoint'}"
+_QUIET = {
+    f"{_LAST}{{replica='o'}}": "0+60x10 600x30",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='32.0'}": "0x40",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='64.0'}": "0+1x10 10x30",
+    "headrace_orchestrator_step_interval_seconds_bucket{replica='o', le='+Inf'}": "0+1x10 10x30",
+    _EVALUATION: "0x40",
+    _CHECKPOINT: "0x40",
+}
+"""A step a minute until minute 10, then none: at minute 20 the operations alone can be the reason."""
 _VERSION = "headrace_rollout_policy_version{replica='r'}"
 _SERVING = "headrace_rollout_state{replica='r', state='serving'}"
 _QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
+_XID = "DCGM_FI_DEV_XID_ERRORS{gpu='0', instance='x'}"
+_GIB = 1 << 30
+_TRAINER_FREE = "headrace_trainer_run_dir_free_bytes{replica='t'}"
+_ROOM = "headrace_trainer_checkpoint_room_bytes{replica='t'}"
+_ORCHESTRATOR_FREE = "headrace_orchestrator_run_dir_free_bytes{replica='o'}"
 _UP = "up{service='rollout', instance='x'}"
 
 
@@ -64,6 +81,19 @@ def _versions(serves: str, serving: str) -> Series:
     }
 
 
+def _broker(used: str, limit: str) -> Series:
+    return {
+        "headrace_orchestrator_broker_used_bytes{replica='o'}": f"{used}x40",
+        "headrace_orchestrator_broker_limit_bytes{replica='o'}": f"{limit}x40",
+    }
+
+
+def _disk(*, free: int, room: int, orchestrator: int) -> Series:
+    """In GiB."""
+    values = {_TRAINER_FREE: free, _ROOM: room, _ORCHESTRATOR_FREE: orchestrator}
+    return {name: f"{value * _GIB}x40" for name, value in values.items()}
+
+
 def _replicas(alive: str, lost: str) -> Series:
     return {
         'headrace_orchestrator_replicas{state="serving"}': alive,
@@ -83,6 +113,18 @@ CASES: dict[str, Case] = {
             "the last evaluation": _RUNNING | _STUCK | {"headrace_orchestrator_policy_version": "100x40"},
             "over": _OVER | _STUCK,
             "the first step may take half an hour": _RUNNING | {_LAST: "0x40"},
+            "an evaluation has begun at minute 11": _RUNNING | _QUIET | {_EVALUATION: "0x10 1260x30"},
+            "a checkpoint has begun at minute 11": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x30"},
+            "an evaluation ended a minute ago": _RUNNING | _QUIET | {_EVALUATION: "0x10 1260x8 1140x22"},
+            "a checkpoint failed a minute ago": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x8 1140x22"},
+        },
+        also={
+            "nothing is under way": _RUNNING | _QUIET,
+            "an evaluation is past its deadline": _RUNNING | _QUIET | {_EVALUATION: "0x10 900x30"},
+            "a checkpoint is past its deadline": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 900x30"},
+            "a checkpoint ended long ago": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 780x27"},
+            "the trainer died in a checkpoint": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 stale"},
+            "the trainer's next life is stuck": _RUNNING | _QUIET | {_CHECKPOINT: "0x10 2460x2 0x27"},
         },
     ),
     "HeadraceRunFailed": _gauge('headrace_orchestrator_run_phase{phase="failed"}', "1", "0"),
@@ -116,6 +158,28 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadraceDeadLetters": _rise('headrace_dead_letters_total{stream="rollouts", reason="poison"}'),
+    "HeadraceBrokerFull": Case(
+        fires=_broker("900", "1000"),
+        calm={"half": _broker("500", "1000"), "it tells no limit": _broker("900", "0")},
+    ),
+    "HeadraceDiskFull": Case(
+        fires=_disk(free=149, room=150, orchestrator=900),
+        also={
+            "little is left, and no checkpoint is there yet": _disk(free=1, room=0, orchestrator=900),
+            "little is left where the orchestrator writes": _disk(free=900, room=150, orchestrator=1),
+            "the trainer is away, its disk is the orchestrator's": {_ORCHESTRATOR_FREE: f"{_GIB}x40"},
+        },
+        calm={
+            "enough": _disk(free=151, room=150, orchestrator=900),
+            "nobody has looked yet": _disk(free=900, room=150, orchestrator=900)
+            | dict.fromkeys((_TRAINER_FREE, _ORCHESTRATOR_FREE), " ".join(["NaN"] * 40)),
+            "a checkpoint takes its room for a while": {
+                _TRAINER_FREE: f"{160 * _GIB}x12 {70 * _GIB}x5 {160 * _GIB}x20",
+                _ROOM: f"{150 * _GIB}x12 {60 * _GIB}x5 {150 * _GIB}x20",
+            },
+        },
+        minutes=17,
+    ),
     "HeadraceNoReplica": Case(
         fires=_RUNNING | _replicas("0x40", "0x40"),
         calm={
@@ -134,6 +198,17 @@ CASES: dict[str, Case] = {
     "HeadraceTargetDown": Case(
         fires=_RUNNING | {_UP: "0x40"},
         calm={"up": _RUNNING | {_UP: "1x40"}, "the run is over": _OVER | {_UP: "0x40"}},
+    ),
+    "HeadraceGpuError": Case(
+        fires={_XID: "0x10 79x30"},
+        also={"rows that could not be remapped": {_XID: "0x40", "DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu='1'}": "1x40"}},
+        calm={
+            "none": {_XID: "0x40"},
+            "long ago": {_XID: "0x1 79x39"},
+            "a process was killed": {_XID: "0x10 45x30"},
+            "a process was stopped": {_XID: "0x10 43x30"},
+            "the exporter was started again": {_XID: "79x10 0x30"},
+        },
     ),
     "HeadraceVersionSpread": Case(
         fires=_versions("5", "1"),

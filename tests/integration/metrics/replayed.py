@@ -14,9 +14,30 @@ RECORDED = Path(__file__).parent / "sglang.prom"
 """Of the real SGLang 0.5.23 after three requests; `test_passed_on.py` compares it with a live one."""
 
 
+COUNTERS = Path(__file__).parent / "dcgm.csv"
+"""NVIDIA's own list; see its head."""
+
+
 def engine_names() -> set[str]:
     """Series of the recorded server."""
     return set(re.findall(r"^(sglang:\w+)", RECORDED.read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+def gpu_names() -> set[str]:
+    """Series of NVIDIA's exporter."""
+    return set(_counters())
+
+
+def _counters() -> dict[str, str]:
+    """Name -> type."""
+    lines = [line for line in COUNTERS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return dict(line.split(",") for line in lines)
+
+
+def of_a_gpu() -> str:
+    """The text of a scrape of NVIDIA's exporter for one GPU, with the labels that it gives."""
+    labels = 'gpu="0",UUID="GPU-1",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100",hostname="a"'
+    return "".join(f"# TYPE {name} {kind}\n{name}{{{labels}}} 1\n" for name, kind in _counters().items())
 
 
 def replayed(run: str, replica: str) -> str:

@@ -19,14 +19,21 @@ from tests.integration.metrics.expressions import (
     metric_names,
     sides,
 )
-from tests.integration.metrics.replayed import engine_names
+from tests.integration.metrics.replayed import engine_names, gpu_names
 
 OF_PROMETHEUS = {"up", "ALERTS", "scrape_duration_seconds"}
 
 
 def test_every_name_in_an_expression_exists() -> None:
     client = {sample.name for family in REGISTRY.collect() for sample in family.samples}
-    known = OF_PROMETHEUS | client | engine_names() | _recorded() | {s for one in describe() for s in one.series}
+    known = (
+        OF_PROMETHEUS
+        | client
+        | engine_names()
+        | gpu_names()
+        | _recorded()
+        | {s for one in describe() for s in one.series}
+    )
     unknown = {where: metric_names(expr) - known for where, expr in all_expressions()}
     assert not {where: names for where, names in unknown.items() if names}
 

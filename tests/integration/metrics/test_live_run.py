@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.harness import TinyRun
 from tests.integration.metrics.expressions import measured
 from tests.integration.metrics.prometheus import Prometheus, program, prometheus, promtool
-from tests.integration.metrics.replayed import replayed, served
+from tests.integration.metrics.replayed import of_a_gpu, replayed, served
 
 DEADLINE_S = 150.0
 SERVICES = ("orchestrator", "rollout", "reward", "trainer")
@@ -31,8 +31,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
 @pytest.fixture(scope="module")
 def server(run: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     targets = addresses(run)
-    with served(replayed("tiny", "rollout-0")) as address:
+    with served(replayed("tiny", "rollout-0")) as address, served(of_a_gpu()) as gpu:
         targets["rollout"].append(address)
+        targets["gpu"] = [gpu]
         with prometheus(tmp_path_factory.mktemp("prometheus"), targets) as running:
             yield running
 
@@ -103,6 +104,13 @@ def test_every_process_tells_its_run_and_its_name(server: Prometheus) -> None:
         'headrace_reward_verdicts_total{scorer="length", outcome="scored"}',
         "headrace_trainer_checkpoint_policy_version",
         "headrace_orchestrator_eval_policy_version",
+        'headrace_orchestrator_operation_until_timestamp_seconds{operation="evaluation"}',
+        'headrace_trainer_operation_until_timestamp_seconds{operation="checkpoint"}',
+        "headrace_trainer_checkpoint_room_bytes",
+        "headrace_trainer_run_dir_free_bytes",
+        "headrace_orchestrator_run_dir_size_bytes",
+        "headrace_orchestrator_broker_used_bytes",
+        "headrace_orchestrator_broker_limit_bytes",
     ],
 )
 def test_what_a_run_does_is_counted(server: Prometheus, counter: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.metrics.alert_cases import CASES, Series
+from tests.integration.metrics.alert_cases import CASES, Case, Series
 from tests.integration.metrics.expressions import DEPLOY, RULES
 from tests.integration.metrics.prometheus import promtool
 
@@ -45,7 +45,7 @@ def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
             ],
         }
         for alert, case in CASES.items()
-        for situation, series, fires in _situations(case.fires, case.calm)
+        for situation, series, fires in _situations(case)
     ]
     file = tmp_path / "alerts.yml"
     file.write_text(yaml.safe_dump({"rule_files": list(map(str, RULES)), "evaluation_interval": "1m", "tests": tests}))
@@ -67,8 +67,9 @@ def test_the_runbook_has_no_section_without_an_alert() -> None:
     assert set(re.findall(r"^## (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
 
 
-def _situations(fires: Series, calm: dict[str, Series]) -> list[tuple[str, Series, bool]]:
-    return [("bad", fires, True), *((name, series, False) for name, series in calm.items())]
+def _situations(case: Case) -> list[tuple[str, Series, bool]]:
+    fires = [("bad", case.fires, True), *((name, series, True) for name, series in case.also.items())]
+    return fires + [(name, series, False) for name, series in case.calm.items()]
 
 
 def _with_run(series: str) -> str:

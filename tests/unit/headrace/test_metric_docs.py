@@ -11,12 +11,12 @@ from headrace.metric_docs import DOC, MODULES, Described, as_markdown, describe
 ROOT = Path(__file__).parents[3]
 BOUNDED = {
     *("version", "python", "stream", "reason", "choice", "fate", "kind", "outcome", "phase", "state", "finish_reason"),
-    *("route", "scorer", "judge", "direction", "endpoint", "ending", "tracker", "exporter"),
+    *("route", "scorer", "judge", "direction", "endpoint", "ending", "tracker", "exporter", "operation"),
 }
 """Labels whose values are few: enums, or names out of the config."""
 UNITS = ("_seconds", "_bytes", "_ratio", "_nats", "_versions", "_tokens", "_groups", "_entries", "_steps", "_rollouts")
 NO_UNIT = re.compile(
-    r"_(info|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
+    r"_(info|operation_active|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
     r"circuit_open|score_mean|reward_mean|reward_std|loss|value_loss|\w*grad_norm|learning_rate)$"
 )
 

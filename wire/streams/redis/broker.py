@@ -7,7 +7,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from wire.errors import TransientError
-from wire.streams.protocol import CONSUMER_GROUP, Entry, StreamName, StreamStats
+from wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
 from wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, Link, parse_id
 from wire.streams.redis.consumer import RedisConsumer
 
@@ -132,6 +132,12 @@ class RedisBroker:
             undelivered=int(group["lag"] or 0),
             oldest_pending_s=oldest,
         )
+
+    async def memory(self) -> BrokerMemory:
+        """See `wire.streams.Broker`. INFO names no container's limit: `total_system_memory` is the machine's."""
+        info = await self._link.retry(self._link.writer.info, "memory")
+        limit = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0))
+        return BrokerMemory(used_bytes=int(info.get("used_memory", 0)), limit_bytes=limit)
 
     async def generation(self) -> str:
         """See `wire.streams.Broker`: the server's life and a sentinel key that dies with the data."""

@@ -1,0 +1,83 @@
+"""Free room as gauges: what the file system says, NaN before and where nothing can be said, and never a wait."""
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from wire import disk
+from wire.disk import DiskWatch
+
+
+class Told:
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self.free, self.size = (Gauge(name, "For a test.", registry=registry) for name in ("free", "size"))
+
+    def values(self) -> tuple[float, float]:
+        return self.free._value.get(), self.size._value.get()
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[[Path, Told], DiskWatch]]:
+    begun: list[DiskWatch] = []
+
+    def begin(folder: Path, told: Told) -> DiskWatch:
+        one = DiskWatch(folder, told.free.set, told.size.set, every_s=0.02)
+        one.start()
+        begun.append(one)
+        return one
+
+    yield begin
+    for one in begun:
+        one.stop()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_what_the_file_system_says_is_told(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:
+    told = Told()
+    watch(tmp_path, told)
+    until(lambda: told.values()[1] > 0)
+    found = os.statvfs(tmp_path)
+    assert told.values()[1] == found.f_blocks * found.f_frsize
+    # Others may write meanwhile.
+    assert abs(told.values()[0] - found.f_bavail * found.f_frsize) < 0.05 * told.values()[1]
+
+
+def test_a_folder_that_comes_later_is_found(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:
+    told = Told()
+    watch(tmp_path / "run", told)
+    time.sleep(0.1)
+    assert all(map(math.isnan, told.values()))
+    (tmp_path / "run").mkdir()
+    until(lambda: told.values()[1] > 0)
+    (tmp_path / "run").rmdir()
+    until(lambda: all(map(math.isnan, told.values())))
+
+
+def test_a_mount_that_is_frozen_holds_nobody(
+    tmp_path: Path, watch: Callable[[Path, Told], DiskWatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def frozen(folder: Path) -> None:
+        asked.set()
+        threading.Event().wait()
+
+    monkeypatch.setattr(disk.shutil, "disk_usage", frozen)
+    told = Told()
+    one = watch(tmp_path, told)
+    assert asked.wait(60)
+    assert all(map(math.isnan, told.values()))
+    one.stop()
