@@ -19,6 +19,7 @@ from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate, Serving
 from services.rollout.meter import timed
 from services.rollout.replica import PUBLISHABLE, ReplicaState
+from services.rollout.table_trust import TableTrust
 from wire.contracts import PolicyVersion
 from wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from wire.errors import ContractError, FencedError, HeadraceError
@@ -60,6 +61,8 @@ class Proof:
     """Hex, over all tensors as the engine keeps them; empty if it has none."""
     unknown: int = 0
     """Tensors of the engine whose checksum nobody could tell it."""
+    doubted: tuple[str, ...] = ()
+    """Tensors that differ from what the trainer says, which was never right for this server before."""
 
 
 class Updates:
@@ -73,6 +76,7 @@ class Updates:
         self._session: Session | None = None
         self._incarnation = 0
         self._last_committed = ""
+        self.table = TableTrust(engine.loaded_checksums)
         self._background: set[asyncio.Task[None]] = set()
 
     async def prepare(
@@ -172,17 +176,18 @@ class Updates:
             session.installed = self._engine.in_place
             raise
         found = await self._engine.checksums(deadline_s)
-        wrong = [one.name for one in checksums if found.get(one.name) != one.value]
-        if wrong:
-            return await self._quarantine(session, f"{len(wrong)} tensors are not the trainer's: {wrong[0]}, ...")
+        compared = self.table.compare(found, checksums)
+        if compared.wrong:
+            names = compared.differing
+            return await self._quarantine(session, f"{len(names)} tensors are not the trainer's: {names[0]}, ...")
         gap = await self._gap(canary, deadline_s)
         metrics.CANARY_GAP.set(gap)
         if not gap <= canary.tolerance:
             reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
             return await self._quarantine(session, reason, gap)
         session.verified = True
-        unknown = len(found.keys() - {one.name for one in checksums})
-        return Proof(equal=True, gap=gap, checksum=_overall(found), unknown=unknown)
+        unknown, doubted = compared.unknown, compared.differing
+        return Proof(equal=True, gap=gap, checksum=_overall(found), unknown=unknown, doubted=doubted)
 
     def _digests_hold(self, session: Session) -> bool:
         """An engine that cannot tell what arrived is proved by its checksums in place."""

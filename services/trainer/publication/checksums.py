@@ -96,6 +96,11 @@ def _checksums(
     }
 
 
+def parameter_of(name: str) -> str:
+    """The engine's parameter that holds the tensor, alone or with others."""
+    return _place(name)[0]
+
+
 def _place(name: str) -> tuple[str, int, int]:
     """The parameter that holds the tensor, its place in it, and how many parts it has (0: as many as there are)."""
     match = _OF_EXPERT.match(name)

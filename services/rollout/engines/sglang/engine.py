@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client.metrics_core import Metric
@@ -40,6 +40,8 @@ class EngineOptions:
     engine_timeout_s: float = 60.0
     request_timeout_s: float = 3600.0
     first_verify_s: float = 0.0
+    loaded_checksums: Mapping[str, str] = field(default_factory=dict)
+    """The server's own of what it loaded from `model.path`; empty where that is not known."""
     adapters: bool = False
     """Low-rank adapters travel, the server's own weights stay as they are."""
 
@@ -56,6 +58,7 @@ class SGLangEngine:
         self.routes = options.routes
         self.checksum_format = options.checksum_format
         self.first_verify_s = options.first_verify_s
+        self.loaded_checksums = options.loaded_checksums
         self._client = client
         self._process = process
         self._limits = limits

@@ -5,6 +5,8 @@ import contextlib
 import json
 import secrets
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from services.rollout.engines.protocol import InFlight, Routes
@@ -14,6 +16,7 @@ from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
 from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
 from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
 from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body, warm_up_body
+from services.rollout.engines.sglang.update import by_rank
 from services.rollout.settings import RolloutSettings
 from wire.contracts import Sampling
 from wire.errors import ConfigError, ContractError
@@ -25,6 +28,8 @@ log = get_logger("rollout.sglang")
 _CHECK_S = 30.0
 """For what a server that is ready tells of itself."""
 _ASK_S = 120.0
+_NEVER_UPDATED = "default"
+"""What SGLang calls the version of weights that nobody has given one."""
 _HARDWARE = """
 import json, torch
 devices = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
@@ -63,13 +68,15 @@ async def start_engine(settings: RolloutSettings) -> SGLangEngine:
         await until_ready(client, process, table.start_timeout_s)
         limits = await _checked(client, shape, settings)
         routes = await _routes(settings)
+        options = _options(settings, routes)
+        options = replace(options, loaded_checksums=await _loaded_checksums(client, process, options, settings))
     except BaseException:
         await client.close()
         if process is not None:
             await process.end()
         raise
     log.info("server_checked", url=client.url, max_requests=limits.max_requests, context=limits.context_length)
-    return SGLangEngine(client, process, limits, _options(settings, routes))
+    return SGLangEngine(client, process, limits, options)
 
 
 async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSettings) -> Limits:
@@ -89,6 +96,27 @@ async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSet
     except ContractError as error:
         raise ConfigError(f"the SGLang server at {client.url}: {error}") from error
     return limits
+
+
+async def _loaded_checksums(
+    client: SGLangClient, process: ServerProcess | None, options: EngineOptions, settings: RolloutSettings
+) -> Mapping[str, str]:
+    """Of the weights that the server has loaded from `model.path`; empty where it may hold others, or cannot tell.
+
+    Raises TransientError for a server that does not answer: later calls would queue behind this one. A server that was
+    attached to has them while nobody has set a version (SGLang 0.5.23, `arg_groups/fields/serving.py`, 172).
+    """
+    if not options.checksum_format:
+        return {}
+    if process is None and (await client.model_info(_CHECK_S)).get("weight_version") != _NEVER_UPDATED:
+        log.warning("loaded_checksums_unknown", url=client.url, reason="the server has taken weights before")
+        return {}
+    try:
+        # On a GPU the first call compiles a kernel.
+        return by_rank(await client.checksums(settings.rollout.sglang.start_timeout_s))
+    except ContractError as error:
+        log.warning("loaded_checksums_unknown", url=client.url, reason=str(error))
+        return {}
 
 
 async def _first_requests(client: SGLangClient, vocab: int, timeout_s: float) -> None:

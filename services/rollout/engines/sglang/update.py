@@ -7,7 +7,7 @@ behind it. So such a server is given up: `on_stuck` is told, which kills it.
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from services.rollout.engines.protocol import InFlight
@@ -113,10 +113,7 @@ class Updater:
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
         """Of each tensor; with several ranks `RANK/NAME`."""
-        ranks = await self._act(self._client.checksums(timeout_s), "to hash its weights")
-        if len(ranks) == 1:
-            return ranks[0]
-        return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
+        return by_rank(await self._act(self._client.checksums(timeout_s), "to hash its weights"))
 
     async def unpause(self, timeout_s: float) -> None:
         """Goes on decoding. Idempotent."""
@@ -239,6 +236,13 @@ class Updater:
         except TransientError as error:
             self._on_stuck(f"waited for SGLang {what}: {error}")
             raise
+
+
+def by_rank(ranks: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """The checksums of all ranks in one: with several, the names are `RANK/NAME`."""
+    if len(ranks) == 1:
+        return ranks[0]
+    return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
 
 
 _BROKEN_TRANSFER = "Failed to receive weights"
