@@ -225,6 +225,8 @@ class Session:
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
         self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum, answer.unknown)
+        if answer.unhashed:
+            self._note(replica, answer.unhashed)
         if answer.doubted:
             await self._try_table(replica, answer, max(end - time.monotonic(), _GRACE_S))
 
@@ -240,8 +242,13 @@ class Session:
         if found.damaged:
             self._damaged[name] = found.words
             return
-        self.progress.notes[name] = found.words
-        log.warning("checksums_not_trusted", replica=name, version=str(self._version), reason=found.words)
+        self._note(replica, found.words)
+
+    def _note(self, replica: Replica, words: str) -> None:
+        """Its weights are not proven, for this reason."""
+        notes, name = self.progress.notes, replica.replica_id
+        notes[name] = "; ".join(filter(None, [notes.get(name), words]))
+        log.warning("checksums_not_trusted", replica=name, version=str(self._version), reason=words)
 
     def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""

@@ -20,7 +20,9 @@ class Compared:
     wrong: bool
     """The table was right for one of these before: the weights are others."""
     unknown: int
-    """Tensors that nothing proves: the trainer said nothing of them, or is not believed."""
+    """Tensors that nothing proves: the trainer said nothing of them, or is not believed, or they have no checksum."""
+    unhashed: tuple[str, ...]
+    """Tensors that the engine cannot hash."""
 
 
 class TableTrust:
@@ -33,13 +35,14 @@ class TableTrust:
         """Tensors of which the table was right."""
 
     def compare(self, found: Mapping[str, str], wanted: Iterable[TensorChecksum]) -> Compared:
-        """Holds one version's checksums against the trainer's."""
-        told = {one.name: one.value for one in wanted}
+        """Holds one version's checksums against the trainer's. `found` without a value: the engine cannot hash it."""
+        unhashed = tuple(name for name, value in found.items() if not value)
+        told = {one.name: one.value for one in wanted if one.name not in unhashed}
         differing = tuple(name for name, value in told.items() if found.get(name) != value)
         if not differing:
             self._right |= told.keys()
         unknown = len(found) if differing else len(found.keys() - told.keys())
-        return Compared(differing, not self._right.isdisjoint(differing), unknown)
+        return Compared(differing, not self._right.isdisjoint(differing), unknown, unhashed)
 
     def loaded(self, names: Iterable[str]) -> list[TensorChecksum]:
         """What these were when the server had loaded `model.path`; without a value where it had no such tensor."""

@@ -63,6 +63,8 @@ class Proof:
     """Tensors of the engine whose checksum nobody could tell it."""
     doubted: tuple[str, ...] = ()
     """Tensors that differ from what the trainer says, which was never right for this server before."""
+    unhashed: str = ""
+    """What has no checksum, and why."""
 
 
 class Updates:
@@ -175,8 +177,8 @@ class Updates:
             # Refused before anything was touched, unless the weights were received in place.
             session.installed = self._engine.in_place
             raise
-        found = await self._engine.checksums(deadline_s)
-        compared = self.table.compare(found, checksums)
+        found, refused = await self._checksums(deadline_s)
+        compared = self.table.compare(found, [] if refused else checksums)
         if compared.wrong:
             names = compared.differing
             return await self._quarantine(session, f"{len(names)} tensors are not the trainer's: {names[0]}, ...")
@@ -186,8 +188,23 @@ class Updates:
             reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
             return await self._quarantine(session, reason, gap)
         session.verified = True
-        unknown, doubted = compared.unknown, compared.differing
-        return Proof(equal=True, gap=gap, checksum=_overall(found), unknown=unknown, doubted=doubted)
+        large = f"too large for the engine's checksum: {', '.join(compared.unhashed)}" if compared.unhashed else ""
+        return Proof(
+            equal=True,
+            gap=gap,
+            checksum=_overall(found),
+            unknown=compared.unknown + bool(refused),
+            doubted=compared.differing,
+            unhashed=refused or large,
+        )
+
+    async def _checksums(self, deadline_s: float) -> tuple[Mapping[str, str], str]:
+        """Those of the engine, or why it has none: that costs the proof, not the weights."""
+        try:
+            return await self._engine.checksums(deadline_s), ""
+        except ContractError as error:
+            log.warning("checksums_refused", reason=str(error))
+            return {}, f"the engine has no checksums: {error}"
 
     def _digests_hold(self, session: Session) -> bool:
         """An engine that cannot tell what arrived is proved by its checksums in place."""

@@ -373,6 +373,7 @@ class VerifyWeightsResponse(_message.Message):
     UNKNOWN_FIELD_NUMBER: _builtins.int
     DOUBTED_FIELD_NUMBER: _builtins.int
     LOADED_KNOWN_FIELD_NUMBER: _builtins.int
+    UNHASHED_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
     gap: _builtins.float
     """Largest absolute difference, nats."""
@@ -386,6 +387,8 @@ class VerifyWeightsResponse(_message.Message):
     """Tensors of the engine whose checksum the trainer could not tell: they can only be compared among replicas."""
     loaded_known: _builtins.bool
     """Those values are known."""
+    unhashed: _builtins.str
+    """What of the engine's tensors has no checksum, and why, in words; part of `unknown`."""
     @_builtins.property
     def doubted(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]:
         """Tensors that differ from what the trainer told, of a server for which it was never right before: its table of this
@@ -404,10 +407,11 @@ class VerifyWeightsResponse(_message.Message):
         unknown: _builtins.int = ...,
         doubted: _abc.Iterable[_common_pb2.TensorChecksum] | None = ...,
         loaded_known: _builtins.bool = ...,
+        unhashed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "doubted", b"doubted", "equal", b"equal", "gap", b"gap", "layout", b"layout", "loaded_known", b"loaded_known", "reason", b"reason", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "doubted", b"doubted", "equal", b"equal", "gap", b"gap", "layout", b"layout", "loaded_known", b"loaded_known", "reason", b"reason", "unhashed", b"unhashed", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

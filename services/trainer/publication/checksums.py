@@ -1,8 +1,7 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
-The `/weights_checker` of an SGLang server with one rank hashes each of its parameters. It keeps projections of one
-input fused, one behind the other: q, k, v; gate, up; DeepSeek's two down-projections of attention; and the experts of a
-layer, gate and up of the first, of the second, ... And it pads the vocabulary to a multiple of 64 with zeros.
+The `/weights_checker` of an SGLang server hashes each of its parameters. Which tensors of the checkpoint one holds says
+`wire/fused_names.py`. The vocabulary is padded to a multiple of 64 with zeros.
 
 - `sglang-sha256`, on a CPU: the first 8 bytes of the sha256; the inner size of an MLP or expert is padded, too, to a
   multiple of 32.
@@ -21,27 +20,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from wire.digests import SGL64_MOST_BYTES
+from wire.fused_names import of_expert, place
 from wire.weights.device_hash import device_hash
 
-_FUSED = {
-    "q_proj": ("qkv_proj", 0, 3),
-    "k_proj": ("qkv_proj", 1, 3),
-    "v_proj": ("qkv_proj", 2, 3),
-    "q_a_proj": ("fused_qkv_a_proj_with_mqa", 0, 2),
-    "kv_a_proj_with_mqa": ("fused_qkv_a_proj_with_mqa", 1, 2),
-    "gate_proj": ("gate_up_proj", 0, 2),
-    "up_proj": ("gate_up_proj", 1, 2),
-}
-"""Part -> (whole, place in it, number of parts)."""
-_EXPERT = {
-    "gate_proj": ("w13_weight", 0, 2),
-    "w1": ("w13_weight", 0, 2),
-    "up_proj": ("w13_weight", 1, 2),
-    "w3": ("w13_weight", 1, 2),
-    "down_proj": ("w2_weight", 0, 1),
-    "w2": ("w2_weight", 0, 1),
-}
-"""Part of an expert -> (whole of all of them, place among the parts of one expert, number of these)."""
 _VOCABULARY = ((re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),)
 _PADDED_ON_CPU = (
     *_VOCABULARY,
@@ -51,10 +33,6 @@ _PADDED_ON_CPU = (
     (re.compile(r"\.experts\.\d+\.(down_proj|w2)\.weight$"), 1, 32),
 )
 """Name, dimension, and what its size is rounded up to."""
-_PART = re.compile(r"^(?P<owner>.*\.(?:self_attn|mlp|shared_experts?)\.)(?P<part>\w+)\.(?P<kind>weight|bias)$")
-_OF_EXPERT = re.compile(r"^(?P<owner>.*\.experts\.)(?P<expert>\d+)\.(?P<part>\w+)\.weight$")
-
-
 DEVICE_FAMILIES = {
     **dict.fromkeys(("cohere", "glm4", "granite", "llama", "mistral", "olmo2"), _VOCABULARY),
     **dict.fromkeys(("phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "starcoder2"), _VOCABULARY),
@@ -75,43 +53,34 @@ def engine_checksums(
     if layout == "sglang-sha256":
         return _checksums(named, _PADDED_ON_CPU, _sha256)
     if layout == "sglang-device" and family in DEVICE_FAMILIES:
-        dense = ((name, tensor) for name, tensor in named if _OF_EXPERT.match(name) is None)
-        return _checksums(dense, DEVICE_FAMILIES[family], partial(device_hash, device=device))
+        dense = ((name, tensor) for name, tensor in named if not of_expert(name))
+        hashed = partial(device_hash, device=device)
+        return _checksums(dense, DEVICE_FAMILIES[family], hashed, most_bytes=SGL64_MOST_BYTES)
     return {}
 
 
 def _checksums(
-    named: Iterable[tuple[str, Tensor]], padded: _Rules, hashed: Callable[[Sequence[Tensor]], str]
+    named: Iterable[tuple[str, Tensor]],
+    padded: _Rules,
+    hashed: Callable[[Sequence[Tensor]], str],
+    *,
+    most_bytes: int = 0,
 ) -> dict[str, str]:
     whole: dict[str, dict[int, Tensor]] = {}
     counts: dict[str, int] = {}
     for name, tensor in named:
-        found, place, count = _place(name)
-        whole.setdefault(found, {})[place] = _padded(name, tensor, padded)
+        found, at, count = place(name)
+        whole.setdefault(found, {})[at] = _padded(name, tensor, padded)
         counts[found] = count
     return {
-        name: hashed([parts[place] for place in sorted(parts)])
+        name: hashed([parts[at] for at in sorted(parts)])
         for name, parts in whole.items()
-        if len(parts) == (counts[name] or max(parts) + 1)
+        if len(parts) == (counts[name] or max(parts) + 1) and not (0 < most_bytes < _size(parts.values()))
     }
 
 
-def parameter_of(name: str) -> str:
-    """The engine's parameter that holds the tensor, alone or with others."""
-    return _place(name)[0]
-
-
-def _place(name: str) -> tuple[str, int, int]:
-    """The parameter that holds the tensor, its place in it, and how many parts it has (0: as many as there are)."""
-    match = _OF_EXPERT.match(name)
-    if match is not None and match["part"] in _EXPERT:
-        whole, place, count = _EXPERT[match["part"]]
-        return match["owner"] + whole, int(match["expert"]) * count + place, 0
-    match = _PART.match(name)
-    if match is None or match["part"] not in _FUSED:
-        return name, 0, 1
-    whole, place, count = _FUSED[match["part"]]
-    return f"{match['owner']}{whole}.{match['kind']}", place, count
+def _size(parts: Iterable[Tensor]) -> int:
+    return sum(part.numel() * part.element_size() for part in parts)
 
 
 def _padded(name: str, tensor: Tensor, rules: _Rules) -> Tensor:

@@ -13,9 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from services.trainer.publication.checksums import engine_checksums, parameter_of
+from services.trainer.publication.checksums import engine_checksums
 from services.trainer.publication.index_check import weight_files
-from wire.errors import ContractError
+from wire.errors import ConfigError, ContractError
+from wire.fused_names import place
 from wire.v1.common_pb2 import WeightPlan
 
 
@@ -31,10 +32,10 @@ def folder_checksums(
     dtypes = {spec.name: spec.dtype for bucket in plan.buckets for spec in bucket.tensors}
     wholes: dict[str, list[str]] = {}
     for name in dtypes:
-        wholes.setdefault(parameter_of(name), []).append(name)
-    where = weight_files(folder)
+        wholes.setdefault(place(name)[0], []).append(name)
     found: dict[str, str] = {}
     try:
+        where = weight_files(folder)
         with ExitStack() as stack:
             files = {path: stack.enter_context(safe_open(path, framework="pt")) for path in set(where.values())}
             for names in wholes.values():
@@ -42,6 +43,8 @@ def folder_checksums(
                     parts = [(name, _as_sent(files[where[name]], name, dtypes[name])) for name in names]
                     if not _one_number(parts):
                         found |= engine_checksums(parts, layout, family, device)
+    except ConfigError as error:
+        raise ContractError("bad_weights", str(error)) from error
     except (OSError, SafetensorError) as error:
         raise ContractError("bad_weights", f"model.path {folder}: {error}") from error
     return found

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from fastapi import Response
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -32,6 +33,7 @@ from tests.sglang import sglang_settings
 from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.orchestrator.publication_world import ScriptedTrainer, World, committed
 from tests.unit.services.rollout.test_sglang_checks import MODEL
+from wire import fused_names
 from wire.events import read_events
 from wire.http import serve_http
 from wire.lifecycle import Shutdown
@@ -50,11 +52,11 @@ class Weights(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.damaged, self.version = False, "default"
+        self.damaged, self.refuses, self.version = False, False, "default"
         self.tensors = load_file(folder / "model.safetensors")
         self.answers |= {
             "model_info": lambda _: MODEL | {"weight_version": self.version},
-            "weights_checker": lambda _: {"success": True, "ranks": [{"checksums": self.hashes()}]},
+            "weights_checker": self.check,
             "update_weights_from_disk": self.load,
         }
 
@@ -64,6 +66,13 @@ class Weights(Server):
             self.tensors["model.layers.0.self_attn.k_proj.weight"][3, 3] += 1e-3
         self.version = body["weight_version"]
         return {"success": True}
+
+    def check(self, body: dict[str, Any]) -> Any:
+        if self.refuses:
+            return Response('{"success": false, "message": "no kernel"}', status_code=400)
+        left_out = body.get("skip_tensor_list") or []
+        found = {name: value for name, value in self.hashes().items() if not any(part in name for part in left_out)}
+        return {"success": True, "ranks": [{"checksums": found}]}
 
     def hashes(self) -> dict[str, str]:
         held: dict[str, Tensor] = {}
@@ -179,7 +188,7 @@ async def test_a_table_that_is_right_proves_and_the_folder_is_not_read(stage: St
 async def test_a_wrong_table_quarantines_nobody_and_says_which_parameters_it_has_wrong(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checksums, "_FUSED", checksums._FUSED | WRONG)
+    monkeypatch.setattr(fused_names, "FUSED", {**fused_names.FUSED, **WRONG})
     async with stage.replica():
         for version in (5, 6):
             assert await stage.publish(version) == {"rollout-0": True}
@@ -221,7 +230,7 @@ async def test_weights_that_are_damaged_later_are_quarantined(stage: Stage) -> N
 async def test_of_a_server_that_has_taken_weights_before_nothing_is_concluded(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checksums, "_FUSED", checksums._FUSED | WRONG)
+    monkeypatch.setattr(fused_names, "FUSED", {**fused_names.FUSED, **WRONG})
     async with stage.replica(version="3.7"):
         assert await stage.publish(5) == {"rollout-0": True}
         assert stage.told()["proof"] == "canary" and "had loaded is not known" in stage.told()["proof_note"]
@@ -240,3 +249,30 @@ async def test_a_folder_that_cannot_be_read_condemns_nobody(stage: Stage) -> Non
             if version == 5:
                 assert stage.told()["proof"] == "canary" and "cannot be tried" in stage.told()["proof_note"]
             weights.write_bytes(content)
+
+
+async def test_parameters_that_sglang_cannot_hash_are_left_out_and_named(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "SGL64_MOST_BYTES", 30_000)
+    monkeypatch.setattr(fused_names, "SGL64_MOST_BYTES", 30_000)
+    monkeypatch.setattr(fused_names, "_PADDING_BYTES", 0)
+    async with stage.replica() as server:
+        assert await stage.publish(5) == {"rollout-0": True}
+        large = [f"model.layers.{layer}.mlp.gate_up_proj.weight" for layer in range(2)]
+        asked = [body["skip_tensor_list"] for path, body in server.calls if path == "weights_checker"]
+        assert asked == [large, large]
+        assert stage.told()["proof"] == "canary" and "too large" in stage.told()["proof_note"]
+        assert all(name in stage.told()["proof_note"] for name in large) and stage.real.folder_read == 0
+        # All others are held against the trainer's as ever.
+        server.damaged = True
+        assert await stage.publish(6) == {"rollout-0": False}
+
+
+async def test_a_server_that_refuses_to_hash_serves_and_is_not_called_proven(stage: Stage) -> None:
+    async with stage.replica() as server:
+        server.refuses = True
+        assert await stage.publish(5) == {"rollout-0": True}
+        assert stage.told()["proof"] == "canary" and "no kernel" in stage.told()["proof_note"]
+        server.refuses = False
+        assert await stage.publish(6) == {"rollout-0": True} and stage.told()["proof"] == "proven"

@@ -14,9 +14,9 @@ from services.rollout.engines.sglang.checks import ModelShape, check_server, rea
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
 from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
+from services.rollout.engines.sglang.hashing import Hashing
 from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
 from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body, warm_up_body
-from services.rollout.engines.sglang.update import by_rank
 from services.rollout.settings import RolloutSettings
 from wire.contracts import Sampling
 from wire.errors import ConfigError, ContractError
@@ -111,9 +111,11 @@ async def _loaded_checksums(
     if process is None and (await client.model_info(_CHECK_S)).get("weight_version") != _NEVER_UPDATED:
         log.warning("loaded_checksums_unknown", url=client.url, reason="the server has taken weights before")
         return {}
+    hashing = Hashing(client, ranks=options.routes.ranks, on_gpu=options.on_gpu)
     try:
+        hashing.expect_folder(settings.model.path, settings.model.dtype)
         # On a GPU the first call compiles a kernel.
-        return by_rank(await client.checksums(settings.rollout.sglang.start_timeout_s))
+        return await hashing.checksums(settings.rollout.sglang.start_timeout_s)
     except ContractError as error:
         log.warning("loaded_checksums_unknown", url=client.url, reason=str(error))
         return {}
@@ -182,6 +184,7 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
         checksum_format=_checksum_format(settings, routes),
         # Hashing, and the canary's shape, have kernels of their own.
         first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
+        on_gpu=_device(settings) != "cpu",
         adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
         max_rows=max(table.max_rows, settings.group_rows),

@@ -7,12 +7,13 @@ behind it. So such a server is given up: `on_stuck` is told, which kills it.
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from services.rollout.engines.protocol import InFlight
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.hashing import Hashing
 from wire.contracts import PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
@@ -35,6 +36,7 @@ class Updater:
         self,
         client: SGLangClient,
         generation: Generation,
+        hashing: Hashing,
         in_flight: InFlight,
         on_stuck: Callable[[str], None],
         *,
@@ -43,6 +45,7 @@ class Updater:
         """`on_stuck` is told the reason when the server has to be given up."""
         self._client = client
         self._generation = generation
+        self._hashing = hashing
         self._in_flight = in_flight
         self._on_stuck = on_stuck
         self._control_timeout_s = control_timeout_s
@@ -86,6 +89,7 @@ class Updater:
         No digests: SGLang cannot tell what arrived, its checksums do.
         """
         end = time.monotonic() + timeout_s
+        self._hashing.expect(plan)
         match source.WhichOneof("source"):
             case "collective":
                 await self._from_group(version, plan, source.collective, end)
@@ -112,8 +116,8 @@ class Updater:
         self._generation.digests[version] = weights_digest
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """Of each tensor; with several ranks `RANK/NAME`."""
-        return by_rank(await self._act(self._client.checksums(timeout_s), "to hash its weights"))
+        """See Hashing. Raises ContractError where the server refuses."""
+        return await self._act(self._hashing.checksums(timeout_s), "to hash its weights")
 
     async def unpause(self, timeout_s: float) -> None:
         """Goes on decoding. Idempotent."""
@@ -236,13 +240,6 @@ class Updater:
         except TransientError as error:
             self._on_stuck(f"waited for SGLang {what}: {error}")
             raise
-
-
-def by_rank(ranks: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    """The checksums of all ranks in one: with several, the names are `RANK/NAME`."""
-    if len(ranks) == 1:
-        return ranks[0]
-    return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
 
 
 _BROKEN_TRANSFER = "Failed to receive weights"

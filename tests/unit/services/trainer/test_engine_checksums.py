@@ -99,3 +99,11 @@ def test_experts_on_a_gpu_are_left_to_the_engines_to_compare() -> None:
 )
 def test_what_only_the_engine_can_compute_gives_nothing(layout: str, family: str) -> None:
     assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, family) == {}
+
+
+def test_a_parameter_that_sglang_cannot_hash_is_left_out_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, norm = torch.randn(40, 8), torch.randn(8)
+    named = {f"{LAYER}.mlp.gate_proj.weight": gate, f"{LAYER}.mlp.up_proj.weight": gate, "model.norm.weight": norm}
+    monkeypatch.setattr("services.trainer.publication.checksums.SGL64_MOST_BYTES", 2 * 40 * 8 * 4 - 1)
+    assert list(engine_checksums(named.items(), "sglang-device", "qwen3")) == ["model.norm.weight"]
+    assert len(engine_checksums(named.items(), "sglang-sha256", "qwen3")) == 2

@@ -14,7 +14,7 @@ from services.trainer.publication.checksums import engine_checksums
 from services.trainer.publication.model_folder import folder_checksums
 from services.trainer.publication.outgoing import weight_groups
 from tests.families import tiny_family
-from wire.errors import ConfigError, ContractError
+from wire.errors import ContractError
 from wire.weights import snapshot_groups, tensors_of
 
 LAYER = "model.layers.0.self_attn"
@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     plan = published(model, torch.float32).plan
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"\0" * 64)
-    with pytest.raises(ConfigError, match="names of its tensors cannot be read"):
+    with pytest.raises(ContractError, match="names of its tensors cannot be read"):
         folder_checksums(tmp_path, plan, "sglang-sha256", "qwen3")
     names = [spec.name for bucket in plan.buckets for spec in bucket.tensors]
     index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
