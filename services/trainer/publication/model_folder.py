@@ -5,6 +5,7 @@ not those that `checksums` says, those of the folder tell whether the table of t
 weights.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from wire.v1.common_pb2 import WeightPlan
 
 
 def folder_checksums(
-    folder: Path, plan: WeightPlan, layout: str, family: str, device: torch.device | None = None
+    folder: Path, plan: WeightPlan, layout: str, config: Mapping[str, Any], device: torch.device | None = None
 ) -> dict[str, str]:
     """The engine's tensor name -> hash, of what `folder` has of the plan's tensors, in the dtypes of the plan.
 
@@ -42,7 +43,7 @@ def folder_checksums(
                 if all(name in where for name in names):
                     parts = [(name, _as_sent(files[where[name]], name, dtypes[name])) for name in names]
                     if not _one_number(parts):
-                        found |= engine_checksums(parts, layout, family, device)
+                        found |= engine_checksums(parts, layout, config, device)
     except ConfigError as error:
         raise ContractError("bad_weights", str(error)) from error
     except (OSError, SafetensorError) as error:

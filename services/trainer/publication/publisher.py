@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -154,18 +155,19 @@ def _checksums(held: Held, layout: str, model_path: Path, device: torch.device) 
     """On a GPU beside the training: the snapshot is whole before it can be asked for."""
     with held.read() as snapshot, _beside(device) as where:
         named = tensors_of(snapshot.plan, snapshot.buckets)
-        return engine_checksums(named, layout, _family(model_path), where)
+        return engine_checksums(named, layout, _config(model_path), where)
 
 
 def _folder_checksums(
     model_path: Path, plan: common_pb2.WeightPlan, layout: str, device: torch.device
 ) -> dict[str, str]:
     with _beside(device) as where:
-        return folder_checksums(model_path, plan, layout, _family(model_path), where)
+        return folder_checksums(model_path, plan, layout, _config(model_path), where)
 
 
-def _family(model_path: Path) -> str:
-    return str(json.loads((model_path / "config.json").read_text()).get("model_type", ""))
+def _config(model_path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((model_path / "config.json").read_text())
+    return found
 
 
 @contextmanager

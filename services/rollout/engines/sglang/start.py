@@ -68,7 +68,7 @@ async def start_engine(settings: RolloutSettings) -> SGLangEngine:
         await until_ready(client, process, table.start_timeout_s)
         limits = await _checked(client, shape, settings)
         routes = await _routes(settings)
-        options = _options(settings, routes)
+        options = _options(settings, routes, limits)
         options = replace(options, loaded_checksums=await _loaded_checksums(client, process, options, settings))
     except BaseException:
         await client.close()
@@ -175,13 +175,12 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     )
 
 
-def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
+def _options(settings: RolloutSettings, routes: Routes, limits: Limits) -> EngineOptions:
     table = settings.rollout
     return EngineOptions(
         dtype=settings.model.dtype,
         routes=routes,
-        # On several ranks tensors are kept otherwise than the trainer can tell.
-        checksum_format=_checksum_format(settings, routes),
+        checksum_format=_checksum_format(settings, routes, limits),
         # Hashing, and the canary's shape, have kernels of their own.
         first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
         on_gpu=_device(settings) != "cpu",
@@ -193,12 +192,15 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
     )
 
 
-def _checksum_format(settings: RolloutSettings, routes: Routes) -> str:
+def _checksum_format(settings: RolloutSettings, routes: Routes, limits: Limits) -> str:
+    """How the server keeps and hashes its tensors, as the trainer's table calls it."""
     if settings.model.lora.rank:
         return ""  # The adapter's file has digests.
-    if routes.ranks > 1:
-        return "sglang-ranks"
-    return "sglang-sha256" if _device(settings) == "cpu" else "sglang-device"
+    if _device(settings) == "cpu":
+        # SGLang's CPU kernels pad each rank's part by rules of their own.
+        return "sglang-sha256" if routes.ranks == 1 else "sglang-ranks"
+    experts = "+experts" if limits.plain_experts else ""
+    return f"sglang-device{experts}" + (f"/{routes.ranks}" if routes.ranks > 1 else "")
 
 
 async def _routes(settings: RolloutSettings) -> Routes:

@@ -35,11 +35,11 @@ def test_it_is_what_the_first_version_hashes_to_also_of_a_trainer_that_is_at_a_l
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
     first = published(model, dtype)
-    expected = engine_checksums(tensors_of(first.plan, first.buckets), layout, kind)
+    expected = engine_checksums(tensors_of(first.plan, first.buckets), layout, {"model_type": kind})
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.25)
-    assert folder_checksums(tmp_path, published(model, dtype).plan, layout, kind) == expected
+    assert folder_checksums(tmp_path, published(model, dtype).plan, layout, {"model_type": kind}) == expected
     assert len(expected) > 10
 
 
@@ -51,7 +51,7 @@ def test_fused_parts_of_one_number_say_nothing_of_their_order_and_are_left_out(t
                 getattr(layer.self_attn, f"{part}_proj").bias.zero_()
     model.save_pretrained(tmp_path)
     plan = published(model, torch.float32).plan
-    found = folder_checksums(tmp_path, plan, "sglang-device", "qwen2")
+    found = folder_checksums(tmp_path, plan, "sglang-device", {"model_type": "qwen2"})
     assert f"{LAYER}.qkv_proj.weight" in found and f"{LAYER}.qkv_proj.bias" not in found
     # A norm is of one number as well, and has no order.
     assert "model.norm.weight" in found
@@ -64,7 +64,7 @@ def test_a_tensor_that_the_folder_has_not_leaves_its_parameter_out(tmp_path: Pat
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors[f"{LAYER}.k_proj.weight"]
     save_file(tensors, tmp_path / "model.safetensors")
-    found = folder_checksums(tmp_path, plan, "sglang-sha256", "qwen3")
+    found = folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})
     assert f"{LAYER}.qkv_proj.weight" not in found and f"{LAYER}.o_proj.weight" in found
 
 
@@ -75,9 +75,9 @@ def test_a_folder_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"\0" * 64)
     with pytest.raises(ContractError, match="names of its tensors cannot be read"):
-        folder_checksums(tmp_path, plan, "sglang-sha256", "qwen3")
+        folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})
     names = [spec.name for bucket in plan.buckets for spec in bucket.tensors]
     index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ContractError, match=r"model\.path .*header"):
-        folder_checksums(tmp_path, plan, "sglang-sha256", "qwen3")
+        folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})
