@@ -162,7 +162,7 @@ def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
     speed_text = f"{speed:.0f}" if isinstance(speed, int | float) else "-"
     doing = "" if wait["waits_for"] else f"{one.get('in_flight_rollouts', 0)} in flight, {speed_text} tokens/s"
     if one.get("proof") in _UNPROVEN:
-        doing = ", ".join(filter(None, [doing, _UNPROVEN[one["proof"]]]))
+        doing = ", ".join(filter(None, [doing, _UNPROVEN[one["proof"]], one.get("proof_note")]))
     return Party(**common, doing=doing, **wait)
 
 

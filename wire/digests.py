@@ -7,6 +7,8 @@ XXH3 = "xxh3"
 """xxh3-128, on a processor."""
 SGL64 = "sgl64"
 """SGLang's checksum of a tensor on a GPU (wire/weights/device_hash.py), wherever it is computed."""
+SGL64_MOST_BYTES = 4 * (2**31 - 1)
+"""Of one tensor: SGLang's kernel counts words in 32 bits."""
 
 
 def named(algorithm: str, value: str) -> str:

@@ -37,6 +37,8 @@ class Progress:
     """Members that serve the version."""
     proofs: dict[str, Proof] = field(default_factory=dict)
     """Member -> what its weights were held against."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Member -> why the trainer's checksums do not prove it, where they should."""
     missed: dict[str, str] = field(default_factory=dict)
     """Member -> why the others went on without it."""
     phases: list[Phase] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Progress:
                     "committed": replica_id in self.committed,
                     "reason": self.missed.get(replica_id, ""),
                     "proof": self.proofs.get(replica_id, ""),
+                    "proof_note": self.notes.get(replica_id, ""),
                 }
                 for replica_id in self.members
             ],

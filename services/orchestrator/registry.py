@@ -62,6 +62,8 @@ class Replica:
     """Seconds that it asks for to verify its first weights, as long as it has none; 0 = no more than for others."""
     proof: str = ""
     """Of its newest commit, see `routes.Proof`; empty before it, and after a restart of the orchestrator."""
+    proof_note: str = ""
+    """Why the trainer's checksums do not prove it, where they should."""
 
     @property
     def distrust(self) -> str:
@@ -136,7 +138,9 @@ class Registry:
         )
         return True
 
-    def committed(self, replica: Replica, version: PolicyVersion, now: float, proof: str = "") -> None:
+    def committed(
+        self, replica: Replica, version: PolicyVersion, now: float, proof: str = "", proof_note: str = ""
+    ) -> None:
         """Notes a commit at once, not with the next heartbeat; not for a next life that has registered meanwhile."""
         known = self._replicas.get(replica.replica_id)
         if known is not None and known.boot_id == replica.boot_id:
@@ -148,6 +152,7 @@ class Registry:
                 changed_at=now,
                 first_verify_s=0.0,
                 proof=proof or known.proof,
+                proof_note=proof_note if proof else known.proof_note,
             )
 
     def slept(self, replica: Replica, now: float) -> None:

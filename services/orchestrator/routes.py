@@ -48,7 +48,7 @@ class Proved:
     layout: str
     """Only replicas of one layout can be compared."""
     checksum: str
-    """Empty: it was proved by digests."""
+    """Empty: it was proved by digests, or, with `unknown`, has none."""
     unknown: int = 0
     """Tensors of which the trainer could not tell what they hash to."""
 
@@ -66,13 +66,13 @@ class Proof(StrEnum):
 
 def proofs(found: Sequence[Proved], known: Container[str]) -> dict[str, Proof]:
     """Replica -> what its weights were held against. `known` are layouts of which another serves this version."""
-    layouts = Counter(one.layout for one in found)
+    layouts = Counter(one.layout for one in found if one.checksum)
     made: dict[str, Proof] = {}
     for one in found:
-        if not one.checksum or not one.unknown:
+        if not one.unknown:
             made[one.replica_id] = Proof.PROVEN
         else:
-            alone = layouts[one.layout] == 1 and one.layout not in known
+            alone = not one.checksum or (layouts[one.layout] == 1 and one.layout not in known)
             made[one.replica_id] = Proof.CANARY if alone else Proof.COMPARED
     return made
 

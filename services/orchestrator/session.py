@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from services.orchestrator import metrics
+from services.orchestrator.calibration import judge
 from services.orchestrator.links import Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.progress import Progress
@@ -77,6 +78,8 @@ class Session:
         """Those whom the trainer let down."""
         self._formats: dict[str, str] = {}
         self._proofs: dict[str, Proved] = {}
+        self._damaged: dict[str, str] = {}
+        """Replica -> which of its tensors are not the trainer's."""
         self._aborts: list[asyncio.Task[None]] = []
         self.progress = Progress(id=publication_id, version=self._version)
         self._missed = self.progress.missed
@@ -210,6 +213,7 @@ class Session:
         await self._transfer.to(replica, route, checked_later=bool(self._formats[replica.replica_id]))
 
     async def _verify(self, replica: Replica) -> None:
+        end = time.monotonic() + self._verify_s(replica)
         checksums = await self._transfer.checksums(replica, self._formats[replica.replica_id])
         deadline_s = self._verify_s(replica)
         request = rollout_pb2.VerifyWeightsRequest(
@@ -221,10 +225,35 @@ class Session:
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
         self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum, answer.unknown)
+        if answer.unhashed:
+            self._note(replica, answer.unhashed)
+        if answer.doubted:
+            await self._try_table(replica, answer, max(end - time.monotonic(), _GRACE_S))
+
+    async def _try_table(self, replica: Replica, answer: rollout_pb2.VerifyWeightsResponse, timeout_s: float) -> None:
+        """Its tensors differ from what the trainer's table says, which was never right for this server."""
+        name, folder, why_not = replica.replica_id, dict[str, str](), ""
+        try:
+            if answer.loaded_known:
+                folder = await self._transfer.folder_checksums(self._formats[name], timeout_s)
+        except (HeadraceError, RuntimeError) as error:
+            why_not = str(error)
+        found = judge(answer.doubted, folder, loaded_known=answer.loaded_known, why_not=why_not)
+        if found.damaged:
+            self._damaged[name] = found.words
+            return
+        self._note(replica, found.words)
+
+    def _note(self, replica: Replica, words: str) -> None:
+        """Its weights are not proven, for this reason."""
+        notes, name = self.progress.notes, replica.replica_id
+        notes[name] = "; ".join(filter(None, [notes.get(name), words]))
+        log.warning("checksums_not_trusted", replica=name, version=str(self._version), reason=words)
 
     def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""
-        found = [self._proofs[replica.replica_id] for replica in members]
+        names = [replica.replica_id for replica in members]
+        found = [self._proofs[name] for name in names if name not in self._damaged]
         digest = self._request.plan.weights_digest
         known: dict[str, str] = {}
         stale: set[tuple[str, str]] = set()
@@ -233,7 +262,7 @@ class Session:
                 known[layout] = checksum
             elif same_weights(weights, digest) is False:
                 stale.add((layout, checksum))
-        wrong = disagreeing(found, known, stale)
+        wrong = self._damaged | disagreeing(found, known, stale)
         for replica in members:
             if replica.replica_id in wrong:
                 reason = wrong[replica.replica_id]
@@ -247,8 +276,8 @@ class Session:
         stub = self._office.peers.rollout(replica.address)
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
-        proof = self.progress.proofs[replica.replica_id]
-        self._office.registry.committed(replica, self._version, time.monotonic(), proof)
+        proof, note = self.progress.proofs[replica.replica_id], self.progress.notes.get(replica.replica_id, "")
+        self._office.registry.committed(replica, self._version, time.monotonic(), proof, note)
         self.progress.committed.add(replica.replica_id)
         self._remember(self._proofs[replica.replica_id])
         self._office.events.append(
@@ -259,6 +288,7 @@ class Session:
             digest=self._request.plan.weights_digest,
             route=self.progress.routes.get(replica.replica_id, ""),
             proof=proof,
+            proof_note=note,
         )
 
     def _remember(self, proof: Proved) -> None:

@@ -97,6 +97,7 @@ class Status:
                 "state": STATE_NAMES[replica.state],
                 "version": str(replica.version),
                 "proof": replica.proof,
+                "proof_note": replica.proof_note,
                 "in_flight_rollouts": replica.in_flight_rollouts,
                 "waiting_share": replica.waiting_share,
                 "waiting_for": replica.waiting_for,

@@ -84,6 +84,16 @@ class Transfer:
         answer = await call(stub.GetChecksums, request, timeout_s=timeout, what="the trainer to hash its weights")
         return answer.checksums
 
+    async def folder_checksums(self, layout: str, timeout_s: float) -> dict[str, str]:
+        """What the engine's own checksums of `model.path` must be; raises a HeadraceError.
+
+        The trainer reads the folder once: who has not waited for the end asks again in the next publication.
+        """
+        request = trainer_pb2.GetChecksumsRequest(version=self._request.version, format=layout, model_folder=True)
+        stub = self._peers.trainer(self._state.trainer.address)
+        answer = await call(stub.GetChecksums, request, timeout_s=timeout_s, what="the trainer to hash model.path")
+        return {one.name: one.value for one in answer.checksums}
+
     async def _from_disk(self, replica: Replica) -> list[str]:
         # A replica that is told of the disk leaves its group, if it ever was in it.
         await self._links.drop(replica, self._state.trainer.address)

@@ -92,6 +92,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             checksum=proof.checksum,
             layout=self._layout,
             unknown=proof.unknown,
+            doubted=self._updates.table.loaded(proof.doubted),
+            loaded_known=self._updates.table.loaded_known,
+            unhashed=proof.unhashed,
         )
 
     async def CommitWeights(  # noqa: D102

@@ -20,6 +20,7 @@ from services.rollout.engines.protocol import Engine
 from services.rollout.gate import Gate, Serving
 from services.rollout.meter import timed
 from services.rollout.replica import PUBLISHABLE, ReplicaState
+from services.rollout.table_trust import TableTrust
 from wire.contracts import PolicyVersion
 from wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from wire.errors import ContractError, FencedError, HeadraceError
@@ -61,6 +62,10 @@ class Proof:
     """Hex, over all tensors as the engine keeps them; empty if it has none."""
     unknown: int = 0
     """Tensors of the engine whose checksum nobody could tell it."""
+    doubted: tuple[str, ...] = ()
+    """Tensors that differ from what the trainer says, which was never right for this server before."""
+    unhashed: str = ""
+    """What has no checksum, and why."""
 
 
 async def _is_awake(timeout_s: float) -> None:
@@ -88,6 +93,7 @@ class Updates:
         self._session: Session | None = None
         self._incarnation = 0
         self._last_committed = ""
+        self.table = TableTrust(engine.loaded_checksums)
         self._background: set[asyncio.Task[None]] = set()
 
     async def prepare(
@@ -188,18 +194,34 @@ class Updates:
             # Refused before anything was touched, unless the weights were received in place.
             session.installed = self._engine.in_place
             raise
-        found = await self._engine.checksums(deadline_s)
-        wrong = [one.name for one in checksums if found.get(one.name) != one.value]
-        if wrong:
-            return await self._quarantine(session, f"{len(wrong)} tensors are not the trainer's: {wrong[0]}, ...")
+        found, refused = await self._checksums(deadline_s)
+        compared = self.table.compare(found, [] if refused else checksums)
+        if compared.wrong:
+            names = compared.differing
+            return await self._quarantine(session, f"{len(names)} tensors are not the trainer's: {names[0]}, ...")
         gap = await self._gap(canary, deadline_s)
         metrics.CANARY_GAP.set(gap)
         if not gap <= canary.tolerance:
             reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
             return await self._quarantine(session, reason, gap)
         session.verified = True
-        unknown = len(found.keys() - {one.name for one in checksums})
-        return Proof(equal=True, gap=gap, checksum=_overall(found), unknown=unknown)
+        large = f"too large for the engine's checksum: {', '.join(compared.unhashed)}" if compared.unhashed else ""
+        return Proof(
+            equal=True,
+            gap=gap,
+            checksum=_overall(found),
+            unknown=compared.unknown + bool(refused),
+            doubted=compared.differing,
+            unhashed=refused or large,
+        )
+
+    async def _checksums(self, deadline_s: float) -> tuple[Mapping[str, str], str]:
+        """Those of the engine, or why it has none: that costs the proof, not the weights."""
+        try:
+            return await self._engine.checksums(deadline_s), ""
+        except ContractError as error:
+            log.warning("checksums_refused", reason=str(error))
+            return {}, f"the engine has no checksums: {error}"
 
     def _digests_hold(self, session: Session) -> bool:
         """An engine that cannot tell what arrived is proved by its checksums in place."""

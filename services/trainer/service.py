@@ -59,7 +59,9 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
     async def GetChecksums(  # noqa: D102
         self, request: pb.GetChecksumsRequest, context: Any
     ) -> pb.GetChecksumsResponse:
-        found = await self._publisher.checksums(request.version, request.format)
+        publisher = self._publisher
+        ask = publisher.folder_checksums if request.model_folder else publisher.checksums
+        found = await ask(request.version, request.format)
         return pb.GetChecksumsResponse(
             checksums=[common_pb2.TensorChecksum(name=name, value=value) for name, value in found.items()]
         )

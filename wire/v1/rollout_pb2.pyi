@@ -371,6 +371,9 @@ class VerifyWeightsResponse(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    DOUBTED_FIELD_NUMBER: _builtins.int
+    LOADED_KNOWN_FIELD_NUMBER: _builtins.int
+    UNHASHED_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
     gap: _builtins.float
     """Largest absolute difference, nats."""
@@ -382,6 +385,17 @@ class VerifyWeightsResponse(_message.Message):
     """Replicas of one layout keep the same tensors: engine, dtype and ranks."""
     unknown: _builtins.int
     """Tensors of the engine whose checksum the trainer could not tell: they can only be compared among replicas."""
+    loaded_known: _builtins.bool
+    """Those values are known."""
+    unhashed: _builtins.str
+    """What of the engine's tensors has no checksum, and why, in words; part of `unknown`."""
+    @_builtins.property
+    def doubted(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]:
+        """Tensors that differ from what the trainer told, of a server for which it was never right before: its table of this
+        server's layout may be wrong. Values are the server's checksums of what it loaded from model.path, before its first
+        publication; empty: it has no such tensor.
+        """
+
     def __init__(
         self,
         *,
@@ -391,10 +405,13 @@ class VerifyWeightsResponse(_message.Message):
         checksum: _builtins.str = ...,
         layout: _builtins.str = ...,
         unknown: _builtins.int = ...,
+        doubted: _abc.Iterable[_common_pb2.TensorChecksum] | None = ...,
+        loaded_known: _builtins.bool = ...,
+        unhashed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "equal", b"equal", "gap", b"gap", "layout", b"layout", "reason", b"reason", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "doubted", b"doubted", "equal", b"equal", "gap", b"gap", "layout", b"layout", "loaded_known", b"loaded_known", "reason", b"reason", "unhashed", b"unhashed", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

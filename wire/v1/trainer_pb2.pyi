@@ -243,18 +243,22 @@ class GetChecksumsRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
+    MODEL_FOLDER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     format: _builtins.str
     """As in PrepareWeightsResponse."""
+    model_folder: _builtins.bool
+    """Of the tensors in model.path, in the dtypes in which this version travels, and not of the version."""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         format: _builtins.str = ...,
+        model_folder: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "model_folder", b"model_folder", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from wire.digests import SGL64_MOST_BYTES
 from wire.errors import ContractError
 
 _TILE = 8192
 _WORDS = {"cpu": 32 * _TILE, "cuda": 512 * _TILE}
 """Words at a time: temporaries that stay in the cache of a core, or of a GPU."""
-_MOST_WORDS = 2**31 - 1
-"""SGLang's kernel counts words in 32 bits."""
 _SEED = 0x243F6A88
 _SEED_2 = ((_SEED * 0x9E3779B1) ^ 0xDEADBEEF) & 0xFFFFFFFF
 _HALVES = ((0x27D4EB2D, _SEED, 15), (0x165667B1, _SEED_2, 13))
@@ -32,7 +31,7 @@ def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> 
     """
     size = sum(part.numel() * part.element_size() for part in parts)
     words = -(-size // 4)
-    if words > _MOST_WORDS:
+    if words * 4 > SGL64_MOST_BYTES:
         raise ContractError(
             "tensor_too_large", f"SGLang's checksum is for tensors below 8 GiB, this one has {size} bytes"
         )

@@ -7,7 +7,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from wire.digests import SGL64, XXH3, algorithm_of, named, unknown_algorithm, value_of
+from wire.digests import SGL64, SGL64_MOST_BYTES, XXH3, algorithm_of, named, unknown_algorithm, value_of
 from wire.errors import ContractError
 from wire.v1 import common_pb2
 from wire.weights.device_hash import device_hash
@@ -28,18 +28,27 @@ def algorithm_on(device: torch.device) -> str:
 def bucket_digest(bucket: Tensor, algorithm: str = "", *, device: torch.device | None = None) -> str:
     """Of a tensor's bytes, under the name of its algorithm: by default that of the tensor's device.
 
-    `device` is where `sgl64` is computed, if not where the tensor lies; `xxh3` is always computed on the host. Raises
+    `device` is where `sgl64` is computed, if not where the tensor lies; `xxh3` is always computed on the host. A bucket
+    too large for `sgl64` (one tensor of 8 GiB) is hashed in pieces, and then the pieces' hashes. Raises
     ContractError (`unknown_digest`) for an algorithm that is not known.
     """
     algorithm = algorithm or algorithm_on(bucket.device)
     if algorithm == SGL64:
-        return named(SGL64, device_hash([bucket], device))
+        return named(SGL64, _device_digest(bucket, device))
     if algorithm != XXH3:
         raise ContractError("unknown_digest", unknown_algorithm(algorithm))
     state = xxhash.xxh3_128()
     for chunk in _chunks(bucket):
         state.update(chunk)
     return named(XXH3, state.hexdigest())
+
+
+def _device_digest(bucket: Tensor, device: torch.device | None) -> str:
+    if bucket.numel() * bucket.element_size() <= SGL64_MOST_BYTES:
+        return device_hash([bucket], device)
+    pieces = torch.split(bucket.detach().contiguous().view(-1).view(torch.uint8), SGL64_MOST_BYTES)
+    hashes = "".join(device_hash([piece], device) for piece in pieces)
+    return device_hash([torch.frombuffer(bytearray(hashes.encode()), dtype=torch.uint8)])
 
 
 def digest_as(bucket: Tensor, wanted: str, *, device: torch.device | None = None) -> str:

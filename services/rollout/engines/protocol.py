@@ -150,6 +150,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def loaded_checksums(self) -> Mapping[str, str]:
+        """As `checksums`, of what was loaded from `model.path`, before the first update; empty: not known."""
+        ...
+
+    @property
     def first_verify_s(self) -> float:
         """Seconds that its first verification may take: it compiles kernels. 0 = no more than any other."""
         ...

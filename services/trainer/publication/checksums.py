@@ -1,116 +1,95 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
-The `/weights_checker` of an SGLang server with one rank hashes each of its parameters. It keeps projections of one
-input fused, one behind the other: q, k, v; gate, up; DeepSeek's two down-projections of attention; and the experts of a
-layer, gate and up of the first, of the second, ... And it pads the vocabulary to a multiple of 64 with zeros.
+The `/weights_checker` of an SGLang server hashes each of its parameters. Which tensors of the checkpoint one holds says
+`wire/fused_names.py`. The vocabulary is padded to a multiple of 64 with zeros.
 
 - `sglang-sha256`, on a CPU: the first 8 bytes of the sha256; the inner size of an MLP or expert is padded, too, to a
   multiple of 32.
-- `sglang-device`, on a GPU: `device_hash`; nothing else is padded. Only for `DEVICE_FAMILIES`, which a test holds
-  against SGLang's own model classes. Experts are left out: how they lie in memory depends on the kernels that the
-  server chooses (SGLang 0.5.23, `layers/quantization/unquant.py`, 792-806 and 894-972).
+- `sglang-device`, on a GPU: `device_hash`; nothing else is padded. `sglang-device/N` are those of N tensor-parallel
+  ranks, `RANK/NAME`, divided as `shards` says. Only for `DEVICE_FAMILIES`, which a test holds against SGLang's own
+  model classes. Experts are left out but with `sglang-device+experts`, of a server whose kernels take them as they
+  are loaded.
 
 What cannot be computed here is left out: there replicas are compared with each other.
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from services.trainer.publication.shards import Split, shard
+from wire.digests import SGL64_MOST_BYTES
+from wire.fused_names import of_expert, place
 from wire.weights.device_hash import device_hash
 
-_FUSED = {
-    "q_proj": ("qkv_proj", 0, 3),
-    "k_proj": ("qkv_proj", 1, 3),
-    "v_proj": ("qkv_proj", 2, 3),
-    "q_a_proj": ("fused_qkv_a_proj_with_mqa", 0, 2),
-    "kv_a_proj_with_mqa": ("fused_qkv_a_proj_with_mqa", 1, 2),
-    "gate_proj": ("gate_up_proj", 0, 2),
-    "up_proj": ("gate_up_proj", 1, 2),
-}
-"""Part -> (whole, place in it, number of parts)."""
-_EXPERT = {
-    "gate_proj": ("w13_weight", 0, 2),
-    "w1": ("w13_weight", 0, 2),
-    "up_proj": ("w13_weight", 1, 2),
-    "w3": ("w13_weight", 1, 2),
-    "down_proj": ("w2_weight", 0, 1),
-    "w2": ("w2_weight", 0, 1),
-}
-"""Part of an expert -> (whole of all of them, place among the parts of one expert, number of these)."""
-_VOCABULARY = ((re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),)
 _PADDED_ON_CPU = (
-    *_VOCABULARY,
+    (re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),
     (re.compile(r"\.(mlp|shared_experts?)\.(gate|up)_proj\.(weight|bias)$"), 0, 32),
     (re.compile(r"\.(mlp|shared_experts?)\.down_proj\.weight$"), 1, 32),
     (re.compile(r"\.experts\.\d+\.(gate_proj|up_proj|w1|w3)\.weight$"), 0, 32),
     (re.compile(r"\.experts\.\d+\.(down_proj|w2)\.weight$"), 1, 32),
 )
 """Name, dimension, and what its size is rounded up to."""
-_PART = re.compile(r"^(?P<owner>.*\.(?:self_attn|mlp|shared_experts?)\.)(?P<part>\w+)\.(?P<kind>weight|bias)$")
-_OF_EXPERT = re.compile(r"^(?P<owner>.*\.experts\.)(?P<expert>\d+)\.(?P<part>\w+)\.weight$")
-
-
-DEVICE_FAMILIES = {
-    **dict.fromkeys(("cohere", "glm4", "granite", "llama", "mistral", "olmo2"), _VOCABULARY),
-    **dict.fromkeys(("phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "starcoder2"), _VOCABULARY),
-    "gemma3_text": (),
-}
-"""`model_type` of a config -> what is padded on a GPU."""
-
-_Rules = Sequence[tuple[re.Pattern[str], int, int]]
+DEVICE_FAMILIES = frozenset(
+    {"cohere", "gemma3_text", "glm4", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen2_moe"}
+    | {"qwen3", "qwen3_moe", "starcoder2"}
+)
+"""`model_type` of a config."""
+_DEVICE = re.compile(r"^sglang-device(?P<experts>\+experts)?(/(?P<ranks>\d+))?$")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def engine_checksums(
-    named: Iterable[tuple[str, Tensor]], layout: str, family: str = "", device: torch.device | None = None
+    named: Iterable[tuple[str, Tensor]],
+    layout: str,
+    config: Mapping[str, Any] = _NOTHING,
+    device: torch.device | None = None,
 ) -> dict[str, str]:
     """The engine's tensor name -> hash; empty for what only the engine can compute.
 
-    `family` is the model's `model_type`. Hashes of a GPU are computed on `device`, or where the tensors lie.
+    `config` is the model's config.json. Hashes of a GPU are computed on `device`, or where the tensors lie.
     """
     if layout == "sglang-sha256":
-        return _checksums(named, _PADDED_ON_CPU, _sha256)
-    if layout == "sglang-device" and family in DEVICE_FAMILIES:
-        dense = ((name, tensor) for name, tensor in named if _OF_EXPERT.match(name) is None)
-        return _checksums(dense, DEVICE_FAMILIES[family], partial(device_hash, device=device))
-    return {}
+        return {name: _sha256([_padded(part, each) for part, each in parts]) for name, parts in _wholes(named)}
+    match = _DEVICE.match(layout)
+    if match is None or config.get("model_type") not in DEVICE_FAMILIES:
+        return {}
+    chosen = ((name, tensor) for name, tensor in named if match["experts"] or not of_expert(name))
+    return dict(_of_ranks(chosen, Split.of(config, int(match["ranks"] or 1)), device))
 
 
-def _checksums(
-    named: Iterable[tuple[str, Tensor]], padded: _Rules, hashed: Callable[[Sequence[Tensor]], str]
-) -> dict[str, str]:
-    whole: dict[str, dict[int, Tensor]] = {}
+def _of_ranks(
+    named: Iterable[tuple[str, Tensor]], split: Split, device: torch.device | None
+) -> Iterator[tuple[str, str]]:
+    for name, parts in _wholes(named):
+        for rank in range(split.ranks):
+            found = [shard(part, tensor, split, rank) for part, tensor in parts]
+            pieces = [each for piece in found if piece is not None for each in piece]
+            known = all(piece is not None for piece in found)
+            if known and sum(each.numel() * each.element_size() for each in pieces) <= SGL64_MOST_BYTES:
+                yield (name if split.ranks == 1 else f"{rank}/{name}"), device_hash(pieces, device)
+
+
+def _wholes(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
+    """The engine's parameters that are complete: name, and the tensors it holds in their order."""
+    wholes: dict[str, dict[int, tuple[str, Tensor]]] = {}
     counts: dict[str, int] = {}
     for name, tensor in named:
-        found, place, count = _place(name)
-        whole.setdefault(found, {})[place] = _padded(name, tensor, padded)
+        found, at, count = place(name)
+        wholes.setdefault(found, {})[at] = name, tensor
         counts[found] = count
-    return {
-        name: hashed([parts[place] for place in sorted(parts)])
-        for name, parts in whole.items()
-        if len(parts) == (counts[name] or max(parts) + 1)
-    }
+    for name, parts in wholes.items():
+        if len(parts) == (counts[name] or max(parts) + 1):
+            yield name, [parts[at] for at in sorted(parts)]
 
 
-def _place(name: str) -> tuple[str, int, int]:
-    """The parameter that holds the tensor, its place in it, and how many parts it has (0: as many as there are)."""
-    match = _OF_EXPERT.match(name)
-    if match is not None and match["part"] in _EXPERT:
-        whole, place, count = _EXPERT[match["part"]]
-        return match["owner"] + whole, int(match["expert"]) * count + place, 0
-    match = _PART.match(name)
-    if match is None or match["part"] not in _FUSED:
-        return name, 0, 1
-    whole, place, count = _FUSED[match["part"]]
-    return f"{match['owner']}{whole}.{match['kind']}", place, count
-
-
-def _padded(name: str, tensor: Tensor, rules: _Rules) -> Tensor:
-    for pattern, dim, multiple in rules:
+def _padded(name: str, tensor: Tensor) -> Tensor:
+    for pattern, dim, multiple in _PADDED_ON_CPU:
         if pattern.search(name) and (extra := -tensor.shape[dim] % multiple):
             shape = list(tensor.shape)
             shape[dim] = extra

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from services.trainer.layout import Layout, model_layout, some
 from services.trainer.lora import adapted_modules
@@ -29,13 +29,18 @@ def check_published(module: TrainedModule, folder: Path) -> None:
 
 def checkpoint_names(folder: Path) -> frozenset[str]:
     """The tensors of a model folder, by its index or else by the header of its file."""
-    index = folder / _INDEX
+    return frozenset(weight_files(folder))
+
+
+def weight_files(folder: Path) -> dict[str, Path]:
+    """Tensor -> the file of a model folder that holds it; raises ConfigError."""
+    index, single = folder / _INDEX, folder / "model.safetensors"
     try:
         if index.is_file():
-            return frozenset(json.loads(index.read_text())["weight_map"])
-        with safe_open(folder / "model.safetensors", framework="pt") as file:
-            return frozenset(file.keys())
-    except (OSError, ValueError, KeyError) as error:
+            return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
+        with safe_open(single, framework="pt") as file:
+            return dict.fromkeys(file.keys(), single)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
         raise ConfigError(f"model.path {folder}: the names of its tensors cannot be read: {error!r}") from error
 
 

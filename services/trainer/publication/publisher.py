@@ -3,8 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +15,7 @@ from services.trainer.backends.backend import Backend
 from services.trainer.publication.checksums import engine_checksums
 from services.trainer.publication.copies import Copies
 from services.trainer.publication.held import Held, Shelf
+from services.trainer.publication.model_folder import folder_checksums
 from services.trainer.publication.outgoing import weight_groups
 from services.trainer.publication.sender import Sender
 from services.trainer.reporter import Stub
@@ -53,6 +56,7 @@ class Publisher:
         self._disk_only = disk_only or bool(adapter_config)
         self._canary = canary
         self._checksums: dict[tuple[str, str], asyncio.Task[dict[str, str]]] = {}
+        self._of_folder: dict[str, asyncio.Task[dict[str, str]]] = {}
         self._device = torch.device("cpu")
         self.sender = Sender(host)
 
@@ -137,13 +141,41 @@ class Publisher:
             }
         return await asyncio.shield(self._checksums[key])
 
+    async def folder_checksums(self, version: int, layout: str) -> dict[str, str]:
+        """What an engine's own checksums of `model.path` must be; read once in this life, when first asked for."""
+        plan = self._shelf.version(version).snapshot.plan
+        known = self._of_folder.get(layout)
+        if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
+            made = asyncio.to_thread(_folder_checksums, self._model_path, plan, layout, self._device)
+            known = self._of_folder[layout] = asyncio.create_task(made)
+        return await asyncio.shield(known)
+
 
 def _checksums(held: Held, layout: str, model_path: Path, device: torch.device) -> dict[str, str]:
-    """On a GPU beside the training, on a stream of its own: the snapshot is whole before it can be asked for."""
-    family = str(json.loads((model_path / "config.json").read_text()).get("model_type", ""))
-    with held.read() as snapshot:
-        if device.type != "cuda":
-            return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout, family)
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.cuda.device(device), torch.cuda.stream(side):
-            return engine_checksums(tensors_of(snapshot.plan, snapshot.buckets), layout, family, device)
+    """On a GPU beside the training: the snapshot is whole before it can be asked for."""
+    with held.read() as snapshot, _beside(device) as where:
+        named = tensors_of(snapshot.plan, snapshot.buckets)
+        return engine_checksums(named, layout, _config(model_path), where)
+
+
+def _folder_checksums(
+    model_path: Path, plan: common_pb2.WeightPlan, layout: str, device: torch.device
+) -> dict[str, str]:
+    with _beside(device) as where:
+        return folder_checksums(model_path, plan, layout, _config(model_path), where)
+
+
+def _config(model_path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((model_path / "config.json").read_text())
+    return found
+
+
+@contextmanager
+def _beside(device: torch.device) -> Iterator[torch.device | None]:
+    """Where to hash: on a GPU on a stream of its own, on a CPU where the tensors lie (None)."""
+    if device.type != "cuda":
+        yield None
+        return
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.device(device), torch.cuda.stream(side):
+        yield device

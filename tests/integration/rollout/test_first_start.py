@@ -112,6 +112,24 @@ async def test_a_cpu_has_no_kernels_to_compile(tmp_path: Path) -> None:
         await engine.close(5)
 
 
+async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published(tmp_path: Path) -> None:
+    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+    refused = {"success": False, "message": "no room"}
+    for version, answer, found in (
+        ("default", None, {"w": "sglang-device 0"}),
+        # It has taken weights before, and they may be any.
+        ("1.7", None, {}),
+        ("default", refused, {}),
+    ):
+        async with serving() as (server, url):
+            server.answers["model_info"] = MODEL | {"weight_version": version}
+            if answer is not None:
+                server.answers["weights_checker"] = answer
+            engine = await start.start_engine(sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda"}))
+            assert engine.loaded_checksums == found
+            await engine.close(5)
+
+
 async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp_path: Path) -> None:
     times = PublicationTable(prepare_s=60, transfer_s=60, verify_s=1.0, commit_s=60)
     house, listener = World(tmp_path, times), Listener()

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from wire.weights import snapshot_groups, tensors_of
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
 
+RANKS = (1, 2, 4)
+SUFFIX = {1: "", 2: "/2", 4: "/4"}
 ODD = {"vocab_size": 101, "intermediate_size": 40}
 """Sizes that a CPU pads and, but for the vocabulary, a GPU does not."""
 
@@ -31,7 +34,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Family -> SGLang's class, hashes of what its model holds, and what the trainer says that they are."""
     venv, folder = sglang_venv(), tmp_path_factory.mktemp("layout")
     jobs, expected = {}, {}
-    for kind in DEVICE_FAMILIES:
+    for kind in sorted(DEVICE_FAMILIES):
         model = tiny_family(kind, **ODD)
         own, other = folder / kind, folder / f"{kind}-published"
         model.save_pretrained(own)
@@ -43,7 +46,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         calls = [[spec.name for spec in bucket.tensors] for bucket in snapshot.plan.buckets]
         (other / "buckets.json").write_text(json.dumps(calls))
         jobs[kind] = [str(own), str(other)]
-        expected[kind] = engine_checksums(sent.items(), "sglang-device", kind)
+        config = json.loads((own / "config.json").read_text())
+        expected[kind] = {
+            ranks: {
+                experts: engine_checksums(sent.items(), f"sglang-device{experts}{SUFFIX[ranks]}", config)
+                for experts in ("", "+experts")
+            }
+            for ranks in RANKS
+        }
     (folder / "jobs.json").write_text(json.dumps(jobs))
     script = ROOT / "tests" / "integration" / "sglang" / "device_layout.py"
     done = subprocess.run(
@@ -60,16 +70,31 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     results: dict[str, Any] = json.loads((folder / "results.json").read_text())
     for kind, result in results.items():
-        file = folder / f"{kind}-published" / "state.safetensors"
-        held = load_file(file) if file.exists() else {}
-        result |= {"held": {name: sglang_gpu_hash(each) for name, each in held.items()}, "expected": expected[kind]}
+        result |= {"held": {ranks: _held(folder / f"{kind}-published", ranks) for ranks in RANKS}}
+        result |= {"expected": expected[kind]}
     return results
 
 
-@pytest.mark.parametrize("kind", DEVICE_FAMILIES)
-def test_the_trainer_knows_what_every_parameter_on_a_gpu_hashes_to(found: dict[str, Any], kind: str) -> None:
+def _held(folder: Path, ranks: int) -> dict[str, str]:
+    """Hashes of what the ranks hold, by name as an engine tells them."""
+    found: dict[str, str] = {}
+    for rank in range(ranks):
+        file = folder / f"state-{ranks}-{rank}.safetensors"
+        for name, each in (load_file(file) if file.exists() else {}).items():
+            found[name if ranks == 1 else f"{rank}/{name}"] = sglang_gpu_hash(each)
+    return found
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("kind", sorted(DEVICE_FAMILIES))
+def test_the_trainer_knows_what_every_parameter_on_a_gpu_hashes_to(
+    found: dict[str, Any], kind: str, ranks: int
+) -> None:
+    """Of two ranks each has a head of keys and values of its own; of four, two share one."""
     result = found[kind]
     assert "class" in result, result.get("error")
-    experts = {name for name in result["held"] if ".experts." in name}
-    assert bool(experts) == kind.endswith("_moe") and len(result["held"]) > 10
-    assert result["expected"] == {name: value for name, value in result["held"].items() if name not in experts}
+    held, expected = result["held"][ranks], result["expected"][ranks]
+    experts = {name for name in held if ".experts." in name}
+    assert bool(experts) == kind.endswith("_moe") and len(held) > 10 * ranks
+    assert expected["+experts"] == held
+    assert expected[""] == {name: value for name, value in held.items() if name not in experts}

@@ -84,6 +84,8 @@ async def test_a_publication_proves_itself_and_its_group_serves_the_next(server:
     trainer = Trainer()
     async with engine_of(attached(server, tmp_path)) as engine:
         assert engine.checksum_format == "sglang-sha256" and engine.routes.backends == ("gloo",)
+        # By the server's own word for its kernels.
+        assert engine._limits.plain_experts
         for version, seed in enumerate((3, 4, 5)):
             model = make_model(seed=seed)
             await trainer.publish(engine, model, version, resume=False)

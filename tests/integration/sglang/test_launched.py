@@ -19,7 +19,18 @@ from services.rollout.engines.sglang.engine import SGLangEngine
 from services.rollout.engines.sglang.start import start_engine
 from services.trainer.loading import load_policy
 from tests.rollout_models import make_model, make_request, make_silent_model, random_prompts, save_folder
-from tests.sglang import Server, Trainer, attached, engine_of, group_of, sglang_settings, sglang_venv, take, until
+from tests.sglang import (
+    Server,
+    Trainer,
+    attached,
+    engine_of,
+    expected_checksums,
+    group_of,
+    sglang_settings,
+    sglang_venv,
+    take,
+    until,
+)
 from wire.contracts import PolicyVersion
 from wire.errors import ConfigError, TransientError
 from wire.v1 import rollout_pb2
@@ -34,6 +45,7 @@ async def launched(folder: Path, **rollout: object) -> tuple[SGLangEngine, int]:
     model_path = save_folder(make_model(max_position_embeddings=4096), folder / "model")
     engine = await start_engine(sglang_settings(model_path, folder, {"venv": sglang_venv()}, **rollout))
     assert engine._process is not None
+    assert engine.loaded_checksums == expected_checksums(make_model())
     await Trainer().publish(engine, make_model(), 0)
     return engine, engine._process.pid
 

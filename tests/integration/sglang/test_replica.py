@@ -159,15 +159,16 @@ async def test_one_changed_number_is_found_every_time_and_running_groups_are_han
 
 async def test_a_quarantined_replica_comes_back_from_disk(server: Server, tmp_path: Path) -> None:
     async with replica(server, tmp_path) as world:
+        await world.publish(0)
         world.model = make_model(seed=31)
         with server.fault("corrupt"):
-            assert not (await world.bring(0)).equal
+            assert not (await world.bring(1)).equal
         folder = tmp_path / "weights" / "v1"
         save_weights(folder, world.model.named_parameters(), {})
         (folder / "config.json").write_text((server.model_path / "config.json").read_text())
         for fault in ("skip", ""):
             snapshot = take(world.model)
-            assert (await world.prepare(f"disk-{fault}", 1, snapshot)).accepted
+            assert (await world.prepare(f"disk-{fault}", 2, snapshot)).accepted
             with server.fault(fault):
                 request = rollout_pb2.ReceiveWeightsRequest(
                     publication_id=f"disk-{fault}", disk_path=str(folder), deadline_s=10
@@ -175,7 +176,7 @@ async def test_a_quarantined_replica_comes_back_from_disk(server: Server, tmp_pa
                 await world.ask("ReceiveWeights", request)
             assert (await world.prove(f"disk-{fault}")).equal is (not fault)
         await world.commit("disk-")
-        assert await world.state() == ("SERVING", 1)
+        assert await world.state() == ("SERVING", 2)
         await world.issue(0)
         await world.rollouts(1, 20)
 

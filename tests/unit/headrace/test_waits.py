@@ -100,3 +100,5 @@ def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
             one = {"id": "r", "state": "serving", "version": "1.6", "tokens_per_second": 5, "proof": proof, **busy}
             told = by_name(STATUS | {"replicas": [one]}, {})["r"].in_words(0.0)
             assert words in told and ("not proven" in told) == bool(words), (proof, busy)
+            noted = by_name(STATUS | {"replicas": [one | {"proof_note": "w differs"}]}, {})["r"].in_words(0.0)
+            assert ("not proven, w differs" in noted) == bool(words), (proof, busy)

@@ -56,3 +56,16 @@ def test_the_weights_digest_has_the_name_of_its_buckets() -> None:
     changed = make_snapshot(named, dtype=torch.float32, bucket_bytes=1200, algorithm="sgl64").plan
     assert same_weights(changed.weights_digest, plans[1].weights_digest) is False
     assert isinstance(changed, common_pb2.WeightPlan)
+
+
+def test_a_bucket_too_large_for_sglangs_checksum_is_hashed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bucket_digest(BYTES, "sgl64")
+    monkeypatch.setattr("wire.weights.digest.SGL64_MOST_BYTES", 100)
+    pieces = bucket_digest(BYTES, "sgl64")
+    assert pieces != whole and pieces == bucket_digest(BYTES.clone(), "sgl64")
+    for place in (0, 99, 100, 255):
+        other = BYTES.clone()
+        other[place] ^= 1
+        assert bucket_digest(other, "sgl64") != pieces
+    # The order of the pieces counts.
+    assert bucket_digest(torch.cat([BYTES[100:200], BYTES[:100], BYTES[200:]]), "sgl64") != pieces

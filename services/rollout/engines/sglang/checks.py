@@ -86,10 +86,23 @@ def check_server(
         max_requests=_positive(server, "max_running_requests"),
         deterministic=deterministic,
         priorities=bool(server.get("enable_priority_scheduling")),
+        plain_experts=_plain_experts(server),
     )
 
 
 _HINTS = {"dp_size": "; use one replica for each", "pp_size": "", "tp_size": " (rollout.sglang.tp)"}
+
+
+def _plain_experts(server: Mapping[str, Any]) -> bool:
+    """Whether its kernels take experts in bfloat16 as they are loaded, every rank a part of each of them.
+
+    SGLang 0.5.23, `layers/quantization/unquant.py`: with `auto`, where nothing has resolved it, as with `triton`, a GPU
+    gets Triton's kernels (1181-1192), for which nothing is moved after loading (862-926). The others transpose (803),
+    swap gate and up (1227) or pack blocks (972-992). `SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED`, off by default, interleaves
+    rows (936): such a server is found out by what it has loaded.
+    """
+    kernels, dispatch = server.get("moe_runner_backend"), server.get("moe_a2a_backend")
+    return kernels in ("auto", "triton") and dispatch in (None, "none") and server.get("ep_size", 1) == 1
 
 
 def _context(server: Mapping[str, Any], shape: ModelShape, wanted: int) -> int:

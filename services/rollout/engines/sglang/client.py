@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -160,9 +160,12 @@ class SGLangClient:
         """Returns when the last request that uses it has ended."""
         await self._change("/unload_lora_adapter", {"lora_name": name}, timeout_s)
 
-    async def checksums(self, timeout_s: float) -> list[dict[str, str]]:
-        """For each rank: tensor -> its hash."""
-        answer = await self._change("/weights_checker", {"action": "checksum"}, timeout_s)
+    async def checksums(self, timeout_s: float, leave_out: Sequence[str] = ()) -> list[dict[str, str]]:
+        """For each rank: tensor -> its hash; without the tensors whose names have one of `leave_out` in them."""
+        body: dict[str, Any] = {"action": "checksum"}
+        if leave_out:
+            body["skip_tensor_list"] = list(leave_out)
+        answer = await self._change("/weights_checker", body, timeout_s)
         try:
             return [{str(name): str(value) for name, value in rank["checksums"].items()} for rank in answer["ranks"]]
         except (KeyError, TypeError, AttributeError) as error:

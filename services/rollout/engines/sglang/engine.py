@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client.metrics_core import Metric
@@ -13,6 +13,7 @@ from services.rollout.engines.protocol import Begun, Completion, EngineStats, Ge
 from services.rollout.engines.sglang.adapters import AdapterUpdater
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.hashing import Hashing
 from services.rollout.engines.sglang.process import ServerProcess
 from services.rollout.engines.sglang.requests import Limits, read_scores, score_body
 from services.rollout.engines.sglang.update import Updater
@@ -40,6 +41,9 @@ class EngineOptions:
     engine_timeout_s: float = 60.0
     request_timeout_s: float = 3600.0
     first_verify_s: float = 0.0
+    loaded_checksums: Mapping[str, str] = field(default_factory=dict)
+    """The server's own of what it loaded from `model.path`; empty where that is not known."""
+    on_gpu: bool = False
     adapters: bool = False
     """Low-rank adapters travel, the server's own weights stay as they are."""
 
@@ -56,6 +60,7 @@ class SGLangEngine:
         self.routes = options.routes
         self.checksum_format = options.checksum_format
         self.first_verify_s = options.first_verify_s
+        self.loaded_checksums = options.loaded_checksums
         self._client = client
         self._process = process
         self._limits = limits
@@ -77,7 +82,8 @@ class SGLangEngine:
         limit_s = options.engine_timeout_s
         generation, in_flight = self._generation, options.in_flight
         if not options.adapters:
-            return Updater(client, generation, in_flight, self._break, control_timeout_s=limit_s)
+            hashing = Hashing(client, ranks=options.routes.ranks, on_gpu=options.on_gpu)
+            return Updater(client, generation, hashing, in_flight, self._break, control_timeout_s=limit_s)
         return AdapterUpdater(
             client,
             generation,

@@ -36,6 +36,8 @@ class Limits:
     deterministic: bool = False
     priorities: bool = False
     """It orders requests by priority."""
+    plain_experts: bool = False
+    """Experts lie in its memory as they are loaded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ import contextlib
 import json
 import secrets
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from services.rollout.engines.protocol import InFlight, Routes
@@ -12,6 +14,7 @@ from services.rollout.engines.sglang.checks import ModelShape, check_server, rea
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
 from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
+from services.rollout.engines.sglang.hashing import Hashing
 from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
 from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body, warm_up_body
 from services.rollout.settings import RolloutSettings
@@ -26,6 +29,8 @@ log = get_logger("rollout.sglang")
 _CHECK_S = 30.0
 """For what a server that is ready tells of itself."""
 _ASK_S = 120.0
+_NEVER_UPDATED = "default"
+"""What SGLang calls the version of weights that nobody has given one."""
 _HARDWARE = """
 import json, torch
 devices = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
@@ -64,13 +69,15 @@ async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -
         await until_ready(client, process, table.start_timeout_s)
         limits = await _checked(client, shape, settings)
         routes = await _routes(settings)
+        options = _options(settings, routes, limits)
+        options = replace(options, loaded_checksums=await _loaded_checksums(client, process, options, settings))
     except BaseException:
         await client.close()
         if process is not None:
             await process.end()
         raise
     log.info("server_checked", url=client.url, max_requests=limits.max_requests, context=limits.context_length)
-    return SGLangEngine(client, process, limits, _options(settings, routes))
+    return SGLangEngine(client, process, limits, options)
 
 
 async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSettings) -> Limits:
@@ -90,6 +97,29 @@ async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSet
     except ContractError as error:
         raise ConfigError(f"the SGLang server at {client.url}: {error}") from error
     return limits
+
+
+async def _loaded_checksums(
+    client: SGLangClient, process: ServerProcess | None, options: EngineOptions, settings: RolloutSettings
+) -> Mapping[str, str]:
+    """Of the weights that the server has loaded from `model.path`; empty where it may hold others, or cannot tell.
+
+    Raises TransientError for a server that does not answer: later calls would queue behind this one. A server that was
+    attached to has them while nobody has set a version (SGLang 0.5.23, `arg_groups/fields/serving.py`, 172).
+    """
+    if not options.checksum_format:
+        return {}
+    if process is None and (await client.model_info(_CHECK_S)).get("weight_version") != _NEVER_UPDATED:
+        log.warning("loaded_checksums_unknown", url=client.url, reason="the server has taken weights before")
+        return {}
+    hashing = Hashing(client, ranks=options.routes.ranks, on_gpu=options.on_gpu)
+    try:
+        hashing.expect_folder(settings.model.path, settings.model.dtype)
+        # On a GPU the first call compiles a kernel.
+        return await hashing.checksums(settings.rollout.sglang.start_timeout_s)
+    except ContractError as error:
+        log.warning("loaded_checksums_unknown", url=client.url, reason=str(error))
+        return {}
 
 
 async def _first_requests(client: SGLangClient, vocab: int, timeout_s: float) -> None:
@@ -147,15 +177,15 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     )
 
 
-def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
+def _options(settings: RolloutSettings, routes: Routes, limits: Limits) -> EngineOptions:
     table = settings.rollout
     return EngineOptions(
         dtype=settings.model.dtype,
         routes=routes,
-        # On several ranks tensors are kept otherwise than the trainer can tell.
-        checksum_format=_checksum_format(settings, routes),
+        checksum_format=_checksum_format(settings, routes, limits),
         # Hashing, and the canary's shape, have kernels of their own.
         first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
+        on_gpu=_device(settings) != "cpu",
         adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
         max_rows=max(table.max_rows, settings.group_rows),
@@ -164,12 +194,15 @@ def _options(settings: RolloutSettings, routes: Routes) -> EngineOptions:
     )
 
 
-def _checksum_format(settings: RolloutSettings, routes: Routes) -> str:
+def _checksum_format(settings: RolloutSettings, routes: Routes, limits: Limits) -> str:
+    """How the server keeps and hashes its tensors, as the trainer's table calls it."""
     if settings.model.lora.rank:
         return ""  # The adapter's file has digests.
-    if routes.ranks > 1:
-        return "sglang-ranks"
-    return "sglang-sha256" if _device(settings) == "cpu" else "sglang-device"
+    if _device(settings) == "cpu":
+        # SGLang's CPU kernels pad each rank's part by rules of their own.
+        return "sglang-sha256" if routes.ranks == 1 else "sglang-ranks"
+    experts = "+experts" if limits.plain_experts else ""
+    return f"sglang-device{experts}" + (f"/{routes.ranks}" if routes.ranks > 1 else "")
 
 
 async def _routes(settings: RolloutSettings) -> Routes:

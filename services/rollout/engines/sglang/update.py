@@ -13,6 +13,7 @@ from typing import TypeVar
 from services.rollout.engines.protocol import InFlight
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.hashing import Hashing
 from wire.contracts import PolicyVersion
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
@@ -35,6 +36,7 @@ class Updater:
         self,
         client: SGLangClient,
         generation: Generation,
+        hashing: Hashing,
         in_flight: InFlight,
         on_stuck: Callable[[str], None],
         *,
@@ -43,6 +45,7 @@ class Updater:
         """`on_stuck` is told the reason when the server has to be given up."""
         self._client = client
         self._generation = generation
+        self._hashing = hashing
         self._in_flight = in_flight
         self._on_stuck = on_stuck
         self._control_timeout_s = control_timeout_s
@@ -88,6 +91,7 @@ class Updater:
         No digests: SGLang cannot tell what arrived, its checksums do.
         """
         end = time.monotonic() + timeout_s
+        self._hashing.expect(plan)
         match source.WhichOneof("source"):
             case "collective":
                 await self._from_group(version, plan, source.collective, end)
@@ -114,11 +118,8 @@ class Updater:
         self._generation.digests[version] = weights_digest
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """Of each tensor; with several ranks `RANK/NAME`."""
-        ranks = await self._act(self._client.checksums(timeout_s), "to hash its weights")
-        if len(ranks) == 1:
-            return ranks[0]
-        return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
+        """See Hashing. Raises ContractError where the server refuses."""
+        return await self._act(self._hashing.checksums(timeout_s), "to hash its weights")
 
     async def unpause(self, timeout_s: float) -> None:
         """Goes on decoding. Idempotent."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -56,6 +57,7 @@ class TorchEngine:
     name = "torch"
     in_place = False
     checksum_format = ""
+    loaded_checksums: Mapping[str, str] = MappingProxyType({})
     first_verify_s = 0.0
 
     def __init__(

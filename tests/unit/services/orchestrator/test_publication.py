@@ -48,7 +48,7 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= told["seconds"]
     members = {member["replica_id"]: member for member in told["members"]}
     good_one = {"replica_id": "good", "route": "gloo", "route_reason": "", "committed": True, "reason": ""}
-    assert members["good"] == good_one | {"proof": "proven"}
+    assert members["good"] == good_one | {"proof": "proven", "proof_note": ""}
     assert members["bad"]["proof"] == ""
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
 

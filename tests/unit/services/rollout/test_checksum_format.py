@@ -1,5 +1,6 @@
 """Which checksums the trainer is asked for, by where an engine's weights lie."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,26 +9,30 @@ import pytest
 from services.rollout.engines.protocol import Routes
 from services.rollout.engines.sglang.start import _checksum_format
 from tests.sglang import sglang_settings
+from tests.unit.services.rollout.test_sglang_client import LIMITS
 
 
 @pytest.mark.parametrize(
-    ("table", "ranks", "name"),
+    ("table", "ranks", "plain_experts", "name"),
     [
-        ({"device": "cpu"}, 1, "sglang-sha256"),
-        ({"device": "cuda"}, 1, "sglang-device"),
-        ({"device": "cpu"}, 2, "sglang-ranks"),
-        ({"device": "cuda"}, 8, "sglang-ranks"),
+        ({"device": "cpu"}, 1, True, "sglang-sha256"),
+        ({"device": "cpu"}, 2, True, "sglang-ranks"),
+        ({"device": "cuda"}, 1, False, "sglang-device"),
+        ({"device": "cuda"}, 1, True, "sglang-device+experts"),
+        ({"device": "cuda"}, 8, False, "sglang-device/8"),
+        ({"device": "cuda"}, 8, True, "sglang-device+experts/8"),
     ],
 )
-def test_a_device_has_its_checksum_and_several_ranks_are_compared(
-    tmp_path: Path, table: dict[str, Any], ranks: int, name: str
+def test_a_device_its_ranks_and_its_kernels_have_a_checksum(
+    tmp_path: Path, table: dict[str, Any], ranks: int, plain_experts: bool, name: str
 ) -> None:
     settings = sglang_settings(tmp_path, tmp_path, table)
-    assert _checksum_format(settings, Routes(backends=("gloo",), ranks=ranks)) == name
+    limits = replace(LIMITS, plain_experts=plain_experts)
+    assert _checksum_format(settings, Routes(backends=("gloo",), ranks=ranks), limits) == name
 
 
 def test_the_file_of_an_adapter_has_digests(tmp_path: Path) -> None:
     settings = sglang_settings(tmp_path, tmp_path, {"device": "cuda"})
     lora = settings.model.lora.model_copy(update={"rank": 8})
     settings = settings.model_copy(update={"model": settings.model.model_copy(update={"lora": lora})})
-    assert _checksum_format(settings, Routes(backends=("gloo",))) == ""
+    assert _checksum_format(settings, Routes(backends=("gloo",)), LIMITS) == ""

@@ -48,6 +48,22 @@ def test_a_fitting_server_tells_its_limits() -> None:
     assert check({"max_total_num_tokens": 1016}).context_length == 1000
 
 
+@pytest.mark.parametrize(
+    ("server", "plain"),
+    [
+        ({"moe_runner_backend": "auto", "moe_a2a_backend": "none", "ep_size": 1}, True),
+        ({"moe_runner_backend": "triton"}, True),
+        ({}, False),
+        ({"moe_runner_backend": "flashinfer_cutlass"}, False),
+        ({"moe_runner_backend": "triton_kernel"}, False),
+        ({"moe_runner_backend": "auto", "moe_a2a_backend": "deepep"}, False),
+        ({"moe_runner_backend": "auto", "ep_size": 2}, False),
+    ],
+)
+def test_experts_are_known_where_the_kernels_take_them_as_they_are_loaded(server: dict[str, Any], plain: bool) -> None:
+    assert check(server).plain_experts is plain
+
+
 def test_a_float32_head_is_asked_for_where_it_makes_a_difference() -> None:
     check({"dtype": "bfloat16", "enable_fp32_lm_head": True}, dtype="bfloat16", fp32_head=True)
     check({"enable_fp32_lm_head": True})

@@ -1,9 +1,11 @@
 """The client and the engine against a scripted server: what the real one cannot be brought to do."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from services.rollout.engines.protocol import AbandonedError, GenerationError, InFlight, Routes
 from services.rollout.engines.sglang.client import SGLangClient
 from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
+from services.rollout.engines.sglang.hashing import Hashing
 from services.rollout.engines.sglang.requests import Limits
 from tests.rollout_models import make_request
 from wire import tracing
@@ -364,5 +367,44 @@ async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
     assert script.callers["model_info"] == caller
     await client.model_info(5)
     assert script.callers["model_info"] == ""
+    await client.close()
+    await http.stop()
+
+
+async def test_what_is_too_large_for_sglangs_kernel_is_not_asked_for() -> None:
+    """From 8 GiB on the kernel reads in front of the tensor: a GPU's illegal access ends the server."""
+    large = common_pb2.TensorSpec(name="model.layers.1.mlp.gate_proj.weight", dtype="bfloat16", shape=[2**17, 2**15])
+    plan = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(tensors=[large], dtype="bfloat16")])
+    request = rollout_pb2.ReceiveWeightsRequest(publication_id="p", disk_path="/weights")
+    name = "model.layers.1.mlp.gate_up_proj.weight"
+    for on_gpu, wanted in ((True, [name]), (False, None)):
+        async with scripted(on_gpu=on_gpu) as (script, engine):
+            script.answers["model_info"] = {"weight_version": str(V0)}
+            script.answers["weights_checker"] = {"success": True, "ranks": [{"checksums": {"w": "a"}}]}
+            await engine.prepare(V0, plan, 5)
+            await engine.receive(plan, request, 5)
+            found = await engine.checksums(5)
+            assert found == ({"w": "a", name: ""} if on_gpu else {"w": "a"})
+            (body,) = [body for path, body in script.calls if path == "weights_checker"]
+            assert body.get("skip_tensor_list") == wanted
+
+
+async def test_the_sizes_of_a_folder_are_read_from_its_headers(tmp_path: Path) -> None:
+    header = {"w": {"dtype": "F32", "shape": [2**16, 2**16], "data_offsets": [0, 2**34]}, "__metadata__": {"a": "b"}}
+    raw = json.dumps(header).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "a.safetensors"}}))
+    script = Script()
+    script.answers["weights_checker"] = {"success": True, "ranks": [{"checksums": {}}, {"checksums": {}}]}
+    http = await serve_http(script.app, "127.0.0.1", 0)
+    client = SGLangClient(f"http://127.0.0.1:{http.port}", api_key="user", admin_key="admin")
+    for dtype, ranks, found in (("bfloat16", 1, {"w"}), ("float32", 2, {"0/w", "1/w"}), ("bfloat16", 2, set())):
+        hashing = Hashing(client, ranks=ranks, on_gpu=True)
+        script.answers["weights_checker"] = {"success": True, "ranks": [{"checksums": {}}] * ranks}
+        hashing.expect_folder(tmp_path, dtype)
+        assert (await hashing.checksums(5)).keys() == found
+    (tmp_path / "a.safetensors").write_bytes(b"\xff" * 8)
+    with pytest.raises(ContractError, match="sizes of its tensors cannot be read"):
+        hashing.expect_folder(tmp_path, "bfloat16")
     await client.close()
     await http.stop()

@@ -82,20 +82,34 @@ def test_on_a_gpu_the_vocabulary_alone_is_padded_and_the_hash_is_sglangs() -> No
         f"{LAYER}.mlp.gate_up_proj.weight": sglang_gpu_hash(torch.cat([gate, up])),
         f"{LAYER}.mlp.down_proj.weight": sglang_gpu_hash(down),
     }
-    assert engine_checksums(named.items(), "sglang-device", "qwen3") == expected
-    unpadded = engine_checksums(named.items(), "sglang-device", "gemma3_text")
+    assert engine_checksums(named.items(), "sglang-device", {"model_type": "qwen3"}) == expected
+    unpadded = engine_checksums(named.items(), "sglang-device", {"model_type": "gemma3_text"})
     assert unpadded["model.embed_tokens.weight"] == sglang_gpu_hash(embedding)
 
 
 def test_experts_on_a_gpu_are_left_to_the_engines_to_compare() -> None:
     named = [(f"{LAYER}.mlp.experts.0.{part}.weight", torch.randn(8, 8)) for part in ("gate_proj", "up_proj", "w2")]
     named.append(("model.norm.weight", torch.randn(8)))
-    assert list(engine_checksums(named, "sglang-device", "qwen3_moe")) == ["model.norm.weight"]
+    assert list(engine_checksums(named, "sglang-device", {"model_type": "qwen3_moe"})) == ["model.norm.weight"]
 
 
 @pytest.mark.parametrize(
     ("layout", "family"),
-    [("sglang-device", "gpt_oss"), ("sglang-device", ""), ("sglang-ranks", "qwen3"), ("", "qwen3")],
+    [
+        ("sglang-device", "gpt_oss"),
+        ("sglang-device/2", ""),
+        ("sglang-device/", "qwen3"),
+        ("sglang-ranks", "qwen3"),
+        ("", "qwen3"),
+    ],
 )
 def test_what_only_the_engine_can_compute_gives_nothing(layout: str, family: str) -> None:
-    assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, family) == {}
+    assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, {"model_type": family}) == {}
+
+
+def test_a_parameter_that_sglang_cannot_hash_is_left_out_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, norm = torch.randn(40, 8), torch.randn(8)
+    named = {f"{LAYER}.mlp.gate_proj.weight": gate, f"{LAYER}.mlp.up_proj.weight": gate, "model.norm.weight": norm}
+    monkeypatch.setattr("services.trainer.publication.checksums.SGL64_MOST_BYTES", 2 * 40 * 8 * 4 - 1)
+    assert list(engine_checksums(named.items(), "sglang-device", {"model_type": "qwen3"})) == ["model.norm.weight"]
+    assert len(engine_checksums(named.items(), "sglang-sha256", {"model_type": "qwen3"})) == 2

@@ -1,0 +1,70 @@
+"""The server's checksums of its own tensors (`/weights_checker`), and which of them it must not be asked for."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from services.rollout.engines.sglang.client import SGLangClient
+from wire.errors import ContractError
+from wire.fused_names import oversized
+from wire.v1.common_pb2 import WeightPlan
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+
+class Hashing:
+    """Of one server."""
+
+    def __init__(self, client: SGLangClient, *, ranks: int, on_gpu: bool) -> None:
+        self._client = client
+        self._ranks = ranks
+        self._on_gpu = on_gpu
+        self._leave_out: list[str] = []
+
+    def expect(self, plan: WeightPlan) -> None:
+        """These are the weights that it gets."""
+        self._look_at(_plan_sizes(plan))
+
+    def expect_folder(self, folder: Path, dtype: str) -> None:
+        """It has loaded this folder in this dtype. Raises ContractError (`bad_weights`) for one that cannot be read."""
+        if self._on_gpu:
+            self._look_at(_folder_sizes(folder, _BYTES[dtype]))
+
+    def _look_at(self, sizes: Iterator[tuple[str, int]]) -> None:
+        # On a CPU the checksum is a sha256, of any size.
+        self._leave_out = oversized(sizes, self._ranks) if self._on_gpu else []
+
+    async def checksums(self, timeout_s: float) -> Mapping[str, str]:
+        """Tensor -> hash; with several ranks `RANK/TENSOR`. Empty for what is too large for SGLang's kernel."""
+        ranks = await self._client.checksums(timeout_s, self._leave_out)
+        return _by_rank([found | dict.fromkeys(self._leave_out, "") for found in ranks])
+
+
+def _by_rank(ranks: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    if len(ranks) == 1:
+        return ranks[0]
+    return {f"{rank}/{name}": value for rank, found in enumerate(ranks) for name, value in found.items()}
+
+
+def _plan_sizes(plan: WeightPlan) -> Iterator[tuple[str, int]]:
+    for bucket in plan.buckets:
+        for spec in bucket.tensors:
+            yield spec.name, math.prod(spec.shape) * _BYTES.get(spec.dtype, 8)
+
+
+def _folder_sizes(folder: Path, element_bytes: int) -> Iterator[tuple[str, int]]:
+    """By the headers of its safetensors files: 8 bytes with the length of the JSON behind them."""
+    index = folder / _INDEX
+    try:
+        files = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {_SINGLE}
+        for file in sorted(files):
+            with (folder / file).open("rb") as opened:
+                header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+            for name, spec in header.items():
+                if name != "__metadata__":
+                    yield name, math.prod(spec["shape"]) * element_bytes
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        what = f"model.path {folder}: the sizes of its tensors cannot be read: {error!r}"
+        raise ContractError("bad_weights", what) from error
