@@ -64,7 +64,7 @@ export const CHARTS: ChartSpec[] = [
   },
   {
     id: "speed-gpu",
-    title: "Tokens a second and GPU",
+    title: "Tokens a second, one GPU",
     hint: "The same over the GPUs of the trainer, or of the replicas",
     curves: [
       { name: "trained_tokens_per_second_per_gpu", label: "trained" },
