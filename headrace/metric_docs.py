@@ -30,7 +30,8 @@ written by `python -m headrace.metric_docs` from what the services declare.
 - A rollout replica with the SGLang engine passes the server's own metrics on, under their names
   (`sglang:num_running_reqs`), with the same two labels. If the server does not answer within 2 seconds they are
   missing, and `headrace_rollout_engine_reads_total{outcome="failed"}` counts it. Do not scrape that server yourself.
-- A step tells more numbers than there are gauges here: all of them are in `RUN/metrics.jsonl`.
+- A step tells more numbers than there are gauges here: all of them are in `RUN/metrics.jsonl`. What tokens a second,
+  MFU and peak memory are is told [with the dashboard](dashboard.md#how-fast-a-step-was) and [with GPUs](gpu.md#mfu).
 
 `deploy/prometheus/` has the scrape config and the alerts ([runbook](runbook.md)), `deploy/grafana/` three dashboards.
 To scale rollout replicas: `sum(headrace_rollout_groups_in_flight) / sum(headrace_rollout_groups_capacity)` is 1 when

@@ -14,6 +14,7 @@ from rich.text import Text
 from headrace.results import StepTail, evals_of
 from headrace.supervisor.supervisor import View
 from headrace.waits import Party, evaluation_in_words, parties, publication_in_words
+from services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 
 _WIDEST = 1000
 
@@ -92,6 +93,8 @@ def step_line(row: dict[str, Any]) -> str:
         ("waited for batch", "wait_batch_share", ".0%"),
         ("logprob gap", "logprob_gap_max", ".1e"),
         ("seconds", "seconds", ".2f"),
+        ("trained tokens/s", TRAINED, ",.0f"),
+        ("MFU", MFU, ".1%"),
     ):
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
@@ -135,14 +138,34 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
     now = float(status.get("now") or time.time())
+    speed = _speed(metrics)
     said = [publication_in_words(_dict(status.get("publication")))] if status.get("publication") else []
     said += filter(None, [evaluation_in_words(status, now), *_operator(_dict(status.get("operator")))])
     said += view.notices[-3:]
     bottleneck = str(_dict(status.get("bottleneck")).get("text") or "")
     texts = [Text(bottleneck, style="bold")] if bottleneck else []
     return Group(
-        head, dials, *texts, _table(parties(status, view.services), now), *(Text(line, style="yellow") for line in said)
+        head,
+        dials,
+        *speed,
+        *texts,
+        _table(parties(status, view.services), now),
+        *(Text(line, style="yellow") for line in said),
     )
+
+
+def _speed(metrics: dict[str, Any]) -> list[Text]:
+    """How fast the last step was, in one line of its own; none before it."""
+    parts = [
+        f"{name} {metrics[key]:{form}}{unit}"
+        for name, key, form, unit in (
+            ("trained", TRAINED, ",.0f", " tokens/s"),
+            ("generated", GENERATED, ",.0f", " tokens/s"),
+            ("MFU", MFU, ".1%", ""),
+        )
+        if isinstance(metrics.get(key), int | float)
+    ]
+    return [Text("  ".join(parts))] if parts else []
 
 
 def show_table(console: Console, table: RenderableType) -> None:

@@ -14,12 +14,13 @@ from headrace.look import view_of
 from headrace.screen import draw, eval_line, step_line
 from headrace.verb import json_line
 from headrace.waits import parties
+from services.trainer.throughput.speed import MFU, TRAINED
 from wire.errors import TransientError, WaitTimeoutError
 
 _SILENCE_S = 60.0
 """An orchestrator that does not answer for so long is given up."""
 _ENDS = {"finished": FINISHED, "failed": FAILED}
-_SHOWN = ("reward_mean", "loss", "staleness_mean", "seconds")
+_SHOWN = ("reward_mean", "loss", "staleness_mean", "seconds", TRAINED, MFU)
 
 
 def watch(look: Callable[[], dict[str, Any]], output: Output, *, every_s: float) -> int:

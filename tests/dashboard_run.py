@@ -96,6 +96,14 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "arrived_length_max": 64 + draw.randrange(4),
     }  # fmt: skip
     row |= phase_seconds(step, seconds, waited)
+    interval = seconds + waited
+    row |= {
+        "interval_seconds": interval, "trained_tokens": 1700, "trained_tokens_per_second": 1700 / interval,
+        "generated_tokens": 1800, "generated_tokens_per_second": 1800 / interval, "model_flops": 1.5e14 * interval,
+        "trained_tokens_per_second_per_gpu": 850 / interval, "generated_tokens_per_second_per_gpu": 450 / interval,
+        "mfu": 0.25 * seconds / interval, "mfu_train": 0.28, "peak_host_memory_bytes": 4.0e9 + 1e6 * step,
+        "peak_device_memory_bytes": 6.1e10, "peak_device_memory_reserved_bytes": 6.6e10,
+    }  # fmt: skip
     row.update({f"extra_{number:02d}": draw.random() for number in range(_RANDOM_NUMBERS)})
     return row
 

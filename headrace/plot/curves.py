@@ -44,6 +44,8 @@ PANELS = (
     Panel(title="clipped tokens", key="clip_fraction", percent=True),
     Panel(title="gradient norm", key="grad_norm", logarithmic=True),
     Panel(title="trainer waits for batches", key="wait_batch_share", percent=True),
+    Panel(title="trained tokens a second", key="trained_tokens_per_second"),
+    Panel(title="MFU", key="mfu", percent=True),
 )
 _MOST = 8
 """The first so many of those that have numbers are drawn."""

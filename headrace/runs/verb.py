@@ -32,6 +32,8 @@ _LAST = (
     ("staleness", "staleness_mean", ".2f"),
     ("seconds a step", "seconds", ".2f"),
     ("waits for batches", "wait_batch_share", ".0%"),
+    ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
+    ("MFU", "mfu", ".1%"),
     ("logprob gap", "logprob_gap_max", ".1e"),
 )
 

@@ -19,6 +19,8 @@ from services.trainer.assembly import assemble
 from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy
 from services.trainer.step import train_step
+from services.trainer.throughput.flops import training_flops
+from services.trainer.throughput.peak import peak_flops
 from wire.contracts import (
     FinishReason,
     PolicyVersion,
@@ -33,8 +35,6 @@ from wire.contracts import (
     rollout_id,
 )
 
-H200_FLOPS = 989e12
-"""Dense bfloat16 products of an H100 or H200 (NVIDIA's data sheet); what MFU is a share of."""
 _GROUP_SIZE, _PROMPT, _STEPS = 8, 16, 2
 
 
@@ -69,6 +69,7 @@ def main() -> int:
     options = made.parse_args()
     device, size = device_of(options.on), SIZES[options.size]
     backend, parameters = _backend(size, device)
+    peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     table = AlgorithmTable()
     algorithm = build_algorithm(table.model_dump())
     recipe = Recipe(
@@ -86,26 +87,16 @@ def main() -> int:
     synchronize(device)
     seconds = (time.perf_counter() - began) / _STEPS
     rows = [rollout.row_tokens for rollout in batch.rollouts]
-    flops = step_flops(parameters, size, rows)
+    flops = training_flops(backend.module.compute, [(r.row_tokens, len(r.trained)) for r in batch.rollouts])
     numbers = {
         "tokens_per_second": round(sum(rows) / seconds),
         "seconds": round(seconds, 3),
-        "mfu": round(flops / seconds / H200_FLOPS, 4) if device.type == "cuda" else None,
+        "mfu": round(flops / seconds / peak, 4) if peak is not None else None,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 1) if device.type == "cuda" else None,
     }
     said = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
     end(ok=bool(np.isfinite(found).all()), said=said, parameters=parameters, **numbers)
     return 0
-
-
-def step_flops(parameters: int, size: Size, rows: list[int]) -> float:
-    """Of a forward and a backward pass: 6 for each parameter and token, and causal attention's products.
-
-    Attention: 2 products of 2 * width * t^2 / 2 forward, twice that backward: 6 * width * t^2 a layer. Embeddings,
-    which are looked up and not multiplied, are among `parameters` once, as the head is tied to them.
-    """
-    attention = 6 * size.layers * size.heads * size.head_dim * sum(row * row for row in rows)
-    return float(6 * parameters * sum(rows) + attention)
 
 
 def _backend(size: Size, device: torch.device) -> tuple[SingleDevice, int]:

@@ -1,7 +1,7 @@
 """Who is alive: replicas with leases on a monotonic clock. Pure but for the clock value passed in."""
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from wire.contracts import PolicyVersion
@@ -71,6 +71,13 @@ class Replica:
         if self.state == pb.REPLICA_STATE_QUARANTINED:
             return "it is quarantined"
         return "it missed the publication before" if self.missed % 2 else ""
+
+
+def gpus_of(replicas: Sequence[Replica]) -> int:
+    """Accelerators under some replicas together; 0 if one of them has none, or has not said which."""
+    if not all(replica.routes.devices for replica in replicas):
+        return 0
+    return len({device for replica in replicas for device in replica.routes.devices})
 
 
 class Registry:

@@ -10,7 +10,7 @@ from services.orchestrator.issuer import Issuer
 from services.orchestrator.meter import Meter
 from services.orchestrator.peers import Peers
 from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry
+from services.orchestrator.registry import Registry, gpus_of
 from services.orchestrator.run_state import RunPhase, RunState
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.status import Status
@@ -98,6 +98,7 @@ class Run:
             stop=wishes.stopping,
             paused=wishes.paused,
             checkpoint=wishes.checkpoint,
+            rollout_gpus=gpus_of(alive),
             awaited_at=await self._whereabouts.of(request.awaited[0]) if request.awaited else "",
         )
 

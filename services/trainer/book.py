@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from services.trainer import metrics
 from services.trainer.ledger import Arrival, GroupFate, Ledger, ReadyGroup
-from services.trainer.staleness import OnTheWay, lengths_of
+from services.trainer.staleness import OnTheWay, generated_tokens, lengths_of
 from wire.contracts import DropReason
 from wire.events import EventLog
 from wire.journal import DroppedRecord, JournalWriter
@@ -35,6 +35,8 @@ class Book:
         self._unreported: list[GroupFate] = []
         self._stale: list[tuple[int, ...]] = []
         """Lengths of the groups that were dropped as stale since the last batch."""
+        self._spent = 0
+        """Completion tokens of all groups that were dropped since the last batch."""
         self.arrived = threading.Event()
         """Set whenever a group has come or ended: a batch may be ready."""
         self.version = version
@@ -71,6 +73,7 @@ class Book:
                 metrics.DUPLICATES.inc()
                 return False
             self._drop_all([GroupFate(group_index=group_index, group_id=group_id, reason=reason)])
+            self._spent += sum(lengths)
             if reason == DropReason.STALE:
                 self._stale.append(tuple(lengths))
         self.arrived.set()
@@ -86,6 +89,7 @@ class Book:
                 [GroupFate(group_index=g.group_index, group_id=g.group_id, reason=r) for g, r in choice.dropped]
             )
             self._stale += [lengths_of(group.scored) for group, reason in choice.dropped if reason is DropReason.STALE]
+            self._spent += sum(generated_tokens(group.scored) for group, _ in choice.dropped)
             return choice.batch, [group for group, _ in choice.dropped]
 
     def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> OnTheWay:
@@ -106,7 +110,8 @@ class Book:
             self._unreported += fates
             metrics.GROUPS_READY.set(self._ledger.ready)
             stale, self._stale = tuple(self._stale), []
-        return OnTheWay(uninformative=discarded, stale=stale)
+            spent, self._spent = self._spent, 0
+        return OnTheWay(uninformative=discarded, stale=stale, spent=spent)
 
     def step_done(self, step: int, weights_digest: str) -> None:
         """The weights are now those of version `step`."""

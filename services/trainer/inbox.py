@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from services.trainer.book import Book
 from services.trainer.ledger import Arrival, ReadyGroup
+from services.trainer.staleness import generated_tokens
 from wire.contracts import (
     DropReason,
     Header,
@@ -115,7 +116,8 @@ class Inbox:
         if arrival is Arrival.KEEP:
             self._held[group.group_index] = entry
         elif (reason := _GIVEN_UP.get(arrival)) is not None:
-            await self._drop(entry, group.group_index, group.group_id, reason)
+            spent = (generated_tokens(group.scored),)
+            await self._drop(entry, group.group_index, group.group_id, reason, spent)
         elif held is not None:
             # Issued again while we hold it: the broker may have lost the older entry, so the newer one is kept pending.
             self._held[group.group_index] = entry

@@ -26,6 +26,7 @@ from services.trainer.random_states import restore_random_states
 from services.trainer.schedule import learning_rate, step_seed
 from services.trainer.settings import TrainerSettings
 from services.trainer.step import StepOutcome, train_step
+from services.trainer.throughput.memory import MemoryPeaks
 from wire.contracts import ScoredGroup
 from wire.errors import ConfigError
 from wire.telemetry import get_logger
@@ -66,6 +67,8 @@ class Learner:
         self._frozen = reference
         self._discriminator = discriminator
         self._reference_moved = False
+        # All models are loaded: what that took is no step's.
+        self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
         self._actors = Actors(policy=policy, critic=critic, reference=scorer)
         table = settings.algorithm
@@ -97,7 +100,9 @@ class Learner:
             with phases("discriminator"):
                 examples = self._discriminator.examples(step, groups)
         rates = self._rates(step, seed)
-        outcome = train_step(self._actors, batch, self._recipe, rates, interrupted=interrupted, phases=phases)
+        outcome = train_step(
+            self._actors, batch, self._recipe, rates, interrupted=interrupted, phases=phases, peaks=self._memory.take
+        )
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))
         if self._discriminator is not None and examples is not None:

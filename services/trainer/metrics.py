@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.trainer.phases import KEY
+from services.trainer.throughput import peak_keys, speed
 from wire.contracts import DropReason
 from wire.operations import Operation
 
@@ -91,6 +92,40 @@ TRACKER_DROPPED = Counter(
     ["tracker"],
 )
 
+TOKENS_PER_SECOND = Gauge(
+    "headrace_trainer_tokens_per_second",
+    "Tokens of the last step over the time from the step before to its end, by kind: trained, generated.",
+    ["kind"],
+)
+TOKENS_PER_SECOND_PER_GPU = Gauge(
+    "headrace_trainer_tokens_per_second_per_gpu",
+    "The same over the GPUs of the trainer (trained) or of the replicas (generated); absent on CPUs.",
+    ["kind"],
+)
+MFU = Gauge(
+    "headrace_trainer_mfu_ratio",
+    "Model FLOPs of the last step over its GPUs' peak, by phase: step (waits included), train. Absent without a peak.",
+    ["phase"],
+)
+PEAK_MEMORY = Gauge(
+    "headrace_trainer_peak_memory_bytes",
+    "Most memory of a rank since the step before, by kind: device, device_reserved (absent on CPUs), host.",
+    ["kind"],
+)
+LABELLED_OF_STEP = MappingProxyType(
+    {
+        speed.TRAINED: (TOKENS_PER_SECOND, "trained"),
+        speed.GENERATED: (TOKENS_PER_SECOND, "generated"),
+        speed.TRAINED + speed.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "trained"),
+        speed.GENERATED + speed.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "generated"),
+        speed.MFU: (MFU, "step"),
+        speed.MFU_TRAIN: (MFU, "train"),
+        peak_keys.DEVICE: (PEAK_MEMORY, "device"),
+        peak_keys.RESERVED: (PEAK_MEMORY, "device_reserved"),
+        peak_keys.HOST: (PEAK_MEMORY, "host"),
+    }
+)
+"""Key of metrics.jsonl -> its gauge and label. A series begins with its first number: one that there is not is no 0."""
 OF_STEP = MappingProxyType(
     {
         key: Gauge(f"headrace_trainer_{name}", f"{text} Of the last step.")
@@ -151,6 +186,9 @@ def show_step(numbers: Mapping[str, Any]) -> None:
     for key, gauge in OF_STEP.items():
         if key in numbers:
             gauge.set(numbers[key])
+    for key, (gauge, label) in LABELLED_OF_STEP.items():
+        if key in numbers:
+            gauge.labels(label).set(numbers[key])
 
 
 def count_phases(line: Mapping[str, Any]) -> None:

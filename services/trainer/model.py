@@ -17,6 +17,7 @@ from services.trainer.algorithms.logprobs import TokenScores, token_logprobs
 from services.trainer.deferred import Deferred
 from services.trainer.layout import Layout, model_layout, plain_layout
 from services.trainer.lora import adapter_parameters, adapters_off, merged_state
+from services.trainer.throughput.shape import compute_shape
 from wire.settings import LoraTable
 
 
@@ -33,6 +34,8 @@ class TrainedModule(nn.Module):
         self.lora = lora if lora is not None and lora.rank else None
         self.forward_dtype = forward_dtype
         self._adapters = plain_layout(adapter_parameters(model)) if self.lora else None
+        # Before a backend shards the weights.
+        self.compute = compute_shape(self.body, self.head, model.config.get_text_config())
 
     @cached_property
     def layout(self) -> Layout:

@@ -21,7 +21,8 @@ from services.trainer.backends.backend import Backend
 from services.trainer.experience import Experience
 from services.trainer.phases import Timed, untimed
 from services.trainer.scoring import score_tokens
-from services.trainer.sums import Sums
+from services.trainer.sums import MODEL_FLOPS, Sums
+from services.trainer.throughput.flops import training_flops
 
 
 class PolicyUpdate:
@@ -203,14 +204,22 @@ def update_policy(
         micro = micro_batch([batch.rollouts[row] for row in mine], policy.device)
         scores = score_tokens(policy, micro, chunk=recipe.logprob_chunk)
         loss = update.loss(scores, micro, mine, counts=share.counts)
+        _count_work(sums, policy, [batch.rollouts[row] for row in mine], counts=share.counts)
         policy.backward(loss, last=number + 1 == len(shares) and not of_examples)
     for number, share in enumerate(of_examples):
         check()
         loss = _ptx_loss(policy, [examples[place] for place in share.rows], examples, recipe, counts=share.counts)
         sums.add("ptx_loss", loss)
+        _count_work(sums, policy, [examples[place] for place in share.rows], counts=share.counts)
         policy.backward(loss, last=number + 1 == len(of_examples))
     with phases("optimizer"):
         return policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
+
+
+def _count_work(sums: Sums, policy: Backend, rollouts: Sequence[TrainRollout], *, counts: bool) -> None:
+    """A share that does not count is passed for the sake of other ranks: it is no work of the step."""
+    rows = [(rollout.row_tokens, len(rollout.trained)) for rollout in rollouts] if counts else []
+    sums.add(MODEL_FLOPS, float(training_flops(policy.module.compute, rows)))
 
 
 def _shares(actors: Actors, rollouts: Sequence[TrainRollout], recipe: Recipe) -> list[Share]:

@@ -90,6 +90,8 @@ class Reporter:
         self.finished = False
         self.replicas = 1
         """How many live, as the orchestrator last said."""
+        self.rollout_gpus = 0
+        """On how many GPUs, as far as it knows; 0 = on CPUs, or unknown."""
         self.paused = False
         """An operator holds new prompts back."""
         self.stop_asked = False
@@ -183,6 +185,7 @@ class Reporter:
     def _take_wishes(self, answer: orchestrator_pb2.ReportProgressResponse) -> None:
         """What the operators of the run want of the trainer."""
         self.replicas, self.paused, self.checkpoint_asked = answer.replicas, answer.paused, answer.checkpoint
+        self.rollout_gpus = answer.rollout_gpus
         if answer.stop and not self.stop_asked:
             log.info("stop_asked")
             self.stop_asked = True

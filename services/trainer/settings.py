@@ -63,6 +63,8 @@ class TrainerTable(Table):
     """Recompute the layers in backward: less memory, more time."""
     memory_fraction: float = Field(1.0, gt=0, le=1)
     """Share of its GPU's memory that the trainer may take; less than 1 where an engine lives on the same device."""
+    peak_tflops: float = Field(0.0, ge=0)
+    """Dense bfloat16 TFLOP/s of one GPU, which MFU is a share of; 0 = by its name, and no MFU where that is unknown."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between two checkpoints; the journal covers the steps between."""
     checkpoint_deadline_s: float = Field(1800.0, gt=0)

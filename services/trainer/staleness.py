@@ -25,6 +25,8 @@ class OnTheWay:
     """Groups that dynamic sampling discarded."""
     stale: tuple[tuple[int, ...], ...] = ()
     """Of each group that was dropped as stale: completion tokens of its rollouts."""
+    spent: int = 0
+    """Completion tokens of all groups that were dropped, for whatever reason."""
 
 
 def most_lag(policy: str, max_staleness: int) -> int:
@@ -61,6 +63,11 @@ def lengths_of(scored: ScoredGroup) -> tuple[int, ...]:
     """Completion tokens of the group's rollouts that have a score; greedy baselines are left out."""
     pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
     return tuple(len(rollout.token_ids) for rollout, score in pairs if score.value is not None)
+
+
+def generated_tokens(scored: ScoredGroup) -> int:
+    """Tokens that the policy sampled in a group, for greedy baselines and what has no score, too."""
+    return sum(rollout.trained_tokens for rollout in scored.group.rollouts)
 
 
 def length_metrics(groups: Sequence[ScoredGroup], *, version: int, bound: int) -> dict[str, float]:

@@ -4,8 +4,8 @@ A batch gives one optimizer step of the policy (and of the critic, where there i
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class StepOutcome:
     """One a rollout, in the batch's order: the mean over its tokens."""
     token_advantages: tuple[NDArray[np.float32], ...]
     """The same token by token, of the trained ones."""
+    peaks: dict[str, float] = field(default_factory=dict)
+    """What a rank used at most: unlike `metrics` no function of batch and weights."""
 
 
 def train_step(
@@ -45,8 +47,12 @@ def train_step(
     *,
     interrupted: Callable[[], bool] = lambda: False,
     phases: Timed = untimed,
+    peaks: Callable[[], Mapping[str, float]] = dict,
 ) -> StepOutcome:
     """Trains one batch; tells `phases` what it is at.
+
+    `peaks`: what this rank has used at most, under the same names on every rank; asked for once, at the end. The
+    outcome has the largest of all ranks, unless that is 0.
 
     Raises StepInterruptedError when `interrupted()` turns true (on any rank) before the first optimizer step.
     """
@@ -81,13 +87,23 @@ def train_step(
                 )
             critic_norms.append(norm)
             moved = True
-    return _outcome(experience, _metrics(experience, rates, sums.over(ranks), norms, critic_norms))
+    names = _add_peaks(sums, peaks())
+    metrics = _metrics(experience, rates, sums.over(ranks), norms, critic_norms)
+    found = {name: metrics.pop(name) for name in names}
+    return _outcome(experience, metrics, {name: value for name, value in found.items() if value})
 
 
-def _outcome(experience: Experience, metrics: dict[str, float]) -> StepOutcome:
+def _add_peaks(sums: Sums, peaks: Mapping[str, float]) -> list[str]:
+    for name, value in peaks.items():
+        sums.most(name, value)
+    return list(peaks)
+
+
+def _outcome(experience: Experience, metrics: dict[str, float], peaks: dict[str, float]) -> StepOutcome:
     parts = torch.split(experience.advantages, experience.lengths.tolist())
     return StepOutcome(
         metrics=metrics,
+        peaks=peaks,
         advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
         token_advantages=tuple(part.float().numpy() for part in parts),
     )
@@ -113,6 +129,7 @@ def _metrics(
         "skipped": float(not finite or not experience.fresh.any()),
         "updates": float(len(norms)),
         "kept_share": float(experience.kept.double().mean()) if len(experience.kept) else 0.0,
+        "trained_tokens": 0.0 if rates.policy_frozen else float(experience.kept.sum()),
     }
     if critic_norms:
         assert experience.values is not None and experience.returns is not None

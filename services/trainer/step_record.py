@@ -10,7 +10,7 @@ from services.trainer.assembly import batch_metrics
 from services.trainer.ledger import ReadyGroup
 from services.trainer.rollout_log import MetricsLog
 from services.trainer.rollout_shelf import RolloutShelf
-from services.trainer.staleness import OnTheWay, oldest_trained, toll
+from services.trainer.staleness import OnTheWay, generated_tokens, oldest_trained, toll
 from services.trainer.step import StepOutcome
 from wire.telemetry import get_logger
 
@@ -48,7 +48,8 @@ class StepRecord:
         if on_the_way is not None:
             of_batch |= toll(groups, on_the_way.stale, version=step - 1, bound=bound)
             of_batch["groups_discarded"] = on_the_way.uninformative
-        return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **of_batch}
+            of_batch["generated_tokens"] = on_the_way.spent + sum(map(generated_tokens, groups))
+        return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **outcome.peaks, **of_batch}
 
     def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
         """Writes `line` and the rollouts, sets the metrics, logs."""

@@ -13,6 +13,7 @@ def step_times(lap: Mapping[str, float], train: Mapping[str, float]) -> dict[str
     """The numbers of a step whose lap was `lap`, and of it that of the optimizer step `train`."""
     total, waited = sum(lap.values()), lap.get("wait", 0.0)
     return {
+        "interval_seconds": total,
         "seconds": total - sum(lap.get(name, 0.0) for name in _BETWEEN),
         "train_seconds": lap.get(TRAIN, 0.0),
         "wait_batch_seconds": waited,

@@ -11,6 +11,8 @@ from services.trainer.ranks import Ranks
 
 _OF_GAP = "logprob_gap"
 _OF_VALUE = "value_"
+MODEL_FLOPS = "model_flops"
+"""Of all updates together: no mean is taken of it."""
 
 
 class Sums:
@@ -25,11 +27,12 @@ class Sums:
         value = float(values.detach().double().sum()) if isinstance(values, Tensor) else values
         self._totals[name] = self._totals.get(name, 0.0) + value
 
-    def most(self, name: str, values: Tensor) -> None:
+    def most(self, name: str, values: Tensor | float) -> None:
         """Keeps the largest; 0 if there is none, NaN if there was one."""
-        value = float(values.detach().max()) if values.numel() else 0.0
+        if isinstance(values, Tensor):
+            values = float(values.detach().max()) if values.numel() else 0.0
         before = self._largest.get(name, 0.0)
-        self._largest[name] = value if math.isnan(value) or value > before else before
+        self._largest[name] = values if math.isnan(values) or values > before else before
 
     def mismatch(self, kind: str, sums: Mapping[str, Tensor]) -> None:
         """Adds `mismatch_sums` under `kind`."""
@@ -58,7 +61,7 @@ class Sums:
         updates = max(totals.pop("updates", 0.0), 1.0)
         value_updates = max(totals.pop("value_updates", 0.0), 1.0)
         gap_tokens = totals.pop(f"{_OF_GAP}_tokens", 0.0)
-        found: dict[str, float] = {}
+        found = {MODEL_FLOPS: totals.pop(MODEL_FLOPS, 0.0)}
         kinds: dict[str, dict[str, float]] = {}
         for name, total in totals.items():
             kind, slash, part = name.partition("/")

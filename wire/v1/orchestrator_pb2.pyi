@@ -378,6 +378,7 @@ class ReportProgressResponse(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     AWAITED_AT_FIELD_NUMBER: _builtins.int
+    ROLLOUT_GPUS_FIELD_NUMBER: _builtins.int
     unknown: _builtins.bool
     """This orchestrator does not know the caller (it lost its state): register again, then repeat the report."""
     fenced: _builtins.bool
@@ -394,6 +395,8 @@ class ReportProgressResponse(_message.Message):
     """Number of a checkpoint that is asked for; 0 = none."""
     awaited_at: _builtins.str
     """Where the first of `awaited` is, in words; empty = none was named, or its place is unknown."""
+    rollout_gpus: _builtins.int
+    """Accelerators of the replicas with a live lease; 0 = one of them has none, or has not said which."""
     def __init__(
         self,
         *,
@@ -405,10 +408,11 @@ class ReportProgressResponse(_message.Message):
         paused: _builtins.bool = ...,
         checkpoint: _builtins.int = ...,
         awaited_at: _builtins.str = ...,
+        rollout_gpus: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_at", b"awaited_at", "checkpoint", b"checkpoint", "evaluating", b"evaluating", "fenced", b"fenced", "paused", b"paused", "replicas", b"replicas", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_at", b"awaited_at", "checkpoint", b"checkpoint", "evaluating", b"evaluating", "fenced", b"fenced", "paused", b"paused", "replicas", b"replicas", "rollout_gpus", b"rollout_gpus", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -254,6 +254,38 @@ _SPEED = Row(
             ),
         ),
         Panel(
+            title="Tokens a second of a step",
+            description="By the trainer's own clock, from step to step. Trained ones entered the update; generated ones"
+            " are of all groups that were consumed for it. The counters above know no step, and count as it happens.",
+            queries=(
+                Query(
+                    expr=f"max by (run, kind) (headrace_trainer_tokens_per_second{{{RUN}}})",
+                    legend="{{kind}}",
+                ),
+                Query(
+                    expr=f"max by (run, kind) (headrace_trainer_tokens_per_second_per_gpu{{{RUN}}})",
+                    legend="{{kind}}, one GPU",
+                ),
+            ),
+        ),
+        Panel(
+            title="MFU",
+            unit="percentunit",
+            low=0,
+            description="Model FLOPs of the update over what the trainer's GPUs could do: in the whole step, and in its"
+            " training. Empty on CPUs, and on GPUs whose peak is unknown (trainer.peak_tflops).",
+            queries=(Query(expr=f"max by (run, phase) (headrace_trainer_mfu_ratio{{{RUN}}})", legend="{{phase}}"),),
+        ),
+        Panel(
+            title="Peak memory of a rank",
+            unit="bytes",
+            description="The most that any rank held since the step before: tensors on its GPU, what torch reserved for"
+            " them there, and the process on the host.",
+            queries=(
+                Query(expr=f"max by (run, kind) (headrace_trainer_peak_memory_bytes{{{RUN}}})", legend="{{kind}}"),
+            ),
+        ),
+        Panel(
             title="Checkpoints",
             unit="none",
             description="Steps since the newest whole one: what a restart replays. Every so many one is due.",

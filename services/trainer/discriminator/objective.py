@@ -28,6 +28,14 @@ class TellApart:
         """With the last token: it is scored."""
         return sum(len(labelled.example.token_ids) for labelled in unit)
 
+    def rows(self, unit: tuple[Labelled, ...]) -> list[tuple[int, int]]:
+        """See `Objective`: the last token alone is scored."""
+        return [(len(labelled.example.token_ids), 1) for labelled in unit]
+
+    def learned(self, unit: tuple[Labelled, ...]) -> int:
+        """See `Objective`."""
+        return self.tokens(unit)
+
     def weight(self, examples: Sequence[Labelled]) -> int:
         """Sides."""
         return _SIDES

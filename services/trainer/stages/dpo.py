@@ -44,6 +44,15 @@ class Preference:
         """Both sides, padded."""
         return sum(one.pair.row_tokens for one in unit)
 
+    def rows(self, unit: tuple[ReferencedPair, ...]) -> list[tuple[int, int]]:
+        """See `Objective`."""
+        sides = [side for one in unit for side in (one.pair.chosen, one.pair.rejected)]
+        return [(side.row_tokens, side.trained_tokens) for side in sides]
+
+    def learned(self, unit: tuple[ReferencedPair, ...]) -> int:
+        """See `Objective`: of both answers."""
+        return sum(scored for _, scored in self.rows(unit))
+
     def weight(self, examples: Sequence[ReferencedPair]) -> int:
         """Pairs."""
         return len(examples)

@@ -6,7 +6,7 @@ All are functions of examples and seed: the same whatever the number of ranks an
 import hashlib
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from services.trainer.algorithms.batching import Share, shared_micro_batches
 from services.trainer.backends.backend import Backend
 from services.trainer.stage_settings import StageTable
+from services.trainer.sums import MODEL_FLOPS
+from services.trainer.throughput.flops import training_flops
 
 E = TypeVar("E")
 
@@ -30,6 +32,14 @@ class Objective(Protocol[E]):
         """Of the unit's forward pass, padding within it included."""
         ...
 
+    def rows(self, unit: tuple[E, ...]) -> list[tuple[int, int]]:
+        """Of each sequence in it: tokens that go through the model, and how many of these the head is applied to."""
+        ...
+
+    def learned(self, unit: tuple[E, ...]) -> int:
+        """Tokens that the step learns from: those whose logprob is in the loss; of a reward model all that are read."""
+        ...
+
     def weight(self, examples: Sequence[E]) -> int:
         """What the means of `sums` are taken over: trained tokens, or pairs."""
         ...
@@ -42,12 +52,24 @@ class Objective(Protocol[E]):
 class OfflineStep(Generic[E]):
     """Steps and evaluations of one objective on one backend. Every rank calls both, in the same order."""
 
-    def __init__(self, backend: Backend, objective: Objective[E], *, micro_batch_tokens: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        objective: Objective[E],
+        *,
+        micro_batch_tokens: int,
+        peaks: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        """`peaks`: what this rank has used at most since the call before, under the same names on every rank."""
         self._backend, self._objective = backend, objective
         self._budget = micro_batch_tokens
+        self._peaks = peaks
 
     def train(self, examples: Sequence[E], *, learning_rate: float, grad_clip: float) -> dict[str, float]:
-        """One optimizer step on the mean loss of all `examples`; returns the means before it."""
+        """One optimizer step on the mean loss of all `examples`; returns the means before it, and what it took.
+
+        Of each peak the largest over all ranks, unless that is 0.
+        """
         weight = self._objective.weight(examples)
         totals: dict[str, float] = {}
         units, shares = self._shares(examples)
@@ -57,8 +79,14 @@ class OfflineStep(Generic[E]):
             self._backend.backward(loss if share.counts else loss * 0.0, last=number == len(shares) - 1)
             _add(totals, sums, share)
         norm = self._backend.apply(learning_rate=learning_rate, grad_clip=grad_clip)
-        means = self._means(totals, weight)
-        return means | {"grad_norm": norm, "learning_rate": learning_rate, "skipped": float(not math.isfinite(norm))}
+        means, most = self._means_and_most(totals, weight, self._peaks())
+        return means | {
+            "grad_norm": norm,
+            "learning_rate": learning_rate,
+            "skipped": float(not math.isfinite(norm)),
+            **self._work(units),
+            **{name: value for name, value in most.items() if value},
+        }
 
     def evaluate(self, examples: Sequence[E]) -> dict[str, float]:
         """The means over `examples`, which are not trained."""
@@ -68,6 +96,14 @@ class OfflineStep(Generic[E]):
             for share in shares:
                 _add(totals, self._objective.sums(self._backend, [units[row] for row in share.rows]), share)
         return self._means(totals, self._objective.weight(examples))
+
+    def _work(self, units: Sequence[tuple[E, ...]]) -> dict[str, float]:
+        """What one pass over all units is, whichever rank makes it."""
+        rows = [row for unit in units for row in self._objective.rows(unit)]
+        return {
+            "trained_tokens": float(sum(self._objective.learned(unit) for unit in units)),
+            MODEL_FLOPS: float(training_flops(self._backend.module.compute, rows)),
+        }
 
     def _shares(self, examples: Sequence[E]) -> tuple[list[tuple[E, ...]], list[Share]]:
         units = self._objective.units(examples)
@@ -80,8 +116,22 @@ class OfflineStep(Generic[E]):
         return units, shares[self._backend.ranks.rank]
 
     def _means(self, totals: Mapping[str, float], weight: int) -> dict[str, float]:
-        whole = self._backend.ranks.sum(torch.tensor(list(totals.values()), dtype=torch.float64))
-        return {name: total / weight for name, total in zip(totals, whole.tolist(), strict=True)}
+        return self._means_and_most(totals, weight, {})[0]
+
+    def _means_and_most(
+        self, totals: Mapping[str, float], weight: int, peaks: Mapping[str, float]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """The largest peaks in the same sum: each rank adds its own in places that the others leave at 0."""
+        ranks = self._backend.ranks
+        places = torch.zeros(ranks.size, len(peaks), dtype=torch.float64)
+        places[ranks.rank] = torch.tensor(list(peaks.values()), dtype=torch.float64)
+        sums = torch.tensor(list(totals.values()), dtype=torch.float64)
+        whole = ranks.sum(torch.cat([sums, places.flatten()]))
+        means = {name: total / weight for name, total in zip(totals, whole[: len(sums)].tolist(), strict=True)}
+        if not peaks:
+            return means, {}
+        most = whole[len(sums) :].view_as(places).amax(dim=0)
+        return means, dict(zip(peaks, most.tolist(), strict=True))
 
 
 def _add(totals: dict[str, float], sums: Mapping[str, Tensor], share: Share) -> None:

@@ -32,7 +32,7 @@ from wire.telemetry import get_logger
 EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
 _NOT_IN_WEIGHTS = (
     *("resume", "memory_fraction", "publish", "fail_at", "checkpoint_every"),
-    *("checkpoint_deadline_s", "keep_checkpoints", "keep_rollouts_mib", "nodes", "rendezvous"),
+    *("peak_tflops", "checkpoint_deadline_s", "keep_checkpoints", "keep_rollouts_mib", "nodes", "rendezvous"),
 )
 E = TypeVar("E")
 log = get_logger("trainer.stage")

@@ -21,6 +21,9 @@ from services.trainer.stage_settings import StageSettings
 from services.trainer.stages.offline import OfflineStep, Plan
 from services.trainer.stages.offline_parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from services.trainer.stop import StopSignal
+from services.trainer.throughput.hardware import read_hardware
+from services.trainer.throughput.memory import MemoryPeaks
+from services.trainer.throughput.speed import step_speed
 from services.trainer.trackers import make_trackers
 from wire.errors import ConfigError
 from wire.events import EventLog
@@ -98,7 +101,9 @@ class OfflineRun:
         """Whether the stage is at its end; False if it was asked to stop."""
         settings, table = self._settings, self._settings.table
         plan = Plan(table, len(job.train), settings.run.seed)
-        step = OfflineStep(self._backend, job.objective, micro_batch_tokens=table.micro_batch_tokens)
+        memory = MemoryPeaks(self._device)
+        step = OfflineStep(self._backend, job.objective, micro_batch_tokens=table.micro_batch_tokens, peaks=memory.take)
+        hardware = read_hardware(self._device, self._ranks.size, peak_tflops=settings.trainer.peak_tflops)
         numbers = MetricsLog(settings.run_dir / "metrics.jsonl") if self._leads else None
         looks = MetricsLog(settings.run_dir / "evals.jsonl") if self._leads else None
         if self._step == 0:
@@ -123,7 +128,8 @@ class OfflineRun:
             seconds = time.monotonic() - begin
             if numbers:
                 extra = {"examples": len(rows), "epoch": plan.epoch(number), "seconds": seconds}
-                self._record(numbers, found | extra, last=number == plan.steps)
+                line = found | extra
+                self._record(numbers, line | step_speed(line, hardware), last=number == plan.steps)
             last = number == plan.steps or self._reached()
             if last or (table.eval_every and number % table.eval_every == 0):
                 self._look(step, job, looks)

@@ -36,6 +36,7 @@ _NOT_IN_WEIGHTS = (
     "fail_at",
     "resume",
     "memory_fraction",
+    "peak_tflops",
     "publish",
     "cpu_offload",
     "checkpoint_every",

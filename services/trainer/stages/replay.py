@@ -90,6 +90,7 @@ class Replay:
             "replayed": True,
             **({} if same is None else {"weights_as_in_run": same}),
             **outcome.metrics,
+            **outcome.peaks,
             **batch_metrics([group.scored for group in batch], version=step - 1, most_lag=self._most_lag),
         }
         self._metrics_log.append(step, line)

@@ -29,6 +29,14 @@ class RankedScores:
         """Both sides, padded, with the last token: it is scored."""
         return sum(pair.row_tokens + 2 for pair in unit)
 
+    def rows(self, unit: tuple[Pair, ...]) -> list[tuple[int, int]]:
+        """See `Objective`: the last token goes through the model, too, and it alone is scored."""
+        return [(len(side.token_ids), 1) for pair in unit for side in (pair.chosen, pair.rejected)]
+
+    def learned(self, unit: tuple[Pair, ...]) -> int:
+        """See `Objective`."""
+        return sum(tokens for tokens, _ in self.rows(unit))
+
     def weight(self, examples: Sequence[Pair]) -> int:
         """Pairs."""
         return len(examples)

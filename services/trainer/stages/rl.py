@@ -34,6 +34,8 @@ from services.trainer.step_record import StepRecord
 from services.trainer.step_times import replay_times, step_times
 from services.trainer.step_trace import phase_span, training
 from services.trainer.stop import StopSignal
+from services.trainer.throughput.hardware import read_hardware
+from services.trainer.throughput.speed import step_speed
 from services.trainer.trackers import make_trackers
 from services.trainer.turns import Turns, make_locks
 from wire import tracing
@@ -86,6 +88,7 @@ class RlStage:
             self._runtime.doing = "loading the model"
             device = rank_device(self._settings.run.device, 0)
             self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
+            self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
             self._book = self._restore()
             # What it took to begin is no part of the first step.
             self._phases.lap()
@@ -288,6 +291,7 @@ class RlStage:
         line = self._record.line(step, batch, outcome, numbers, on_the_way)
         if not line["replayed"]:
             reporter = self._reporter()
+            line |= step_speed(line, self._hardware, rollout_gpus=reporter.rollout_gpus)
             reporter.waiting_share = line["wait_batch_share"]
             reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
         self._record.tell(step, batch, outcome, line)

@@ -33,6 +33,14 @@ class Supervised:
         """See `Objective`."""
         return sum(example.row_tokens for example in unit)
 
+    def rows(self, unit: tuple[Example, ...]) -> list[tuple[int, int]]:
+        """See `Objective`: packed examples do not see each other."""
+        return [(example.row_tokens, example.trained_tokens) for example in unit]
+
+    def learned(self, unit: tuple[Example, ...]) -> int:
+        """See `Objective`."""
+        return self.weight(unit)
+
     def weight(self, examples: Sequence[Example]) -> int:
         """Trained tokens."""
         return sum(example.trained_tokens for example in examples)

@@ -12,7 +12,8 @@ from tests.browser import opened
 from tests.e2e.dashboard.shown import Shown
 
 CHARTS = [
-    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip share", "Staleness", "Step time", "Length"),
+    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip share", "Staleness", "Step time"),
+    *("Tokens a second", "Tokens a second, one GPU", "MFU", "Peak memory", "Length"),
     *("Too old to be trained", "Logprob gap"),
 ]
 
@@ -46,6 +47,9 @@ def test_all_charts_are_drawn_and_told_in_words(browser: Browser, shown: Shown) 
             *("policy update", "wait for batch", "old logprobs", "reference", "optimizer", "snapshot", "checkpoint"),
             "other",
         ]
+        assert re.search(r"trained now [\d.k]+, .*; generated now [\d.k]+", chart(page, "Tokens a second"))
+        assert re.search(r"whole step now 24\.9%, .*; training now 28\.0%", chart(page, "MFU"))
+        assert re.search(r"GPU now 56\.8 GiB, .*; host now 4\.1 GiB", chart(page, "Peak memory"))
         inked = page.evaluate(
             """() => [...document.querySelectorAll(".chart canvas")].map((canvas) => {
               const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

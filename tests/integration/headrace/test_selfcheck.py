@@ -11,7 +11,6 @@ import pytest
 from headrace.launch import inherited_environment
 from headrace.selfcheck import verb
 from headrace.selfcheck.check import GROUPS, PROBES, Probe, Row, run_probes
-from headrace.selfcheck.step import SIZES, step_flops
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,9 +79,3 @@ def test_without_a_gpu_the_way_out_is_named() -> None:
     command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "HEADRACE_GPU_TESTS_ON=cpu" in done.stderr
-
-
-def test_the_flops_of_a_step_are_those_of_a_hand_count() -> None:
-    # 2 layers of 4 heads of 16: a row of 10 tokens has 10 * 6 * P, and 2 * (6 * 64 * 10^2) of attention.
-    assert step_flops(1000, SIZES["tiny"], [10]) == 6 * 1000 * 10 + 2 * 6 * 64 * 100
-    assert step_flops(1000, SIZES["tiny"], [10, 20]) == 6 * 1000 * 30 + 2 * 6 * 64 * 500

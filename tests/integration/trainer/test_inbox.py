@@ -155,7 +155,9 @@ async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_a
         bench.put(entry(1, body=scored_group(1, rewards=[1, 0, 1, 1])))
         await bench.settled(pending=1)
         batch, _ = bench.book.next_batch()
-        assert bench.book.journal_batch(1, batch).uninformative == 1
+        on_the_way = bench.book.journal_batch(1, batch)
+        mute_tokens = sum(len(rollout.token_ids) for rollout in scored_group(0).group.rollouts)
+        assert (on_the_way.uninformative, on_the_way.spent) == (1, mute_tokens)
         (told,) = (e for e in read_events(tmp_path) if e["event"] == "batch")
         assert told["group_ids"] == ["run/g00000001"] and told["discarded"] == 1
 
@@ -166,7 +168,12 @@ async def test_what_a_replica_gave_up_as_stale_is_told_with_the_next_batch(tmp_p
         await bench.settled(pending=1)
         assert bench.drops() == [(0, "stale")]
         batch, _ = bench.book.next_batch()
-        assert bench.book.journal_batch(1, batch).stale == ((20, 16),)
+        on_the_way = bench.book.journal_batch(1, batch)
+        assert (on_the_way.stale, on_the_way.spent) == (((20, 16),), 36)
+        bench.put(entry(2))
+        await bench.settled(pending=2)
+        batch, _ = bench.book.next_batch()
+        assert bench.book.journal_batch(2, batch).spent == 0
 
 
 async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(tmp_path):

@@ -17,7 +17,7 @@ from tests.unit.services.trainer.discriminator.test_discriminator import write_t
 pytestmark = pytest.mark.timeout(400)
 SHARED = (
     *("loss", "value_loss", "kl", "entropy", "grad_norm", "critic_grad_norm", "mismatch_ess"),
-    *("discriminator_loss", "discriminator_grad_norm"),
+    *("discriminator_loss", "discriminator_grad_norm", "model_flops", "trained_tokens"),
 )
 
 
@@ -37,6 +37,9 @@ def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tm
         for name in SHARED:
             # AdamW's first steps have the size of the learning rate whatever the gradient: tiny differences grow.
             assert found[name] == pytest.approx(one[name], rel=1e-4 if step == 0 else 1e-2, abs=1e-5), (step, name)
+    # The last rank alone took 400 MiB for a while between the two steps; this is what the first one tells.
+    peaks = [found["peak_host_memory_bytes"] for found in metrics]
+    assert peaks[1] > peaks[0] + (200 << 20)
     tensors = load_file(tmp_path / f"{backend}.safetensors")
     assert tensors.keys() == expected.keys()
     for name, value in tensors.items():

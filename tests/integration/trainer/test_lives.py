@@ -53,9 +53,18 @@ def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undis
         *("step", "t", "seconds", "loss", "reward_mean", "reward_std", "grad_norm", "learning_rate", "kl"),
         *("clip_fraction", "logprob_gap_max", "logprob_gap_mean", "staleness_mean", "staleness_max", "prompt_tokens"),
         *("completion_tokens", "completion_length_mean", "truncated_share", "groups", "rollouts"),
-        *("wait_batch_seconds", "wait_batch_share", "incarnation", "replayed"),
+        *("wait_batch_seconds", "wait_batch_share", "incarnation", "replayed", "interval_seconds"),
+        *("trained_tokens", "generated_tokens", "model_flops", "peak_host_memory_bytes"),
+        *("trained_tokens_per_second", "generated_tokens_per_second"),
     }
     assert all(wanted <= line.keys() for line in lines)
+    of_gpus = ("mfu", "mfu_train", "peak_device_memory_bytes", "trained_tokens_per_second_per_gpu")
+    assert not any(key in line for line in lines for key in of_gpus)
+    for line in lines:
+        assert line["interval_seconds"] >= line["seconds"] + line["wait_batch_seconds"] - 1e-6
+        speed = line["trained_tokens"] / line["interval_seconds"]
+        assert line["trained_tokens_per_second"] == pytest.approx(speed)
+        assert line["trained_tokens"] == line["completion_tokens"] <= line["generated_tokens"]
     always = {"wait", "journal", "advantages", "policy_update", "optimizer", "publication_wait", "snapshot", "other"}
     assert phases_of(lines[0]).keys() == always
     # What follows a step is in the times of the next one; every second step has a checkpoint.

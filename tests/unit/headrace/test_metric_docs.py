@@ -14,7 +14,10 @@ BOUNDED = {
     *("route", "scorer", "judge", "direction", "endpoint", "ending", "tracker", "exporter", "operation"),
 }
 """Labels whose values are few: enums, or names out of the config."""
-UNITS = ("_seconds", "_bytes", "_ratio", "_nats", "_versions", "_tokens", "_groups", "_entries", "_steps", "_rollouts")
+UNITS = (
+    *("_seconds", "_bytes", "_ratio", "_nats", "_versions", "_tokens", "_groups", "_entries", "_steps", "_rollouts"),
+    *("_tokens_per_second", "_tokens_per_second_per_gpu"),
+)
 NO_UNIT = re.compile(
     r"_(info|operation_active|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
     r"circuit_open|score_mean|reward_mean|reward_std|loss|value_loss|\w*grad_norm|learning_rate)$"

@@ -75,6 +75,22 @@ def test_the_table_can_be_drawn_before_anything_is_known() -> None:
     assert "trainer waits for batches -" in text_of(View({}, SERVICES, ()), [])
 
 
+def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
+    speed = {"trained_tokens_per_second": 1_234_567.8, "generated_tokens_per_second": 1_345_678.9}
+    status = STATUS | {"trainer": STATUS["trainer"] | {"metrics": speed}}
+    on_cpu = "trained 1,234,568 tokens/s  generated 1,345,679 tokens/s"
+    for more, expected in (({}, on_cpu), ({"mfu": 0.4567}, on_cpu + "  MFU 45.7%")):
+        status["trainer"]["metrics"] |= more
+        console = Console(width=80, force_terminal=False)
+        with console.capture() as capture:
+            console.print(draw(View(status, SERVICES, ()), []))
+        assert expected in [line.rstrip() for line in capture.get().splitlines()]
+    assert "tokens/s" not in text_of(View(STATUS | {"replicas": []}, SERVICES, ()), [])
+    said = step_line({"step": 3, "seconds": 2.0, "trained_tokens_per_second": 812.4, "mfu": 0.31})
+    assert said == "step 3  seconds 2.00  trained tokens/s 812  MFU 31.0%"
+    assert step_line({"step": 3, "seconds": 2.0, "mfu": None}) == "step 3  seconds 2.00"
+
+
 def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
     said: list[str] = []
     lines = Lines(tmp_path, said.append)

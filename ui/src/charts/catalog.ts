@@ -1,6 +1,6 @@
 // The charts of the Run page. Further metrics are picked by name and get a chart each.
 
-import { num, percent } from "../format";
+import { bytes, num, percent } from "../format";
 import { OTHER, PARTS, PHASES, WHOLE } from "./phases";
 
 export interface Curve {
@@ -19,6 +19,7 @@ export interface ChartSpec {
 
 const share = (value: number | null) => percent(value, 1);
 const seconds = (value: number | null) => (value === null ? num(value) : `${num(value)} s`);
+const size = (value: number | null) => (value === null ? num(value) : bytes(value));
 const one = (name: string, label = name) => [{ name, label }];
 
 export const CHARTS: ChartSpec[] = [
@@ -51,6 +52,45 @@ export const CHARTS: ChartSpec[] = [
     curves: [...PHASES, OTHER, ...PARTS, { name: WHOLE, label: "whole" }],
     kind: "phases",
     format: seconds,
+  },
+  {
+    id: "speed",
+    title: "Tokens a second",
+    hint: "Tokens that entered the update, and tokens of all groups that were consumed for it, over the time from step to step",
+    curves: [
+      { name: "trained_tokens_per_second", label: "trained" },
+      { name: "generated_tokens_per_second", label: "generated" },
+    ],
+  },
+  {
+    id: "speed-gpu",
+    title: "Tokens a second, one GPU",
+    hint: "The same over the GPUs of the trainer, or of the replicas",
+    curves: [
+      { name: "trained_tokens_per_second_per_gpu", label: "trained" },
+      { name: "generated_tokens_per_second_per_gpu", label: "generated" },
+    ],
+  },
+  {
+    id: "mfu",
+    title: "MFU",
+    hint: "Model FLOPs of the update as a share of what the trainer's GPUs could do in the time",
+    curves: [
+      { name: "mfu", label: "whole step" },
+      { name: "mfu_train", label: "training" },
+    ],
+    format: share,
+  },
+  {
+    id: "memory",
+    title: "Peak memory",
+    hint: "Of the rank that took most, since the step before",
+    curves: [
+      { name: "peak_device_memory_bytes", label: "GPU" },
+      { name: "peak_device_memory_reserved_bytes", label: "GPU, reserved" },
+      { name: "peak_host_memory_bytes", label: "host" },
+    ],
+    format: size,
   },
   {
     id: "length",

@@ -1,5 +1,6 @@
 """What a run answers its trainer and replicas when lives of them come and go."""
 
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +44,19 @@ async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: O
     assert run.state.trainer.told_stop  # It has only said again who it is.
     await run.register_trainer(trainer("t2"))
     assert not run.state.trainer.told_stop
+
+
+async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_said(office: Office) -> None:
+    run = run_of(office)
+    await run.register_trainer(trainer("t1"))
+    report = pb.ReportProgressRequest(incarnation=1)
+    assert (await run.report(report)).rollout_gpus == 0
+    for name, devices in (("0", ["a", "b"]), ("1", ["c", "d"]), ("2", ["c"])):
+        routes = common_pb2.Routes(devices=devices)
+        run.registry.register(pb.RegisterReplicaRequest(replica_id=name, boot_id=name, routes=routes), time.monotonic())
+    assert (await run.report(report)).rollout_gpus == 4
+    run.registry.register(pb.RegisterReplicaRequest(replica_id="cpu", boot_id="cpu"), time.monotonic())
+    assert (await run.report(report)).rollout_gpus == 0
 
 
 async def test_a_stop_that_was_done_is_done_for_the_next_life_of_the_orchestrator(office: Office) -> None:

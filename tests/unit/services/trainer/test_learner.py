@@ -1,5 +1,7 @@
 """What lasts from step to step: coefficients under control, a reference that moves, a critic; and their checkpoints."""
 
+import mmap
+
 import torch
 
 from services.trainer.checkpoint import CheckpointState, CheckpointStore
@@ -115,3 +117,14 @@ def test_with_adapters_the_reference_is_the_model_without_them(tmp_path):
     used = learner(tmp_path, lora={"rank": 2}, kl_coef=0.1, kl_estimator="k2", reference="adapters_off")
     apart = [used.train(step, GROUPS).metrics["kl"] for step in (1, 2)]
     assert apart[0] < 1e-9 < apart[1]
+
+
+def test_the_peak_of_a_step_is_its_own_and_no_function_of_the_batch(tmp_path):
+    used = learner(tmp_path)
+    first = used.train(1, GROUPS)
+    assert first.peaks.keys() == {"peak_host_memory_bytes"} and not first.peaks.keys() & first.metrics.keys()
+    with mmap.mmap(-1, 200 << 20) as area:
+        for start in range(0, len(area), mmap.PAGESIZE):
+            area[start] = 1
+    high, then = used.train(2, GROUPS).peaks, used.train(3, GROUPS).peaks
+    assert high["peak_host_memory_bytes"] > then["peak_host_memory_bytes"] + (150 << 20)

@@ -31,7 +31,8 @@ def outcome(batch):
     numbers = {"loss": 0.1, "grad_norm": 1.0, "logprob_gap_max": 0.0}
     lengths = [len(rollout.token_ids) for rollout in batch[0].scored.group.rollouts]
     tokens = tuple(np.full(length, 0.5, np.float32) for length in lengths)
-    return StepOutcome(metrics=numbers, advantages=(0.5, -0.5), token_advantages=tokens)
+    peaks = {"peak_host_memory_bytes": 5e9}
+    return StepOutcome(metrics=numbers, advantages=(0.5, -0.5), token_advantages=tokens, peaks=peaks)
 
 
 def steps(run_dir, batch, outcome, stale):
@@ -55,6 +56,14 @@ def test_the_line_has_what_was_given_up_and_the_lengths_of_both(tmp_path, batch,
     assert metrics.OF_STEP["stale_tokens_share"]._value.get() == line["stale_tokens_share"]
 
 
+def test_generated_are_the_tokens_of_all_groups_that_were_consumed_for_the_step(tmp_path, batch, outcome):
+    record = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED)
+    line = record.line(1, batch, outcome, TIMES, OnTheWay(stale=((500, 400),), spent=1000))
+    own = sum(len(rollout.token_ids) for rollout in batch[0].scored.group.rollouts)
+    assert line["generated_tokens"] == 1000 + own
+    assert line["peak_host_memory_bytes"] == 5e9
+
+
 def test_below_five_percent_it_does_not_warn(tmp_path, batch, outcome):
     assert steps(tmp_path, batch, outcome, [()] * 3) == []
 
@@ -67,4 +76,4 @@ def test_above_five_percent_it_warns_and_not_at_every_step(tmp_path, batch, outc
 
 def test_a_replayed_step_has_no_number_for_what_was_given_up(tmp_path, batch, outcome):
     line = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED).line(1, batch, outcome, TIMES, None)
-    assert not {"groups_stale", "stale_tokens_share", "arrived_length_mean"} & line.keys()
+    assert not {"groups_stale", "stale_tokens_share", "arrived_length_mean", "generated_tokens"} & line.keys()

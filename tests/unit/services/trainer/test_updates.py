@@ -17,6 +17,7 @@ from services.trainer.backends.single import SingleDevice
 from services.trainer.model import Policy, ValueModel
 from services.trainer.staleness import UNBOUNDED
 from services.trainer.step import train_step
+from services.trainer.throughput.flops import training_flops
 from tests.unit.services.trainer.builders import scored_group, tiny_classifier, tiny_model
 from wire.contracts import PolicyVersion, VersionSpan
 
@@ -415,3 +416,28 @@ def test_a_gap_that_is_not_a_number_is_told():
     batch = dataclasses.replace(batch, rollouts=(lying, *batch.rollouts[1:]))
     outcome = train_step(Actors(policy=policy()), batch, how(), Rates(policy=0.0))
     assert math.isnan(outcome.metrics["logprob_gap_max"])
+
+
+@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 2)])
+def test_model_flops_are_those_of_all_updates_and_of_the_policy_alone(epochs, minibatches):
+    used = policy()
+    recipe = how(name="ppo", epochs=epochs, minibatches=minibatches)
+    _, outcome = run(recipe, used=used, critic=value_model(), frozen=reference(), policy=1e-3)
+    rollouts = assemble(GROUPS, version=0).rollouts
+    rows = [(rollout.row_tokens, len(rollout.completion_ids)) for rollout in rollouts]
+    assert outcome.metrics["model_flops"] == epochs * training_flops(used.module.compute, rows) > 0
+    assert outcome.metrics["trained_tokens"] == sum(len(rollout.completion_ids) for rollout in rollouts)
+
+
+def test_masked_and_stale_tokens_are_not_told_as_trained():
+    recipe = dataclasses.replace(how(), most_lag=1)
+    _, outcome = run(recipe, groups=[half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
+    batch = assemble([half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
+    young = sum(int((rollout.lag <= 1).sum()) for rollout in batch.rollouts)
+    assert 0 < young < sum(len(rollout.completion_ids) for rollout in batch.rollouts)
+    assert outcome.metrics["trained_tokens"] == young
+
+
+def test_a_step_of_the_critic_alone_trains_no_token_of_the_policy():
+    _, outcome = run(how(name="ppo"), critic=value_model(), frozen=reference(), policy_frozen=True)
+    assert (outcome.metrics["trained_tokens"], outcome.metrics["model_flops"]) == (0, 0)

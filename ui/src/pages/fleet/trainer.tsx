@@ -1,5 +1,5 @@
 import type { Status } from "../../api/types";
-import { count, duration, percent } from "../../format";
+import { count, duration, num, percent } from "../../format";
 import { Pill } from "../../parts/basics";
 
 export function TrainerCard({ view }: { view: Status }) {
@@ -10,6 +10,8 @@ export function TrainerCard({ view }: { view: Status }) {
     ["For", trainer.waiting_for || "nothing"],
     ["Step", duration(trainer.metrics.seconds)],
     ["Tokens a step", count(trainer.metrics.completion_tokens)],
+    ["Trained tokens a second", num(trainer.metrics.trained_tokens_per_second)],
+    ...(trainer.metrics.mfu === undefined ? [] : [["MFU", percent(trainer.metrics.mfu, 1)] satisfies [string, string]]),
   ];
   return (
     <section class="card strip" aria-labelledby="trainer-title">

@@ -27,9 +27,11 @@ from tests.unit.services.trainer.stages.stage_builders import (
     run,
     stage_settings,
     write_examples,
+    write_pairs,
 )
 from wire.errors import ConfigError
 
+MEASURED = ("t", "seconds", "trained_tokens_per_second", "peak_host_memory_bytes")
 ROWS = [([5, 6 + n % 3], [9 + n % 3, 10, 1][: 2 + n % 2]) for n in range(20)]
 
 
@@ -92,7 +94,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stopped):
     assert exported(settings(halves)) == exported(settings(whole))
     for name in ("metrics", "evals"):
         kept = [
-            [{key: value for key, value in row.items() if key not in ("t", "seconds")} for row in metrics(one, name)]
+            [{key: value for key, value in row.items() if key not in MEASURED} for row in metrics(one, name)]
             for one in (settings(halves), settings(whole))
         ]
         assert kept[0] == kept[1]
@@ -137,3 +139,32 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     lora = chosen.model.model_copy(update={"lora": chosen.model.lora.model_copy(update={"rank": 2})})
     with pytest.raises(ConfigError, match="is of another model"):
         run(chosen.model_copy(update={"model": lora}))
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo", "reward_model"])
+def test_a_step_tells_its_work_its_speed_and_its_memory(stage, tmp_path):
+    torch.manual_seed(0)
+    (tmp_path / "run").mkdir()
+    write_examples(tmp_path / "run" / "examples.parquet", [([5, 6], [9, 10, 1]), ([5], [9, 1])])
+    if stage != "sft":
+        write_pairs(tmp_path / "run" / "examples.parquet", [([5, 6], [9, 10, 1], [9, 1], 0.0)])
+    chosen = stage_settings(
+        tmp_path / "run", stage, steps=1, batch_size=2, **({"pack_tokens": 8} if stage == "sft" else {})
+    )
+    run(chosen)
+    (line,) = metrics(chosen)
+    # A layer of 16: queries and output 2 * 16 * 16, keys and values 2 * 16 * 8, MLP 3 * 16 * 32; 2 heads of 8.
+    body, vocabulary, reward = 2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 32, 24 * 16, 16
+    rows, head, tokens = {
+        # All but the last token of each sequence goes through the model, and what is said is scored.
+        "sft": ([4, 2], 5 * vocabulary, 5),
+        "dpo": ([4, 3], 5 * vocabulary, 5),
+        # The last token, too, and it alone is scored.
+        "reward_model": ([5, 4], 2 * reward, 9),
+    }[stage]
+    attention = 12 * 2 * 8 * sum(row * (row + 1) // 2 for row in rows)
+    assert line["model_flops"] == 6 * body * sum(rows) + 6 * head + attention
+    assert line["trained_tokens"] == tokens
+    assert line["trained_tokens_per_second"] == pytest.approx(tokens / line["seconds"])
+    assert line["peak_host_memory_bytes"] > 50 << 20
+    assert not {"mfu", "peak_device_memory_bytes", "generated_tokens_per_second"} & line.keys()

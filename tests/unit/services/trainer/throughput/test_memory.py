@@ -1,0 +1,71 @@
+"""Peaks of memory, from one look to the next."""
+
+import mmap
+import sys
+import time
+
+import pytest
+import torch
+
+from services.trainer.throughput.memory import MemoryPeaks
+
+MIB = 1 << 20
+CPU = torch.device("cpu")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="wants /proc")
+
+
+def touch_and_free(mib):
+    # A mapping of its own: what an allocator keeps after the free would be resident at the next look, too.
+    with mmap.mmap(-1, mib * MIB) as area:
+        for start in range(0, len(area), mmap.PAGESIZE):
+            area[start] = 1
+
+
+@linux
+def test_a_peak_between_two_looks_is_seen_and_then_forgotten():
+    peaks = MemoryPeaks(CPU)
+    before = peaks.take()["peak_host_memory_bytes"]
+    touch_and_free(200)
+    high = peaks.take()["peak_host_memory_bytes"]
+    after = peaks.take()["peak_host_memory_bytes"]
+    assert high > before + 190 * MIB
+    assert after < high - 190 * MIB
+
+
+@linux
+def test_a_cpu_has_no_peak_of_a_device():
+    assert MemoryPeaks(CPU).take().keys() == {"peak_host_memory_bytes"}
+
+
+def status(folder, mib):
+    aside = folder / "aside"
+    aside.write_text(f"Name:\tpython\nVmHWM:\t{900 * 1024} kB\nVmRSS:\t{mib * 1024} kB\n")
+    aside.replace(folder / "status")
+
+
+def test_where_the_mark_may_not_be_reset_the_present_size_is_looked_at(tmp_path):
+    (tmp_path / "clear_refs").mkdir()
+    status(tmp_path, 100)
+    peaks = MemoryPeaks(CPU, process=tmp_path)
+    status(tmp_path, 300)
+    deadline = time.monotonic() + 60
+    while peaks._host._most < 300 * MIB and time.monotonic() < deadline:
+        time.sleep(0.01)
+    status(tmp_path, 120)
+    # Not the 900 that the process once had: they were before.
+    assert peaks.take()["peak_host_memory_bytes"] == 300 * MIB
+
+
+def test_without_a_process_file_system_it_is_unknown(tmp_path):
+    assert MemoryPeaks(CPU, process=tmp_path / "none").take() == {"peak_host_memory_bytes": 0.0}
+
+
+def test_the_peaks_of_a_gpu_are_asked_for_and_reset(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5.0)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 7.0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", calls.append)
+    device = torch.device("cuda:1")
+    found = MemoryPeaks(device).take()
+    assert (found["peak_device_memory_bytes"], found["peak_device_memory_reserved_bytes"]) == (5.0, 7.0)
+    assert calls == [device, device]

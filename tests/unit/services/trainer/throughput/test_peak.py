@@ -1,0 +1,51 @@
+"""The peak of a GPU by the name that CUDA gives it."""
+
+import pytest
+
+from services.trainer.throughput.peak import peak_flops
+
+
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835.5),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835.5),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA H20", 148),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA A40", 149.7),
+        ("NVIDIA A10", 125),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L4", 121),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA RTX 6000 Ada Generation", 364.2),
+    ],
+)
+def test_a_known_gpu_has_its_dense_bfloat16_peak(name, tera):
+    assert peak_flops(name) == pytest.approx(tera * 1e12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "cpu",
+        "NVIDIA A10G",
+        "NVIDIA A1000",
+        "Tesla V100-SXM2-16GB",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "AMD Instinct MI300X",
+    ],
+)
+def test_what_is_like_a_known_one_is_not_taken_for_it(name):
+    assert peak_flops(name) is None

@@ -1,0 +1,70 @@
+"""Tokens a second and MFU of a step."""
+
+import torch
+
+from services.trainer import metrics
+from services.trainer.throughput.hardware import read_hardware
+from services.trainer.throughput.speed import Hardware, step_speed
+
+LINE = {
+    "interval_seconds": 10.0,
+    "seconds": 8.0,
+    "train_seconds": 4.0,
+    "trained_tokens": 2000.0,
+    "generated_tokens": 3000,
+    "model_flops": 8e15,
+}
+
+
+def test_on_gpus_all_of_it_is_told():
+    # 8e15 FLOPs in 10 s on 4 GPUs of 1e15 FLOP/s are a fifth of what they can; in the 4 s of training a half.
+    found = step_speed(LINE, Hardware(gpus=4, peak_flops=1e15), rollout_gpus=12)
+    assert found == {
+        "trained_tokens_per_second": 200.0,
+        "trained_tokens_per_second_per_gpu": 50.0,
+        "generated_tokens_per_second": 300.0,
+        "generated_tokens_per_second_per_gpu": 25.0,
+        "mfu": 0.2,
+        "mfu_train": 0.5,
+    }
+
+
+def test_on_a_cpu_there_is_no_mfu_and_nothing_of_one_gpu():
+    hardware = read_hardware(torch.device("cpu"), 2, peak_tflops=100.0)
+    assert step_speed(LINE, hardware) == {"trained_tokens_per_second": 200.0, "generated_tokens_per_second": 300.0}
+
+
+def test_an_unknown_gpu_has_tokens_and_no_mfu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Unheard Of 1")
+    device = torch.device("cuda")
+    unknown = read_hardware(device, 2, peak_tflops=0.0)
+    assert not {"mfu", "mfu_train"} & step_speed(LINE, unknown).keys()
+    assert step_speed(LINE, unknown)["trained_tokens_per_second_per_gpu"] == 100.0
+    assert read_hardware(device, 2, peak_tflops=150.0) == Hardware(gpus=2, peak_flops=150e12)
+
+
+def test_a_known_gpu_needs_no_setting_and_a_setting_wins(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    device = torch.device("cuda")
+    assert read_hardware(device, 1, peak_tflops=0.0) == Hardware(gpus=1, peak_flops=989e12)
+    assert read_hardware(device, 1, peak_tflops=400.0) == Hardware(gpus=1, peak_flops=400e12)
+
+
+def test_a_stage_without_a_wait_is_timed_by_its_step():
+    line = {"seconds": 2.0, "trained_tokens": 100.0, "model_flops": 1e15}
+    found = step_speed(line, Hardware(gpus=1, peak_flops=1e15))
+    assert found == {"trained_tokens_per_second": 50.0, "trained_tokens_per_second_per_gpu": 50.0, "mfu": 0.5}
+
+
+def test_a_series_that_has_no_number_is_absent_and_not_zero():
+    def told(gauge):
+        return {sample.labels[gauge._labelnames[0]]: sample.value for sample in gauge.collect()[0].samples}
+
+    metrics.MFU.clear()
+    metrics.show_step({"trained_tokens_per_second": 12.5, "peak_host_memory_bytes": 1e9})
+    assert told(metrics.TOKENS_PER_SECOND)["trained"] == 12.5
+    assert told(metrics.PEAK_MEMORY)["host"] == 1e9
+    assert told(metrics.MFU) == {}
+    metrics.show_step({"mfu": 0.3, "mfu_train": 0.4})
+    assert told(metrics.MFU) == {"step": 0.3, "train": 0.4}
+    metrics.MFU.clear()
