@@ -161,9 +161,19 @@ def _replica(name: str, process: str, one: Mapping[str, Any]) -> Party:
     speed = one.get("tokens_per_second")
     speed_text = f"{speed:.0f}" if isinstance(speed, int | float) else "-"
     doing = "" if wait["waits_for"] else f"{one.get('in_flight_rollouts', 0)} in flight, {speed_text} tokens/s"
-    if one.get("proof") in _UNPROVEN:
-        doing = ", ".join(filter(None, [doing, _UNPROVEN[one["proof"]], one.get("proof_note")]))
+    doing = ", ".join(filter(None, [doing, *_weights(one)]))
     return Party(**common, doing=doing, **wait)
+
+
+def _weights(one: Mapping[str, Any]) -> list[str]:
+    """What is worse than it could be: the way of the next weights, and what the last were held against."""
+    said = []
+    if one.get("route") and one.get("route_reason"):
+        way = "from disk" if one["route"] == "disk" else f"over {one['route']}"
+        said.append(f"weights {way} ({one['route_reason']})")
+    if one.get("proof") in _UNPROVEN:
+        said += [_UNPROVEN[one["proof"]], str(one.get("proof_note") or "")]
+    return said
 
 
 def _wait(what: Any, since: Any, until: Any) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class Progress:
     """Member -> why the others went on without it."""
     phases: list[Phase] = field(default_factory=list)
 
+    def note(self, replica_id: str, words: str) -> None:
+        """Adds a reason why a member is not proven."""
+        self.notes[replica_id] = "; ".join(filter(None, [self.notes.get(replica_id), words]))
+
     def begin(self, name: str, deadline_s: float, replicas: list[str]) -> Phase:
         """The next phase."""
         lasting = Phase(name=name, since=time.monotonic())

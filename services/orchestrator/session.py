@@ -241,14 +241,13 @@ class Session:
         found = judge(answer.doubted, folder, loaded_known=answer.loaded_known, why_not=why_not)
         if found.damaged:
             self._damaged[name] = found.words
-            return
-        self._note(replica, found.words)
+        else:
+            self._note(replica, found.words)
 
     def _note(self, replica: Replica, words: str) -> None:
         """Its weights are not proven, for this reason."""
-        notes, name = self.progress.notes, replica.replica_id
-        notes[name] = "; ".join(filter(None, [notes.get(name), words]))
-        log.warning("checksums_not_trusted", replica=name, version=str(self._version), reason=words)
+        self.progress.note(replica.replica_id, words)
+        log.warning("checksums_not_trusted", replica=replica.replica_id, version=str(self._version), reason=words)
 
     def _agree(self, members: list[Replica]) -> list[Replica]:
         """Nobody serves what differs from the others of its layout."""

@@ -210,3 +210,26 @@ def test_colours_are_kept_and_shared_with_the_annotators_page(browser: Browser, 
         page.goto(f"{shown.url}/annotate")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
+
+
+def test_the_fleet_page_says_how_weights_come_and_what_they_were_held_against(browser: Browser, shown: Shown) -> None:
+    replica = {"id": "rollout-0", "state": "serving", "version": "1.7", "in_flight_rollouts": 1, "waiting_share": 0.0}
+    replica |= {"waiting_for": "", "tokens_per_second": 5.0, "publication": "", "engine": "sglang"}
+    table = "the trainer's table does not fit this server: model.layers.0.mlp.gate_up_proj.weight differ in model.path"
+    fleet = [
+        replica | {"route": "nccl", "route_reason": "", "proof": "proven", "proof_note": ""},
+        replica | {"id": "rollout-1", "route": "gloo", "route_reason": "unequal NCCL versions hang", "proof": "canary"},
+        replica | {"id": "rollout-2", "route": "disk", "route_reason": "", "proof": "compared", "proof_note": table},
+        replica | {"id": "rollout-3", "route": "", "route_reason": "", "proof": "", "proof_note": ""},
+    ]
+    with opened(browser, shown.url, viewport={"width": 390, "height": 800}) as page:
+        page.route("**/api/status", lambda route: route.fulfill(json=route.fetch().json() | {"replicas": fleet}))
+        page.route("**/api/events*", lambda route: route.fulfill(body=": ", content_type="text/event-stream"))
+        page.goto(f"{shown.url}/#/fleet")
+        page.reload()
+        cells = page.locator(".replicas tbody .weights")
+        expect(cells).to_have_text(
+            ["proven over nccl", "canary over gloounequal NCCL versions hang", f"compared from disk{table}", "\u2013"]
+        )
+        expect(cells.first.locator("[title]")).to_have_attribute("title", re.compile("what the trainer computed"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -106,10 +106,12 @@ def test_the_fleet_page_shows_replicas_and_publications(browser: Browser, url: s
         rows = page.locator(".replicas tbody tr")
         expect(rows).to_have_count(2)
         expect(rows.first).to_contain_text(re.compile(r"rollout-0127\.0\.0\.1:\d+"))
+        expect(rows.first.locator(".weights")).to_have_text("proven over gloo")
         expect(page.locator(".phase-bar rect").first).to_be_attached()
         expect(page.locator(".card-head .legend")).to_contain_text("transfer")
         page.locator(".publications button").last.click()
         expect(page.locator(".members")).to_contain_text("committed")
+        expect(page.locator(".members li").first).to_contain_text("proven")
 
 
 def test_the_queues_page_shows_every_stream(browser: Browser, url: str) -> None:
@@ -171,11 +173,11 @@ def test_replicas_are_drained_and_scaled_and_a_refusal_is_shown(browser: Browser
         row.get_by_role("button", name="Drain").click()
         assert "no more prompts" in confirm(page, "Drain")
         page.keyboard.press("Escape")
-        expect(row.locator(".pill")).to_have_text("draining")
+        expect(row.locator(".pill").first).to_have_text("draining")
         row.get_by_role("button", name="Undo drain").click()
         assert "prompts again" in confirm(page, "Undo drain")
         page.keyboard.press("Escape")
-        expect(row.locator(".pill")).not_to_have_text("draining")
+        expect(row.locator(".pill").first).not_to_have_text("draining")
         # Meanwhile somebody else takes the replica away: what is asked of it then is refused, and why is said.
         row.get_by_role("button", name="Drain").click()
         post(url, "/api/actions/scale", {"service": "rollout", "count": 1})

@@ -94,6 +94,18 @@ def test_durations_are_short() -> None:
     assert told == ["0.0 s", "10.0 s", "60 s", "30 min", "2.5 h", "4.6 days"]
 
 
+def test_a_way_of_the_weights_that_is_not_the_best_is_told_with_its_reason() -> None:
+    one = {"id": "r", "state": "serving", "version": "1.6", "tokens_per_second": 5}
+    for route, reason, words in (
+        ("nccl", "", ""),
+        ("gloo", "unequal NCCL versions hang", "weights over gloo (unequal NCCL versions hang)"),
+        ("disk", "it is quarantined", "weights from disk (it is quarantined)"),
+        ("", "", ""),
+    ):
+        told = by_name(STATUS | {"replicas": [one | {"route": route, "route_reason": reason}]}, {})["r"].in_words(0.0)
+        assert words in told and ("weights" in told) == bool(words)
+
+
 def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
     for proof, words in (("proven", ""), ("", ""), ("compared", "weights compared"), ("canary", "the canary alone")):
         for busy in ({}, {"waiting_for": "prompts"}):

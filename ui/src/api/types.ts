@@ -14,6 +14,10 @@ export interface Replica {
   publication: string;
   engine: string;
   address?: string;
+  route?: string;
+  route_reason?: string;
+  proof?: string;
+  proof_note?: string;
 }
 
 export interface Evaluation {
@@ -135,6 +139,16 @@ export interface Phase {
   to_s: number;
 }
 
+export interface Member {
+  replica_id: string;
+  route: string;
+  route_reason?: string;
+  committed: boolean;
+  reason: string;
+  proof?: string;
+  proof_note?: string;
+}
+
 export interface Publication {
   id: string | number;
   version: string | number;
@@ -143,7 +157,7 @@ export interface Publication {
   seconds: number;
   ended?: boolean;
   phases: Phase[];
-  members: { replica_id: string; route: string; committed: boolean; reason: string }[];
+  members: Member[];
 }
 
 export interface Fleet {

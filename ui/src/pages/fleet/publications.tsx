@@ -4,6 +4,7 @@ import type { Publication } from "../../api/types";
 import { clock, duration, plural } from "../../format";
 import { Empty, Pill } from "../../parts/basics";
 import { PhaseBar, PhaseLegend, phasesOf } from "./phases";
+import { notesOf, wayOf } from "./weights";
 
 /** The last publications of weights: how long each phase took, newest first. */
 export function Publications({ publications }: { publications: Publication[] }) {
@@ -88,7 +89,8 @@ function Line({ publication, names, longest, isOpen, onToggle }: LineProps) {
                 <li key={member.replica_id}>
                   <strong>{member.replica_id}</strong>
                   <Pill state={member.committed ? "committed" : "failed"} />
-                  <span>{[member.route && `over ${member.route}`, member.reason].filter(Boolean).join(": ")}</span>
+                  {member.proof && <Pill state={member.proof} />}
+                  <span>{[wayOf(member), ...notesOf(member), member.reason].filter(Boolean).join(": ")}</span>
                 </li>
               ))}
               {publication.phases.map((phase) => (

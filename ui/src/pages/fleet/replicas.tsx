@@ -3,6 +3,7 @@ import { count, num, percent } from "../../format";
 import { ask } from "../../parts/ask";
 import { Empty, Meter, Pill } from "../../parts/basics";
 import { scale } from "../run/actions";
+import { notesOf, PROOFS, wayOf } from "./weights";
 
 const drain = (id: string, on: boolean, onDone: () => void) =>
   ask({
@@ -58,6 +59,7 @@ export function Replicas({ view, addresses, onDone }: Props) {
                 <th scope="col">Replica</th>
                 <th scope="col">State</th>
                 <th scope="col">Version</th>
+                <th scope="col">Weights</th>
                 <th scope="col" class="number">In flight</th>
                 <th scope="col" class="number">Tokens/s</th>
                 <th scope="col">Waits</th>
@@ -107,6 +109,19 @@ function Line({ replica, address, view, canAct, onDone }: LineProps) {
       </td>
       <td class="nowrap">
         {replica.version || num(null)} {lag !== null && lag > 0 && <span class="lag">{lag} behind</span>}
+      </td>
+      <td class="wrap weights">
+        {replica.proof && (
+          <span title={PROOFS[replica.proof] ?? ""}>
+            <Pill state={replica.proof} />
+          </span>
+        )}{" "}
+        {wayOf(replica) || num(null)}
+        {notesOf(replica).map((words) => (
+          <span key={words} class="muted small note">
+            {words}
+          </span>
+        ))}
       </td>
       <td class="number">{count(replica.in_flight_rollouts)}</td>
       <td class="number">{num(replica.tokens_per_second)}</td>
