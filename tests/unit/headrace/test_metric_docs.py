@@ -16,7 +16,7 @@ BOUNDED = {
 """Labels whose values are few: enums, or names out of the config."""
 UNITS = ("_seconds", "_bytes", "_ratio", "_nats", "_versions", "_tokens", "_groups", "_entries", "_steps", "_rollouts")
 NO_UNIT = re.compile(
-    r"_(info|operation_active|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
+    r"_(info|operation_active|abandoned_join_threads|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
     r"circuit_open|score_mean|reward_mean|reward_std|loss|value_loss|\w*grad_norm|learning_rate)$"
 )
 
