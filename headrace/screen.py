@@ -13,7 +13,7 @@ from rich.text import Text
 
 from headrace.results import StepTail, evals_of
 from headrace.supervisor.supervisor import View
-from headrace.waits import Party, evaluation_in_words, parties, publication_in_words
+from headrace.waits import Party, evaluation_in_words, parties, publication_in_words, refusals_in_words
 from services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 
 _WIDEST = 1000
@@ -141,6 +141,7 @@ def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
     speed = _speed(metrics)
     said = [publication_in_words(_dict(status.get("publication")))] if status.get("publication") else []
     said += filter(None, [evaluation_in_words(status, now), *_operator(_dict(status.get("operator")))])
+    said += refusals_in_words(status)
     said += view.notices[-3:]
     bottleneck = str(_dict(status.get("bottleneck")).get("text") or "")
     texts = [Text(bottleneck, style="bold")] if bottleneck else []

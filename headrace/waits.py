@@ -77,6 +77,12 @@ def evaluation_in_words(status: Mapping[str, Any], now: float) -> str:
     return Party(who="", **wait).in_words(now) if wait["waits_for"] else ""
 
 
+def refusals_in_words(status: Mapping[str, Any]) -> list[str]:
+    """Replicas to which the trainer opens no collective group any more, each with the reason."""
+    replicas = map(_dict, _list(status.get("replicas")))
+    return [f"{one.get('id')} gets weights over the disk: {one['refused']}" for one in replicas if one.get("refused")]
+
+
 def _party(name: str, process: str, status: Mapping[str, Any], replica: Mapping[str, Any] | None) -> Party:
     if process == KeeperState.ENDED or not status:
         return Party(who=name, process=process)

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wire.errors import WaitTimeoutError
 
@@ -29,12 +29,22 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
         raise
 
 
-def in_time(act: Callable[[], T], seconds: float, name: str) -> T:
+def in_time(
+    act: Callable[[], T], seconds: float, name: str, left_behind: Callable[["Future[Any]"], object] = lambda _: None
+) -> T:
     """Calls what may block for ever on a thread `name` that nobody waits for; raises TimeoutError at the deadline.
 
-    For torch's store, which forgets its own deadline when its host is there but frozen.
+    For torch's store, which forgets its own deadline when its host is there but frozen. `left_behind` is given a thread
+    that has missed its deadline, as the future of what it will return.
     """
-    return _begin(act, name).result(seconds)
+    begun = _begin(act, name)
+    try:
+        return begun.result(seconds)
+    except TimeoutError:
+        # What `act` itself raised in time is no thread that hangs.
+        if not begun.done():
+            left_behind(begun)
+        raise
 
 
 async def aside(act: Callable[[], T], name: str) -> T:

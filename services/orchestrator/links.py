@@ -24,6 +24,10 @@ class _Link:
     boot_id: str
 
 
+class GroupRefusedError(HeadraceError):
+    """The trainer opens no group to this replica; the message says why."""
+
+
 class Links:
     """Open groups by replica, each of one boot."""
 
@@ -34,7 +38,10 @@ class Links:
     async def take(
         self, replica: Replica, *, trainer: str, incarnation: int, version: int, backend: str
     ) -> rollout_pb2.CollectiveGroup:
-        """The group of this replica; a new one is opened at the trainer if there is none that fits."""
+        """The group of this replica; a new one is opened at the trainer if there is none that fits.
+
+        Raises GroupRefusedError.
+        """
         link = self._links.get(replica.replica_id)
         wanted = (incarnation, backend, replica.boot_id)
         if link is not None and (link.incarnation, link.group.backend, link.boot_id) == wanted:
@@ -44,10 +51,12 @@ class Links:
         name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(4)}"
         store = await call(
             self._peers.trainer(trainer).OpenGroup,
-            trainer_pb2.OpenGroupRequest(version=version, group_name=name),
+            trainer_pb2.OpenGroupRequest(version=version, group_name=name, replica_id=replica.replica_id),
             timeout_s=_OPEN_S,
             what="the trainer to open a group",
         )
+        if store.refused:
+            raise GroupRefusedError(store.refused)
         group = rollout_pb2.CollectiveGroup(
             name=name,
             backend=backend,

@@ -60,6 +60,8 @@ class Replica:
     """When a publication or a turn on the GPU last changed its state."""
     first_verify_s: float = 0.0
     """Seconds that it asks for to verify its first weights, as long as it has none; 0 = no more than for others."""
+    refused: str = ""
+    """Why the trainer opens no collective group to it any more; until a new life of either."""
     proof: str = ""
     """Of its newest commit, see `routes.Proof`; empty before it, and after a restart of the orchestrator."""
     proof_note: str = ""
@@ -70,6 +72,8 @@ class Replica:
         """Why the next weights come from the disk; after a miss over the disk a collective is tried again."""
         if self.state == pb.REPLICA_STATE_QUARANTINED:
             return "it is quarantined"
+        if self.refused:
+            return self.refused
         return "it missed the publication before" if self.missed % 2 else ""
 
 
@@ -175,6 +179,16 @@ class Registry:
         known = self._replicas.get(replica.replica_id)
         if known is not None and known.boot_id == replica.boot_id:
             self._replicas[replica.replica_id] = replace(known, missed=known.missed + 1)
+
+    def refuse(self, replica: Replica, reason: str) -> None:
+        """Notes that the trainer opens no collective group to this boot of a replica."""
+        known = self._replicas.get(replica.replica_id)
+        if known is not None and known.boot_id == replica.boot_id:
+            self._replicas[replica.replica_id] = replace(known, refused=reason)
+
+    def forget_refusals(self) -> None:
+        """What an earlier life of the trainer has refused."""
+        self._replicas = {name: replace(one, refused="") for name, one in self._replicas.items()}
 
     def alive(self, now: float) -> list[Replica]:
         """Replicas with a live lease that are not on their way out, by id."""

@@ -64,6 +64,7 @@ class Run:
             said = "the run was started again: the stop that was asked for before is over"
             self._events.append("operator_action", action="withdraw stop", who="a new start", said=said)
         self.publisher.supersede()
+        self.registry.forget_refusals()
         return incarnation
 
     async def report(self, request: pb.ReportProgressRequest) -> pb.ReportProgressResponse:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from services.orchestrator import metrics
 from services.orchestrator.calibration import judge
-from services.orchestrator.links import Links
+from services.orchestrator.links import GroupRefusedError, Links
 from services.orchestrator.peers import Peers
 from services.orchestrator.progress import Progress
 from services.orchestrator.registry import Registry, Replica
@@ -206,6 +206,14 @@ class Session:
 
     async def _receive(self, replica: Replica) -> None:
         route = Route(DISK) if self._request.disk_path else self._office.route(replica)
+        try:
+            await self._transfer_over(route, replica)
+        except GroupRefusedError as refused:
+            # Of the next publications it is left out: the joiners bring it along, over the disk.
+            self._office.registry.refuse(replica, str(refused))
+            await self._transfer_over(Route(DISK, str(refused)), replica)
+
+    async def _transfer_over(self, route: Route, replica: Replica) -> None:
         self.progress.routes[replica.replica_id] = route.backend
         if route.reason:
             self.progress.reasons[replica.replica_id] = route.reason

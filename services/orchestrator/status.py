@@ -106,6 +106,7 @@ class Status:
                 "tokens_per_second": round(replica.tokens_per_second, 1),
                 **self._publication_to(replica.replica_id),
                 **self._route_to(replica),
+                "refused": replica.refused,
                 "engine": replica.engine,
             }
             for replica in self._registry.alive(time.monotonic())

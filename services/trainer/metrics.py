@@ -79,6 +79,11 @@ SEND_SECONDS = Histogram(
     "headrace_trainer_weights_send_seconds", "One transfer by its way and how it ended: done, failed.",
     ["route", "outcome"],
 )  # fmt: skip
+ABANDONED_JOINS = Counter(
+    "headrace_trainer_abandoned_joins",
+    "Collective groups whose join or first broadcast hung after its deadline; their threads are left behind.",
+)
+ABANDONED_THREADS = Gauge("headrace_trainer_abandoned_join_threads", "Threads left behind that still hang.")
 PUBLICATION_SECONDS = Histogram(
     "headrace_trainer_publication_seconds", "One publication as the trainer sees it.", buckets=_LONG
 )

@@ -110,6 +110,7 @@ class Runtime:
         )
         events = EventLog(settings.run_dir, "trainer", incarnation)
         events.append("incarnation_opened", incarnation=incarnation, version=version)
+        self._publisher.sender.abandoned.tell = events.append
         metrics.INCARNATION.set(incarnation)
         book = Book(ledger, journal, events, version=version, digest=digest)
         self._servicer.book = book
@@ -220,6 +221,7 @@ class Runtime:
     def close_book(self) -> None:
         """Closes journal and events, if this life ever opened them."""
         if self._servicer.book is not None:
+            self._publisher.sender.abandoned.forget_log()
             self._servicer.book.close()
 
     def _orchestrator(self) -> Stub:

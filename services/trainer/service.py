@@ -40,7 +40,10 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         )
 
     async def OpenGroup(self, request: pb.OpenGroupRequest, context: Any) -> pb.OpenGroupResponse:  # noqa: D102
-        host, port = await self._publisher.open_group(request.version, request.group_name)
+        refused = self._publisher.sender.abandoned.refusal(request.replica_id)
+        if refused:
+            return pb.OpenGroupResponse(refused=refused)
+        host, port = await self._publisher.open_group(request.version, request.group_name, request.replica_id)
         return pb.OpenGroupResponse(store_host=host, store_port=port)
 
     async def SendWeights(self, request: pb.SendWeightsRequest, context: Any) -> pb.SendWeightsResponse:  # noqa: D102

@@ -74,18 +74,22 @@ class OpenGroupRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     GROUP_NAME_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     group_name: _builtins.str
     """Unique over all lives of the orchestrator."""
+    replica_id: _builtins.str
+    """Whom the group leads to."""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         group_name: _builtins.str = ...,
+        replica_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_name", b"group_name", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_name", b"group_name", "replica_id", b"replica_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -98,21 +102,25 @@ class OpenGroupResponse(_message.Message):
     STORE_HOST_FIELD_NUMBER: _builtins.int
     STORE_PORT_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     store_host: _builtins.str
     """Where the trainer's rendezvous store for this group listens."""
     store_port: _builtins.int
     backend: _builtins.str
     """Not set any more: the orchestrator chooses."""
+    refused: _builtins.str
+    """Why no group is opened to this replica, which gets its weights over the disk; the other fields are not set then."""
     def __init__(
         self,
         *,
         store_host: _builtins.str = ...,
         store_port: _builtins.int = ...,
         backend: _builtins.str = ...,
+        refused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "store_host", b"store_host", "store_port", b"store_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "refused", b"refused", "store_host", b"store_host", "store_port", b"store_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,9 +10,10 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ _GRACE_S = 0.5
 _BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
 _CONSTRUCTING = threading.Lock()
 T = TypeVar("T")
+LeftBehind: TypeAlias = "Callable[[Future[Any]], object]"
+"""Takes a thread that has missed its deadline and cannot be ended."""
 
 
 class _Backend(Protocol):
@@ -50,18 +53,38 @@ def open_store(host: str) -> tuple[TCPStore, int]:
 class CollectiveGroup:
     """One member's end of the group."""
 
-    def __init__(self, backend: _Backend, store: Store, name: str, *, connects: bool = False) -> None:
-        """`connects`: members connect in the first broadcast only."""
+    def __init__(
+        self,
+        backend: _Backend,
+        store: Store,
+        name: str,
+        *,
+        connects: bool = False,
+        left_behind: LeftBehind = lambda _: None,
+    ) -> None:
+        """`connects`: members connect in the first broadcast only. `left_behind`: see `join`."""
         self._backend: _Backend | None = backend
+        self._left_behind = left_behind
         self._store = store
         self._name = name
         self._connects = connects
 
     @classmethod
     def join(
-        cls, name: str, backend: str, store_host: str, store_port: int, rank: int, world_size: int, timeout_s: float
+        cls,
+        name: str,
+        backend: str,
+        store_host: str,
+        store_port: int,
+        rank: int,
+        world_size: int,
+        timeout_s: float,
+        left_behind: LeftBehind = lambda _: None,
     ) -> Self:
-        """Waits until all `world_size` members are there; raises TransientError when they are not in time."""
+        """Waits until all `world_size` members are there; raises TransientError when they are not in time.
+
+        `left_behind` is given each thread, of this call or of the first broadcast, that hangs after its deadline.
+        """
         timeout_s = min(timeout_s, _JOIN_S)
         limit = timedelta(seconds=timeout_s)
 
@@ -71,10 +94,10 @@ class CollectiveGroup:
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
             store = _keys_of(name, backend, tcp)
             opened = _open(backend, store, rank, world_size, store_host, limit)
-            return cls(opened, store, name, connects=backend == "nccl")
+            return cls(opened, store, name, connects=backend == "nccl", left_behind=left_behind)
 
         try:
-            return cast(Self, in_time(join, timeout_s + _GRACE_S, "join-group"))
+            return cast(Self, in_time(join, timeout_s + _GRACE_S, "join-group", left_behind))
         except (RuntimeError, OSError) as error:
             raise TransientError(
                 f"rank {rank} could not join the group {name} in {timeout_s:.1f} s: {error}"
@@ -109,7 +132,7 @@ class CollectiveGroup:
             with torch.cuda.stream(stream):
                 _broadcast(backend, tensor, timeout_s)
 
-        in_time(connect, timeout_s + _GRACE_S, "connect-group")
+        in_time(connect, timeout_s + _GRACE_S, "connect-group", self._left_behind)
         self._connects = False
 
     @property

@@ -166,6 +166,19 @@ _WEIGHTS = Row(
             queries=(each("headrace_rollout_canary_gap_nats"),),
         ),
         Panel(
+            title="Joins that hang",
+            unit="none",
+            low=0,
+            bad_above=1,
+            description="Threads of the trainer to which no receiver has connected. After three: the disk.",
+            queries=(
+                Query(
+                    expr=f"max by (run) (headrace_trainer_abandoned_join_threads{{{RUN}}})", legend="{{run}} hang now"
+                ),
+                increase("headrace_trainer_abandoned_joins_total", "replica", "{{replica}} left behind", where=RUN),
+            ),
+        ),
+        Panel(
             title="Quarantined and aborted",
             unit="none",
             description="Updates that failed their proof, or were given up.",

@@ -115,10 +115,10 @@ class Publisher:
                 log.warning("publish_failed", version=request.version, reason=str(error))
             await asyncio.sleep(_RETRY_S)
 
-    async def open_group(self, version: int, name: str) -> tuple[str, int]:
+    async def open_group(self, version: int, name: str, replica_id: str = "") -> tuple[str, int]:
         """Opens the rendezvous of a group for this version and later ones; returns its host and port."""
         self._shelf.version(version)
-        return await self.sender.open(name)
+        return await self.sender.open(name, replica_id)
 
     async def send(self, version: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
         """Broadcasts a held version over the group `name`; TransientError when it is not done in time."""

@@ -8,11 +8,13 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch._C._distributed_c10d import TCPStore
 
 from services.trainer.meter import timed_send
+from services.trainer.publication.abandoned import Abandoned
 from services.trainer.publication.held import Held
 from wire.errors import ContractError, TransientError
 from wire.telemetry import get_logger
@@ -25,7 +27,8 @@ _MOST_LINKS = 512
 class _Link:
     """The trainer's end of one group; joined with the first version."""
 
-    def __init__(self, store: TCPStore) -> None:
+    def __init__(self, store: TCPStore, replica_id: str) -> None:
+        self.replica_id = replica_id
         self.store: TCPStore | None = store
         self.port = store.port
         self.group: CollectiveGroup | None = None
@@ -48,14 +51,15 @@ class Sender:
     def __init__(self, host: str) -> None:
         self._host = host
         self._links: dict[str, _Link] = {}
+        self.abandoned = Abandoned()
         self._threads = ThreadPoolExecutor(max_workers=_MOST_LINKS, thread_name_prefix="send-weights")
 
-    async def open(self, name: str) -> tuple[str, int]:
-        """Opens the rendezvous of a new group; returns its host and port."""
+    async def open(self, name: str, replica_id: str = "") -> tuple[str, int]:
+        """Opens the rendezvous of a new group to a replica; returns its host and port."""
         store, port = await asyncio.to_thread(open_store, self._host)
         while len(self._links) >= _MOST_LINKS:
             await self.close(next(iter(self._links)))
-        self._links[name] = _Link(store)
+        self._links[name] = _Link(store, replica_id)
         return self._host, port
 
     async def send(self, held: Held, name: str, backend: str, world_size: int, deadline_s: float) -> None:
@@ -87,7 +91,10 @@ class Sender:
             with held.read() as snapshot:
                 link.stream = link.stream or side_stream(snapshot.device)
                 if link.group is None:
-                    link.group = CollectiveGroup.join(name, backend, self._host, link.port, 0, world_size, _left(end))
+                    hangs = partial(self.abandoned.add, link.replica_id, name)
+                    link.group = CollectiveGroup.join(
+                        name, backend, self._host, link.port, 0, world_size, _left(end), hangs
+                    )
                 if link.closed:
                     raise TransientError(f"the group {name} was closed")
                 # Gloo sends from host memory, where they are; NCCL from a device. The copy there and the broadcast are

@@ -19,7 +19,7 @@ UNITS = (
     *("_tokens_per_second", "_tokens_per_second_per_gpu"),
 )
 NO_UNIT = re.compile(
-    r"_(info|operation_active|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
+    r"_(info|operation_active|abandoned_join_threads|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
     r"circuit_open|score_mean|reward_mean|reward_std|loss|value_loss|\w*grad_norm|learning_rate)$"
 )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.waits import Party, duration, evaluation_in_words, parties
+from headrace.waits import Party, duration, evaluation_in_words, parties, refusals_in_words
 
 STATUS: dict[str, Any] = {
     "state": "running",
@@ -114,3 +114,9 @@ def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
             assert words in told and ("not proven" in told) == bool(words), (proof, busy)
             noted = by_name(STATUS | {"replicas": [one | {"proof_note": "w differs"}]}, {})["r"].in_words(0.0)
             assert ("not proven, w differs" in noted) == bool(words), (proof, busy)
+
+
+def test_a_replica_that_the_trainer_opens_no_group_to_is_told_with_the_reason() -> None:
+    replicas = [{"id": "rollout-0", "refused": "3 joins hang"}, {"id": "rollout-1", "refused": ""}, {"id": "rollout-2"}]
+    assert refusals_in_words({"replicas": replicas}) == ["rollout-0 gets weights over the disk: 3 joins hang"]
+    assert refusals_in_words({}) == []

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from wire.errors import ConfigError
-from wire.lifecycle import aside
+from wire.lifecycle import aside, in_time
 
 
 def fails() -> None:
@@ -40,3 +42,22 @@ def test_a_loop_ends_although_it_blocks_and_what_it_returns_then_harms_nothing()
     if thread is not None:
         # An error in it would be one of this test: pytest tells of what threads leave unhandled.
         thread.join(60)
+
+
+def test_a_thread_that_misses_its_deadline_is_handed_on_and_one_that_fails_in_time_is_not() -> None:
+    may_end = threading.Event()
+    left: list[Future[Any]] = []
+
+    def times_out() -> None:
+        raise TimeoutError("by itself")
+
+    assert in_time(lambda: 7, 60.0, "quick", left.append) == 7
+    with pytest.raises(TimeoutError, match="by itself"):
+        in_time(times_out, 60.0, "fails", left.append)
+    assert left == []
+    with pytest.raises(TimeoutError):
+        in_time(lambda: may_end.wait(60), 0.05, "hangs", left.append)
+    (thread,) = left
+    assert not thread.done()
+    may_end.set()
+    assert thread.result(60) is True

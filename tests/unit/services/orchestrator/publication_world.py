@@ -107,6 +107,8 @@ class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
         self.opened: list[str] = []
         self.closed: list[str] = []
         self.saved: list[int] = []
+        self.refused: dict[str, str] = {}
+        """Replica -> why no group is opened to it."""
 
     async def CloseGroup(self, request: Any, context: Any) -> Any:
         self.closed.append(request.group_name)
@@ -122,6 +124,8 @@ class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
         )
 
     async def OpenGroup(self, request: Any, context: Any) -> Any:
+        if reason := self.refused.get(request.replica_id):
+            return trainer_pb2.OpenGroupResponse(refused=reason)
         self.opened.append(request.group_name)
         return trainer_pb2.OpenGroupResponse(store_host="127.0.0.1", store_port=1)
 

@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -78,11 +79,14 @@ class Hangs:
 
 def test_a_member_that_dies_before_the_first_bucket_costs_its_deadline_alone() -> None:
     backend = Hangs(hangs=1)
-    group = CollectiveGroup(backend, HashStore(), "g", connects=True)  # type: ignore[arg-type]
+    left: list[Future[Any]] = []
+    group = CollectiveGroup(backend, HashStore(), "g", connects=True, left_behind=left.append)  # type: ignore[arg-type]
     begin = time.monotonic()
     with pytest.raises(TransientError, match=r"the group g failed: a member did not connect in 0\.2 s"):
         group.broadcast(torch.zeros(4), 0.2)
     assert time.monotonic() - begin < 60 and backend.aborted.is_set() and group.aborted
+    # Its thread is handed on: whoever owns the group counts it.
+    assert len(left) == 1 and not left[0].done()
 
 
 def test_members_that_are_connected_are_sent_to_by_the_callers_thread() -> None:
