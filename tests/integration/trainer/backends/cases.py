@@ -8,9 +8,12 @@ from safetensors.torch import load_file, save_file
 from services.trainer.backends.frozen import make_frozen
 from services.trainer.model import Policy
 from services.trainer.publication.outgoing import weight_groups
+from services.trainer.stages.offline import OfflineStep
 from services.trainer.stages.packing_check import must_join
+from services.trainer.stages.sft import Supervised
 from tests.integration.trainer.backends import work
 from tests.unit.services.trainer.families import family
+from tests.unit.services.trainer.stages.stage_builders import examples
 from wire.errors import ConfigError
 from wire.weights import join_groups, snapshot_groups, tensors_of
 
@@ -179,6 +182,20 @@ def packing(options):
     return case
 
 
+def offline(options):
+    """What two steps on examples tell: each rank has peaks of its own."""
+
+    def case(make, folder):
+        backend = make(work.policy(), options)
+        rank = backend.ranks.rank
+        peaks = {"rising": 10.0 + rank, "falling": 100.0 - rank, "unknown": 0.0}
+        objective = Supervised(pack_tokens=0, logprob_chunk=8)
+        step = OfflineStep(backend, objective, micro_batch_tokens=20, peaks=lambda: peaks)
+        return {"told": [step.train(examples(7), learning_rate=1e-3, grad_clip=1.0) for _ in range(2)]}, {}
+
+    return case
+
+
 def zero(stage):
     return work.options("deepspeed", zero_stage=stage, persistent_elements=0)
 
@@ -193,6 +210,8 @@ CASES = {
     "refusals": refusals,
     "fsdp2-packing": packing(FSDP2),
     "zero3-packing": packing(zero(3)),
+    "fsdp2-offline": offline(FSDP2),
+    "zero3-offline": offline(zero(3)),
     "fsdp2-experts": publications(FSDP2),
     **{f"zero{stage}-experts": publications(zero(stage)) for stage in (2, 3)},
     "fsdp2-values": values(FSDP2),

@@ -101,6 +101,16 @@ def test_three_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(
     assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
 
 
+@pytest.mark.parametrize("name", ["fsdp2-offline", "zero3-offline"])
+def test_ranks_tell_the_work_of_one_device_and_the_largest_peak_of_any(two, single, name):
+    told, alone = read(two, name, 2)[0]["told"], single(cases.offline)[0]["told"]
+    for found, one in zip(told, alone, strict=True):
+        assert (found.pop("rising"), found.pop("falling")) == (11.0, 100.0)
+        assert (one["rising"], one["falling"]) == (10.0, 100.0) and "unknown" not in found.keys() | one.keys()
+        assert found["model_flops"] == one["model_flops"] > 0 and found["trained_tokens"] == one["trained_tokens"]
+        assert found == pytest.approx({key: one[key] for key in found}, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["fsdp2-steps", "fsdp2-offloaded", "zero1-steps", "zero2-steps", "zero3-steps"])
 def test_ranks_take_the_steps_of_one_device(two, single, name):
     numbers, tensors = read(two, name, 2)
