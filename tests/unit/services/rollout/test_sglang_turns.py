@@ -8,6 +8,7 @@ import pytest
 from services.rollout.engines.protocol import InFlight
 from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, server_config
 from services.rollout.engines.sglang.generation import Generation
+from services.rollout.engines.sglang.hashing import Hashing
 from services.rollout.engines.sglang.update import Updater
 from services.rollout.settings import RolloutSettings
 from services.rollout.turns import make_lock
@@ -60,7 +61,8 @@ def updater(client: Recorder, stuck: list[str]) -> Updater:
     generation = Generation.__new__(Generation)
     generation.digests = {}
     generation.admission = type("Admission", (), {"release": lambda self: None})()
-    return Updater(client, generation, InFlight.IN_PLACE, stuck.append, control_timeout_s=1.0)  # type: ignore[arg-type]
+    hashing = Hashing(client, ranks=1, on_gpu=False)  # type: ignore[arg-type]
+    return Updater(client, generation, hashing, InFlight.IN_PLACE, stuck.append, control_timeout_s=1.0)  # type: ignore[arg-type]
 
 
 async def test_it_is_paused_before_it_releases_and_stays_so_until_the_publication_has_ended() -> None:
