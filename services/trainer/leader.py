@@ -16,14 +16,34 @@ from services.trainer.ranks import Ranks
 from services.trainer.step import StepInterruptedError, StepOutcome
 from wire.contracts import ScoredGroup, decode
 
+LOAD = "load_models"
+
+
+class Followers:
+    """All other ranks, as rank 0 sees them: from before there are models to their end. Used by the main thread."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._commands = Commands(ranks.store, ranks.size) if ranks.store is not None and ranks.size > 1 else None
+
+    def tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
+        """What they do next. The first thing is to load their models: until then their GPUs may be another's."""
+        if self._commands is not None:
+            self._commands.tell(name, payloads, **values)
+
+    def stop(self, *, signalled: bool = False) -> None:
+        """Lets them end; the process must end then too. `signalled`: a signal wanted it."""
+        if self._commands is not None:
+            self.tell("stop", signalled=signalled)
+            self._ranks.leave()
+
 
 class Leader:
     """The learner of rank 0, with all other ranks behind it. Used by the main thread alone."""
 
-    def __init__(self, learner: Learner, ranks: Ranks) -> None:
+    def __init__(self, learner: Learner, followers: Followers) -> None:
         self._learner = learner
-        self._ranks = ranks
-        self._commands = Commands(ranks.store, ranks.size) if ranks.store is not None and ranks.size > 1 else None
+        self._tell = followers.tell
 
     @property
     def policy(self) -> Backend:
@@ -77,26 +97,24 @@ class Leader:
         self._tell("export", target=str(target))
         return self._learner.export(target)
 
-    def stop(self, *, signalled: bool = False) -> None:
-        """Lets the other ranks end; the process must end then too. `signalled`: a signal wanted it."""
-        if self._commands is not None:
-            self._tell("stop", signalled=signalled)
-            self._ranks.leave()
 
-    def _tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
-        if self._commands is not None:
-            self._commands.tell(name, payloads, **values)
+def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend], object]) -> bool:
+    """What the ranks above 0 do until they are told to stop; whether a signal wanted that.
 
-
-def follow(learner: Learner, ranks: Ranks, canary: Callable[[Backend], object]) -> bool:
-    """What the ranks above 0 do until they are told to stop; whether a signal wanted that."""
+    `load` makes the learner, once rank 0 says so.
+    """
     assert ranks.store is not None
     commands = Commands(ranks.store, ranks.size)
+    learner: Learner | None = None
     while True:
         command = commands.next()
         if command.name == "stop":
             ranks.leave()
             return bool(command.values["signalled"])
+        if command.name == LOAD:
+            learner = load()
+            continue
+        assert learner is not None, f"rank 0 tells {command.name!r} before there are models"
         _obey(command, learner, canary)
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from tests.e2e.harness import TinyRun
 from wire.events import read_events
+from wire.gpu_lock import GpuLock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 6
@@ -84,22 +87,32 @@ def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Sta
     assert {"engine_asleep", "engine_awake"} == set(turns_of(run))
 
 
+def test_a_stop_before_the_gpus_are_free_ends_all_ranks_in_order(start: Start) -> None:
+    run = start("--trainer.ranks", "2", *TURNS, replicas=2)
+    # The run is being prepared: no service has been started yet.
+    run.wait_until(lambda: (run.run_dir / "run").is_dir(), "the run directory")
+    locks = [GpuLock(run.run_dir, number, "another") for number in range(2)]
+    assert all(lock.try_take() for lock in locks)
+    run.wait_until(lambda: "another (pid" in waits_for(run, "trainer"), "the trainer to wait")
+    assert "another (pid" in waits_for(run, "rollout-1")
+    run.stop()
+    log = (run.run_dir / "logs" / "trainer.log").read_text()
+    assert "Traceback" not in log and '"event": "stopped"' in log, log[-3000:]
+
+
 def asleep(run: TinyRun) -> bool:
     return [one["state"] for one in run.status().get("replicas", [])] == ["sleeping"]
 
 
-def waits_for(run: TinyRun) -> str:
-    """What the replica says of its start."""
-    import urllib.error
-    import urllib.request
-
-    port = json.loads((run.run_dir / "run" / "rollout-0.json").read_text())["http_port"]
+def waits_for(run: TinyRun, service: str = "rollout-0") -> str:
+    """What the service says of its start."""
     try:
+        port = json.loads((run.run_dir / "run" / f"{service}.json").read_text())["http_port"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return str(answer.read())
     except urllib.error.HTTPError as error:
         return error.read().decode()
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 

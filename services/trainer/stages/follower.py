@@ -1,6 +1,7 @@
 """The RL stage of the ranks above 0: models and commands, and nothing else of a service but its health."""
 
 import signal
+from functools import partial
 
 from services.trainer.crew import Crew, CrewOptions
 from services.trainer.face import Face
@@ -42,6 +43,6 @@ def run_follower(settings: TrainerSettings, place: Place, stop: StopSignal) -> i
     with crew.joined() as ranks:
         if face:
             face.doing = ""
-        learner = load_learner(settings, ranks, rank_device(settings.run.device, place.local))
-        stop.signalled = follow(learner, ranks, canary_maker(settings))
+        load = partial(load_learner, settings, ranks, rank_device(settings.run.device, place.local))
+        stop.signalled = follow(ranks, load, canary_maker(settings))
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from services.trainer.assembly import batch_metrics
 from services.trainer.checkpoint import load_checkpoint
-from services.trainer.leader import Leader
+from services.trainer.leader import LOAD, Followers, Leader
 from services.trainer.ledger import ReadyGroup
 from services.trainer.place import rank_device
 from services.trainer.ranks import Ranks
@@ -58,7 +58,10 @@ class Replay:
         return 0
 
     def _train(self, source: Source, ranks: Ranks) -> None:
-        self._leader = Leader(load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0)), ranks)
+        followers = Followers(ranks)
+        followers.tell(LOAD)
+        learner = load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0))
+        self._leader = Leader(learner, followers)
         if source.checkpoint is not None:
             self._leader.load(load_checkpoint(source.checkpoint))
         plan, history = source.plan, source.history
@@ -75,7 +78,7 @@ class Replay:
             self._finish()
         # One that came after the last step has ended nothing.
         self._stop.signalled = stopped
-        self._leader.stop(signalled=stopped)
+        followers.stop(signalled=stopped)
         self._events.close()
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:

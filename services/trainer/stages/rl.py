@@ -14,7 +14,7 @@ from services.trainer.checkpoint import Checkpoint, CheckpointStore
 from services.trainer.checkpointing import show_room
 from services.trainer.device_clock import clock_of
 from services.trainer.failpoints import Failpoints
-from services.trainer.leader import Leader
+from services.trainer.leader import LOAD, Followers, Leader
 from services.trainer.ledger import Ledger, ReadyGroup
 from services.trainer.phases import TRAIN, Phases
 from services.trainer.place import rank_device
@@ -82,12 +82,14 @@ class RlStage:
 
     def _run(self, ranks: Ranks) -> int:
         self._trackers.start()
+        followers = Followers(ranks)
         try:
             if not self._turns.begin(None, self._stop.asked):
                 raise StepInterruptedError("asked to stop before the GPU was free")
             self._runtime.doing = "loading the model"
+            followers.tell(LOAD)
             device = rank_device(self._settings.run.device, 0)
-            self._leader = Leader(load_learner(self._settings, ranks, device), ranks)
+            self._leader = Leader(load_learner(self._settings, ranks, device), followers)
             self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
             self._book = self._restore()
             # What it took to begin is no part of the first step.
@@ -108,7 +110,7 @@ class RlStage:
         finally:
             self._runtime.stop()
             self._trackers.finish(hurry=self._stop.asked())
-        self._leader.stop(signalled=self._stop.signalled)
+        followers.stop(signalled=self._stop.signalled)
         # Only now: the inbox, which writes drops, has ended.
         self._runtime.close_book()
         return 0
