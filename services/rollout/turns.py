@@ -84,7 +84,11 @@ class Turns:
                 return
             began = time.monotonic()
             await self._lock.take(timeout_s)
-            await self._engine.wake(max(timeout_s - (time.monotonic() - began), 0.001))
+            try:
+                await self._engine.wake(max(timeout_s - (time.monotonic() - began), 0.001))
+            except BaseException:
+                self._lock.give()  # It sleeps on: the next publication tries again.
+                raise
         self._note("engine_awake", time.monotonic() - began)
 
     def _note(self, what: str, seconds: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from services.rollout.chat import Kind
 from tests.integration.rollout.world import World, outcomes, replica, take, until
@@ -87,6 +88,26 @@ async def test_a_trainer_that_has_the_gpu_keeps_it_and_is_named(tmp_path: Path) 
         assert (await world.state())[0] == "PENDING_WEIGHTS"
         assert (await sleep(world)).asleep  # Whoever missed its publication sleeps as well as any.
         trainer.give()
+        await world.publish(2)
+        assert await world.state() == ("SERVING", 2)
+
+
+async def test_an_engine_that_finds_no_room_sleeps_on_until_the_next_publication(tmp_path: Path) -> None:
+    async with replica(tmp_path, gpu_sharing="turns") as world:
+        await world.publish(0)
+        await sleep(world)
+        make, full = world.engine._make_cache, torch.OutOfMemoryError("CUDA out of memory")
+
+        def no_room() -> Any:
+            raise full
+
+        world.engine._make_cache = no_room  # type: ignore[method-assign]
+        answer = await world.prepare("p1", 1, take(world.model))
+        assert not answer.accepted and "no room for the engine's cache: CUDA out of memory" in answer.reason
+        trainer = GpuLock(tmp_path, 0, "trainer")
+        assert trainer.try_take()
+        trainer.give()
+        world.engine._make_cache = make  # type: ignore[method-assign]
         await world.publish(2)
         assert await world.state() == ("SERVING", 2)
 

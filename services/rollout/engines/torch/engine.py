@@ -189,7 +189,10 @@ class TorchEngine:
     async def wake(self, timeout_s: float) -> None:
         """See Engine."""
         if self._cache is None:
-            self._cache = await self._call(self._make_cache, timeout_s)
+            try:
+                self._cache = await self._call(self._make_cache, timeout_s)
+            except torch.OutOfMemoryError as error:
+                raise TransientError(f"there is no room for the engine's cache: {error}") from error
 
     def stats(self) -> EngineStats:
         """See Engine."""
