@@ -80,11 +80,11 @@ async def orchestrator(
     prompts = PromptStream(broker, store)
     issuer = Issuer(settings, [None], store, state, broker, prompts, peers, events)  # type: ignore[list-item]
     coordinator = Coordinator(state, registry, peers, events, times)
-    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker)
+    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker, peers)
     run.outcomes = {}
     servicer = OrchestratorServicer(run, Status(store, state, registry, issuer, coordinator, None), run_id=RUN_ID)
     rpc = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", port)
-    joiners = asyncio.create_task(Joiners(state, registry, coordinator).run())
+    joiners = asyncio.create_task(Joiners(state, registry, coordinator, lambda: not run.turns.trainer_has).run())
     try:
         yield run
     finally:
