@@ -18,6 +18,7 @@ DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
 
 OPTIONAL = {
     r"DCGM_": "only machines with NVIDIA's exporter have them",
+    r"headrace_trainer_(tokens_per_second_per_gpu|mfu_ratio)": "only a trainer on GPUs that are known has them",
     r"sglang:": "only a replica with the SGLang engine has them",
     r"headrace_reward_(judge|canar|endpoint|forward)": "only a config with judges or reward models has them",
     r"headrace_reward_sandbox_tests": "only a config with code rewards has them",
