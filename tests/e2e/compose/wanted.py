@@ -210,7 +210,7 @@ GPU: dict[str, Facts] = {
     ),
     "dcgm-exporter": _EXPORTER,
 }
-_TURNS = ["--rollout.gpu-sharing", "turns", "--run.max-staleness", "0"]
+_TURNS = shlex.split("--rollout.gpu-sharing turns --rollout.replicas 1 --run.max-staleness 0")
 ONE_GPU: dict[str, Facts] = {
     **{name: one for name, one in GPU.items() if name not in ("prepare", "rollout")},
     "prepare-one-gpu": {**GPU["prepare"], "command": [*GPU["prepare"]["command"], *_TURNS]},

@@ -1,7 +1,13 @@
 """docker-compose.yml by the rules of YAML alone: in a list of merges the earlier mapping wins."""
 
+from pathlib import Path
+
 import pytest
 
+from headrace.config.resolve import resolve
+from headrace.demo.demo import RUN_TOML
+from headrace.gpus import check_overlap
+from headrace.settle import check_dtype, settle
 from tests.e2e.compose.resolved import facts, parse
 from tests.e2e.compose.wanted import PROFILES, Facts
 
@@ -16,3 +22,16 @@ def test_a_service_is_what_the_table_says_on_any_machine(name: str, wanted: Fact
 
 def test_the_table_has_every_service() -> None:
     assert dict(ROWS).keys() == SERVICES.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name.startswith("prepare")])
+def test_what_prepare_is_given_is_a_config_that_can_be_run(name: str, tmp_path: Path) -> None:
+    arguments = dict(ROWS)[name]["command"]
+    assert arguments[0] == "--demo"
+    file = tmp_path / "run.toml"
+    file.write_text(RUN_TOML)
+    found = settle(resolve(file, arguments=arguments[1:]), tmp_path / "new", goes_on=False)
+    check_dtype(found)
+    if name != "prepare":  # Trainer and rollouts are in containers that see other GPUs.
+        check_overlap(found)
+    assert (found.config.rollout.gpu_sharing == "turns") == (name == "prepare-one-gpu")
