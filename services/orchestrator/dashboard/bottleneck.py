@@ -9,7 +9,7 @@ _NAMED = 0.1
 SIDES = ("trainer", "rollout", "reward", "none")
 _MUCH = 0.25
 """A side that waits for more than this share of its time is held up."""
-_WORKING = ("serving", "updating")
+_WORKING = ("serving", "updating", "sleeping")
 
 
 def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
@@ -20,11 +20,13 @@ def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
         return _said("none", "The run is paused: no new prompt is issued.")
     if status["trainer"]["state"] == "absent":
         return _said("trainer", "No trainer has registered: start it.")
-    if any(replica["state"] == "sleeping" for replica in status["replicas"]):
-        return _said("none", "Trainer and engines take turns on the GPU: now it is the trainer's.")
     replicas = [replica for replica in status["replicas"] if replica["state"] in _WORKING]
     if not replicas:
         return _said("rollout", "No rollout replica serves: start one, or wait until one has its weights.")
+    if f"{_PHASE}turn" in status["trainer"].get("metrics", {}):
+        # Neither is ever held up by the other's speed: each waits for its turn.
+        share = _percent(float(status["trainer"]["waiting_share"]))
+        return _said("none", f"Trainer and engines take turns on the GPU: generation has {share} of the time.")
     trainer = float(status["trainer"]["waiting_share"])
     rollout = sum(float(replica["waiting_share"]) for replica in replicas) / len(replicas)
     dials = f"the trainer waits {_percent(trainer)} of its time for batches, replicas {_percent(rollout)} for credit"

@@ -20,6 +20,9 @@ def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others
     }
 
 
+IN_TURNS = {"state": "alive", "waiting_share": 0.53, "metrics": {"phase_seconds_turn": 0.1}}
+
+
 @pytest.mark.parametrize(
     ("given", "side", "words"),
     [
@@ -29,6 +32,8 @@ def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others
         (status(0.6, 0.7, unscored=80), "reward", "80 of 100 open groups wait for scores"),
         (status(0.6, 0.0, unscored=10), "rollout", "waits 60 %"),
         (status(0.1, 0.1), "none", "keep up"),
+        (status(trainer=IN_TURNS), "none", "take turns on the GPU: generation has 53 % of the time"),
+        (status(trainer=IN_TURNS, replicas=[]), "rollout", "No rollout replica serves"),
         (status(0.9, 0.0, operator={"paused": True}), "none", "paused"),
         (status(state="finished"), "none", "finished"),
         (status(state="starting"), "none", ""),
