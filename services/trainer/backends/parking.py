@@ -13,7 +13,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from wire.telemetry import get_logger
 from wire.weights import host_buffer, on_gpu, wait_for_copies
+
+log = get_logger("trainer.parking")
 
 _SLAB = 512 * 1024 * 1024
 _SMALL_BYTES = 4096
@@ -63,12 +66,18 @@ class Parking:
         self._slabs = _Slabs(slab_bytes, pinned=on_gpu(device))
         self._parked: dict[int, tuple[Tensor, int]] = {}
         """id of a local tensor -> (it, where its bytes begin)."""
+        self.left_bytes = 0
+        """Of large state that could not be moved when it was last parked: it shares its memory, or is not contiguous."""
 
     def park(self, optimizers: Sequence[Optimizer]) -> int:
         """Moves all large state tensors to the host; returns their bytes. Idempotent."""
         if self._parked:
             return 0
-        moved = {id(local): local for local in map(_local, _states(optimizers)) if self._wants(local)}
+        large = {id(local): local for local in map(_local, _states(optimizers)) if self._is_large(local)}
+        moved = {key: local for key, local in large.items() if _is_whole(local)}
+        self.left_bytes = sum(local.nbytes for key, local in large.items() if key not in moved)
+        if self.left_bytes:
+            log.warning("state_not_parked", bytes=self.left_bytes, effect="the engine has so much less of the GPU")
         size = sum(local.nbytes for local in moved.values())
         self._slabs.grow(size)
         start = 0
@@ -114,20 +123,20 @@ class Parking:
         if on_gpu(self._device):
             wait_for_copies(self._device)
 
-    def _wants(self, local: Tensor) -> bool:
-        """Not what lies in host memory beside a GPU anyway, or is parked."""
-        return (
-            local.device.type == self._device.type
-            and local.nbytes >= _SMALL_BYTES
-            and local.is_contiguous()
-            and local.untyped_storage().nbytes() == local.nbytes
-        )
+    def _is_large(self, local: Tensor) -> bool:
+        """And not in host memory beside a GPU anyway."""
+        return local.device.type == self._device.type and local.nbytes >= _SMALL_BYTES
 
 
 def _states(optimizers: Sequence[Optimizer]) -> Iterator[Tensor]:
     for optimizer in optimizers:
         for state in optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+def _is_whole(local: Tensor) -> bool:
+    """Its memory is its own, from the first byte to the last."""
+    return local.is_contiguous() and local.untyped_storage().nbytes() == local.nbytes
 
 
 def _local(tensor: Tensor) -> Tensor:

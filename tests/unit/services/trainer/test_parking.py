@@ -39,7 +39,7 @@ def test_parked_state_takes_no_memory_and_comes_back_bit_equal(name: str) -> Non
     backend, still = trained(name), trained(name)
     large = [tensor for tensor in state_of(backend) if tensor.nbytes >= 4096]
     size = sum(tensor.nbytes for tensor in large)
-    assert large and backend.park() == size
+    assert large and backend.park() == size and backend._parking.left_bytes == 0
     assert all(tensor.untyped_storage().nbytes() == 0 for tensor in large)
     assert backend.park() == 0
     # A checkpoint reads it as it was, without waking it.
@@ -83,6 +83,7 @@ def test_a_view_into_the_memory_of_another_stays() -> None:
     optimizer.state[weight] = {"half": whole[:2048], "number": 3}
     parking = Parking(torch.device("cpu"))
     assert parking.park([optimizer]) == 0
+    assert parking.left_bytes == 2048 * 4  # Told, not forgotten.
     assert whole.untyped_storage().nbytes() == whole.nbytes
 
 
