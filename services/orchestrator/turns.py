@@ -53,6 +53,8 @@ class Turns:
         if evaluating := self._evaluating():
             return evaluating
         awake = self._awake()
+        boots = {replica.boot_id for replica in awake}
+        self._reasons = {boot: reason for boot, reason in self._reasons.items() if boot in boots}
         for replica in awake:
             if replica.boot_id not in self._sleeps:
                 self._sleeps[replica.boot_id] = asyncio.create_task(self._sleep(replica))
@@ -83,5 +85,5 @@ class Turns:
             return
         self._reasons[replica.boot_id] = answer.reason
         if answer.asleep:
-            self._reasons.pop(replica.boot_id)
+            self._reasons.pop(replica.boot_id, None)
             self._registry.slept(replica, time.monotonic())
