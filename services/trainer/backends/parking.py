@@ -67,7 +67,7 @@ class Parking:
         self._parked: dict[int, tuple[Tensor, int]] = {}
         """id of a local tensor -> (it, where its bytes begin)."""
         self.left_bytes = 0
-        """Of large state that could not be moved when it was last parked: it shares its memory, or is not contiguous."""
+        """Of large state that was not moved at the last `park`: it shares its memory, or is not contiguous."""
 
     def park(self, optimizers: Sequence[Optimizer]) -> int:
         """Moves all large state tensors to the host; returns their bytes. Idempotent."""
