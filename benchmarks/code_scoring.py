@@ -26,10 +26,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.reward.scorers.base import Context, Sample
-from services.reward.scorers.code import build
-from services.reward.scorers.code_blocks import find_program
-from services.reward.scorers.code_tests import read_suite
+from headrace.services.reward.scorer import Context, Sample
+from headrace.services.reward.scorers.code.blocks import find_program
+from headrace.services.reward.scorers.code.scorer import build
+from headrace.services.reward.scorers.code.tests import read_suite
 
 HANGS = ("while True:\n    pass\n", "import time\ntime.sleep(3600)\n")
 RIGHT = {
@@ -55,7 +55,7 @@ WRONG = "print(-1)\n"
 
 @dataclass(frozen=True)
 class Spent:
-    """Of one pass over all programs."""
+    """Time spent in one pass over all programs."""
 
     wall_s: float
     cpu_s: float
@@ -178,7 +178,7 @@ def _score(sample: Sample, timeout_s: float, every_test: bool) -> float:
 
 
 def _sandboxes_cpu_s() -> float:
-    """Of the processes below this one, and of their children that have ended."""
+    """Processor seconds of the processes below this one, and of their children that have ended."""
     parents, ticks = {os.getpid()}, 0
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -192,7 +192,7 @@ def _sandboxes_cpu_s() -> float:
 
 
 def _cpu_s() -> float:
-    """Of this process and of all its children that have ended."""
+    """Processor seconds of this process and of all its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from benchmarks import workload
-from services.trainer.actors import Actors, Rates, Recipe
-from services.trainer.algorithm_settings import AlgorithmTable
-from services.trainer.algorithms.registry import build_algorithm
-from services.trainer.assembly import StepBatch, TrainRollout
-from services.trainer.backends.single import SingleDevice
-from services.trainer.loading import load_policy
-from services.trainer.model import Policy
-from services.trainer.step import train_step
+from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.step.batch import StepBatch, TrainRollout
+from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
+from headrace.services.trainer.step.step import train_step
 
 ROLLOUTS = 16
 NOISE = 0.3
@@ -41,14 +41,14 @@ def headrace_loss(model: Path, out: Path) -> float:
     )
     rewards = torch.tensor(rng.normal(size=(ROLLOUTS // workload.GROUP_SIZE, workload.GROUP_SIZE)))
     batch = StepBatch(rollouts=rollouts, rewards=tuple(rewards), max_tokens=workload.MAX_TOKENS)
-    outcome = train_step(Actors(policy=backend), batch, _recipe(), Rates(policy=0.0))
+    outcome = train_step(StepModels(policy=backend), batch, _recipe(), Rates(policy=0.0))
     _write(out, prompts, completions, behaviour, outcome.advantages)
     return outcome.metrics["loss"]
 
 
-def _recipe() -> Recipe:
+def _recipe() -> StepConfig:
     table = AlgorithmTable(clip_low=0.2, clip_high=0.2, aggregation="seq-mean-token-mean")
-    return Recipe(
+    return StepConfig(
         algorithm=build_algorithm(table.model_dump()),
         table=table,
         micro_batch_tokens=512,

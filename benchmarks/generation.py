@@ -20,15 +20,15 @@ import torch
 from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
 
 from benchmarks import workload
-from services.rollout.engines.protocol import GenerateRequest
-from services.rollout.engines.torch.architecture import read_architecture
-from services.rollout.engines.torch.cache import KeyValueCache
-from services.rollout.engines.torch.core import EngineCore
-from services.rollout.engines.torch.groups import Installed
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.rope import rotation_table
-from services.rollout.engines.torch.weights import build_weights
-from wire.contracts import PolicyVersion, Sampling
+from headrace.services.rollout.engines.protocol import GenerateRequest
+from headrace.services.rollout.engines.torch.architecture import read_architecture
+from headrace.services.rollout.engines.torch.cache import KeyValueCache
+from headrace.services.rollout.engines.torch.core import EngineCore
+from headrace.services.rollout.engines.torch.groups import Installed
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.rope import rotation_table
+from headrace.services.rollout.engines.torch.weights import build_weights
+from headrace.wire.contracts import PolicyVersion, Sampling
 
 EOS = 0
 CONTEXT = 640

@@ -36,11 +36,11 @@ from safetensors.numpy import load_file
 from benchmarks.e2e_vs_trl import peer_python
 from benchmarks.learning import ROOT, headrace
 from headrace.demo.demo import prepare_demo
-from headrace.history.record import batches_by_step, read_history
-from headrace.results import evals_of, steps_of
-from services.orchestrator.prompts import PromptOrder
-from wire.contracts import RolloutGroup, ScoredGroup, decode
-from wire.journal import read_payload
+from headrace.inspect.history.record import batches_by_step, read_history
+from headrace.inspect.results import evals_of, steps_of
+from headrace.services.orchestrator.issuing.prompts import PromptOrder
+from headrace.wire.contracts import RolloutGroup, ScoredGroup, decode
+from headrace.wire.journal import read_payload
 
 STEPS, GROUPS, GROUP_SIZE, EVAL_EVERY = 40, 64, 4, 5
 CLIP = 0.2
@@ -151,7 +151,7 @@ def train_trl(demo: Path, out: Path, *, seed: int, rate: float, given: list[list
 
 
 def trained_groups(run_dir: Path) -> Iterator[dict[str, RolloutGroup]]:
-    """Of each step, from the journal: prompt -> its rollouts."""
+    """Reads the trained groups of each step from the journal: prompt -> its rollouts."""
     for _, batch in batches_by_step(read_history(run_dir)):
         bodies = [decode(data).body for data in read_payload(run_dir / "journal", batch.record)]
         yield {body.group.prompt.text: body.group for body in bodies if isinstance(body, ScoredGroup)}
@@ -230,7 +230,7 @@ def one_seed(folder: Path, seed: int, rate: float) -> dict[str, Any]:
 
 
 def differences(runs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
-    """Of each measure: mean over the seeds of `name` minus TRL, with its standard error (0 for one seed)."""
+    """For each measure: mean over the seeds of `name` minus TRL, with its standard error (0 for one seed)."""
     found = {}
     for key in ("gain", "gain_unseen", "curve_mean", "reward_mean"):
         values = [run["sides"][name][key] - run["sides"]["trl"][key] for run in runs]

@@ -20,15 +20,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks import workload
-from services.rollout.app import start_engine
-from services.rollout.engines.protocol import Completion, Engine, GenerateRequest
-from services.rollout.engines.torch.engine import TorchEngine
-from services.rollout.settings import RolloutSettings
-from services.trainer.loading import load_policy
-from services.trainer.model import Policy
-from wire.contracts import PolicyVersion, Sampling
-from wire.v1 import rollout_pb2
-from wire.weights import make_snapshot, save_weights
+from headrace.services.rollout.app import start_engine
+from headrace.services.rollout.engines.protocol import Completion, Engine, GenerateRequest
+from headrace.services.rollout.engines.torch.engine import TorchEngine
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.model.model import Policy
+from headrace.wire.contracts import PolicyVersion, Sampling
+from headrace.wire.v1 import rollout_pb2
+from headrace.wire.weights import make_snapshot, save_weights
 
 KINDS = {
     "float32": ("float32", False),
@@ -94,7 +94,7 @@ async def _publish(engine: Engine, model: Any, folder: Path) -> None:
 
 
 def gaps(policy: Policy, rollouts: Sequence[tuple[np.ndarray, Completion]]) -> np.ndarray:
-    """Of all sampled tokens, in nats."""
+    """Logprob gaps of all sampled tokens, in nats."""
     found = []
     for prompt, rollout in rollouts:
         ids = torch.from_numpy(np.concatenate([prompt, rollout.token_ids])).long()
@@ -107,7 +107,7 @@ def gaps(policy: Policy, rollouts: Sequence[tuple[np.ndarray, Completion]]) -> n
 
 
 def settings_of(folder: Path, run_dir: Path, engine: str, venv: Path, dtype: str, fp32_head: bool) -> RolloutSettings:
-    """Of a replica on the CPU."""
+    """Settings of a replica on the CPU."""
     rollout = {"engine": engine, "max_rows": 64, "context_length": 512, "sglang": {"venv": venv, "device": "cpu"}}
     model = {"path": folder, "dtype": dtype, "fp32_head": fp32_head}
     return RolloutSettings.model_validate({"model": model, "rollout": rollout, "run_dir": run_dir})

@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from services.trainer.algorithms.logprobs import token_logprobs
+from headrace.services.trainer.algorithms.logprobs import token_logprobs
 
 WAYS = ("plain", "ours")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from services.reward.scorers import Context, Sample, build_scorer
+from headrace.services.reward.scorers import Context, Sample, build_scorer
 
 EXPRESSIONS: list[tuple[str, list[str], list[str]]] = [
     (r"2\sqrt{3}", [r"2\sqrt{3}", r"\sqrt{12}", r"\sqrt{3}\cdot 2"], [r"3\sqrt{2}", r"\sqrt{6}", "12"]),
@@ -140,7 +140,7 @@ def peer(groups: list[list[Sample]], processes: int) -> tuple[float, list[float]
 
 
 def cpu_s() -> float:
-    """Of this process and of its children that have ended."""
+    """Processor seconds of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 

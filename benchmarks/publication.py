@@ -25,12 +25,12 @@ from pathlib import Path
 import torch
 
 from benchmarks.publication_stage import Stage, Times
-from headrace.demo.models import Shape, character_tokenizer, write_model
-from services.trainer.backends.single import SingleDevice
-from services.trainer.loading import load_policy
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.publisher import Publisher
-from wire.weights import CollectiveGroup, open_store
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.weights import CollectiveGroup, open_store
 
 MIB = 1024 * 1024
 REPLICAS = 2

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from services.rollout.app import make_engine, run_replica
-from services.rollout.settings import RolloutSettings
-from services.rollout.text import TextDecoder
-from wire.errors import TransientError
-from wire.lifecycle import Shutdown, die_with_parent
-from wire.streams.memory import MemoryBroker
-from wire.weights import CollectiveGroup
+from headrace.services.rollout.app import make_engine, run_replica
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.rollout.text import TextDecoder
+from headrace.wire.errors import TransientError
+from headrace.wire.lifecycle import Shutdown, die_with_parent
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.weights import CollectiveGroup
 
 
 def bare(port: int, rank: int, world: int, sizes: list[int]) -> None:

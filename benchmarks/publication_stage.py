@@ -12,21 +12,21 @@ from typing import Any, Self
 
 import grpc
 
-from services.orchestrator.peers import Peers
-from services.orchestrator.publication import Publisher as Coordinator
-from services.orchestrator.registry import Registry
-from services.orchestrator.run_state import RunState
-from services.orchestrator.session import Session
-from services.orchestrator.settings import PublicationTable
-from services.orchestrator.store import Store
-from services.rollout.settings import RolloutSettings
-from services.trainer.backends.backend import Backend
-from services.trainer.publication.publisher import Publisher
-from services.trainer.service import TrainerServicer
-from wire.events import EventLog
-from wire.rpc import RpcServer, serve
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1 import orchestrator_pb2_grpc
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator as Coordinator
+from headrace.services.orchestrator.publication.session import PublicationSession
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.service import TrainerServicer
+from headrace.wire.events import EventLog
+from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import orchestrator_pb2_grpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Stage:
         self._folder, self._model, self._publisher, self._count = folder, model, publisher, replicas
         self._registry = Registry(lease_s=60.0)
         self._state = RunState(Store(folder / "state.sqlite"), max_steps=1)
-        self._peers = Peers()
+        self._peers = Clients()
         self._coordinator = Coordinator(
             self._state, self._registry, self._peers, EventLog(folder, "orchestrator", 1), PublicationTable()
         )
@@ -148,16 +148,16 @@ class _PhaseClock:
         self.seconds = {"prepare": 0.0, "transfer": 0.0, "verify": 0.0, "commit": 0.0}
 
     def __enter__(self) -> None:
-        original = self._original = Session._phase
+        original = self._original = PublicationSession._phase
 
-        async def timed(session: Session, name: str, *rest: Any) -> Any:
+        async def timed(session: PublicationSession, name: str, *rest: Any) -> Any:
             begin = time.perf_counter()
             try:
                 return await original(session, name, *rest)
             finally:
                 self.seconds[name] = time.perf_counter() - begin
 
-        Session._phase = timed  # type: ignore[method-assign, assignment]
+        PublicationSession._phase = timed  # type: ignore[method-assign, assignment]
 
     def __exit__(self, *_: object) -> None:
-        Session._phase = self._original  # type: ignore[method-assign]
+        PublicationSession._phase = self._original  # type: ignore[method-assign]

@@ -28,13 +28,13 @@ from typing import Any
 import httpx
 import numpy as np
 
+from headrace.services.reward.settings import RewardSettings
 from headrace.supervisor.broker import embedded, wait_until_up
-from headrace.supervisor.readiness import Faces
-from services.reward.settings import RewardSettings
-from wire import contracts
-from wire.lifecycle import die_with_parent
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
+from headrace.supervisor.readiness import ReadinessClient
+from headrace.wire import contracts
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
 
 ROOT = Path(__file__).parents[1]
 _LATENCY_S = (0.05, 0.1)
@@ -92,14 +92,14 @@ async def score(folder: Path, url: str, run: str, replicas: int, port: int, opti
     """Seconds from the first group on the stream to the last one scored."""
     broker = RedisBroker(url, run)
     messages = [contracts.encode(message(run, index, options.group_size)) for index in range(options.groups)]
-    faces = Faces()
+    faces = ReadinessClient()
     try:
         with ExitStack() as stack:
             for instance in range(replicas):
                 http_port = free_port()
                 config = write_settings(folder, url, run, instance, http_port, port, options.concurrency)
                 stack.enter_context(
-                    child(config.with_suffix(".log"), "-P", "-m", "services.reward", "--config", config)
+                    child(config.with_suffix(".log"), "-P", "-m", "headrace.services.reward", "--config", config)
                 )
                 await faces.wait_until_ready(run, http_port, _READY_S)
             asked = await requests(port)

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.learning import ROOT, headrace
 from headrace.demo.arithmetic import CHARACTERS
-from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 
 POLICIES = ("wait", "mask", "drop")
 _LENGTHS = ("trained_length_mean", "arrived_length_mean", "trained_length_max", "arrived_length_max")

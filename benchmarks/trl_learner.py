@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from services.trainer.schedule import learning_rate
+from headrace.services.trainer.step.schedule import learning_rate
 
 THREADS = 2
 MAX_TOKENS = 5

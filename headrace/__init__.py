@@ -1,1 +1,1 @@
-"""Headrace's command line: reads the config and the data, starts the services and looks after them."""
+"""Headrace, the one installed package: the command line, with the services and contracts linked here."""

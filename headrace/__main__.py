@@ -2,7 +2,7 @@
 
 import sys
 
-from headrace.cli import run
+from headrace.cli.app import run
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 

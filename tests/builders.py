@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wire.contracts import (
+from headrace.wire.contracts import (
     FinishReason,
     Header,
     Message,

@@ -242,7 +242,7 @@ def _group(step: int, index: int, run_id: str, draw: random.Random) -> Iterator[
 
 
 def _ids(text: str) -> np.ndarray:
-    """Of the tokenizer above: its alphabet has printable ASCII first, in order, from `!`; a blank is later."""
+    """Token ids by the tokenizer above: its alphabet has printable ASCII first, in order, from `!`; a blank later."""
     return np.array([_ID_OF[letter] for letter in text], np.int32)
 
 
@@ -260,7 +260,7 @@ _ID_OF = _make_ids()
 
 def write_groups(path: Path, steps: int, rollouts: int) -> None:
     """The orchestrator's table of groups: all trained but a few."""
-    from services.orchestrator.store import Store
+    from headrace.services.orchestrator.state.store import Store
 
     store = Store(path)
     groups = max(1, rollouts // GROUP_SIZE)

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from wire.contracts import DropReason, Purpose, decode_header
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import bury_puts
+from headrace.wire.contracts import DropReason, Purpose, decode_header
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.worker import bury_puts
 
 
 async def bury_prompts(url: str, run_id: str, count: int) -> None:

@@ -35,7 +35,7 @@ class Collector:
         self.spans: list[Seen] = []
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()
-        """Of one that hangs."""
+        """Set once a collector that hangs may answer."""
 
     def of_trace(self, trace: str) -> list[Seen]:
         return sorted((span for span in self.spans if span.trace == trace), key=lambda span: span.began)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.reward.rubrics import Rubrics, context_of
-from services.reward.scorers import Context, Sample, Scorer, Verdict, registry
-from services.reward.settings import RewardTable
+from headrace.services.reward.rubric.rubrics import Rubrics, context_of
+from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, registry
+from headrace.services.reward.settings import RewardTable
 
 Script = Callable[[Sequence[Sample]], Sequence[Any]]
 SCRIPTS: dict[str, Script] = {}

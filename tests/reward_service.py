@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from services.reward.settings import RewardSettings
-from wire.lifecycle import die_with_parent
+from headrace.services.reward.settings import RewardSettings
+from headrace.wire.lifecycle import die_with_parent
 
 
 class RewardProcess:
@@ -36,7 +36,7 @@ class RewardProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-P", "-m", "services.reward", "--config", str(self._config)]
+        command = [sys.executable, "-P", "-m", "headrace.services.reward", "--config", str(self._config)]
         root = str(Path(__file__).parents[1])
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class RewardProcess:
 
     @property
     def port(self) -> int:
-        """Of its HTTP server, as it told; 0 while it has not."""
+        """Port of its HTTP server as reported; 0 until then."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         return next((int(line["http_port"]) for line in reversed(lines) if line.get("event") == "serving"), 0)
 

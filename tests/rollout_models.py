@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-from services.rollout.engines.protocol import Completion, GenerateRequest, InFlight
-from services.rollout.engines.torch.architecture import read_architecture
-from services.rollout.engines.torch.cache import KeyValueCache
-from services.rollout.engines.torch.core import EngineCore
-from services.rollout.engines.torch.groups import Installed, Outcome
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.rope import rotation_table
-from services.rollout.engines.torch.weights import build_weights
-from wire.contracts import PolicyVersion, Sampling
+from headrace.services.rollout.engines.protocol import Completion, GenerateRequest, InFlight
+from headrace.services.rollout.engines.torch.architecture import read_architecture
+from headrace.services.rollout.engines.torch.cache import KeyValueCache
+from headrace.services.rollout.engines.torch.core import EngineCore
+from headrace.services.rollout.engines.torch.groups import Installed, Outcome
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.rope import rotation_table
+from headrace.services.rollout.engines.torch.weights import build_weights
+from headrace.wire.contracts import PolicyVersion, Sampling
 
 VOCAB = 97
 SPECIAL = VOCAB - 3

@@ -17,16 +17,16 @@ import httpx
 import pytest
 import torch
 
-from services.rollout.engines.sglang import guard
-from services.rollout.engines.sglang.engine import SGLangEngine
-from services.rollout.engines.sglang.process import free_port
-from services.rollout.engines.sglang.start import start_engine
-from services.rollout.settings import RolloutSettings
-from services.trainer.publication.checksums import engine_checksums
+from headrace.services.rollout.engines.sglang import guard
+from headrace.services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.services.rollout.engines.sglang.process import free_port
+from headrace.services.rollout.engines.sglang.start import start_engine
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.trainer.publication.checksums import engine_checksums
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.v1 import rollout_pb2
+from headrace.wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 from tests.rollout_models import make_model, save_folder
-from wire.contracts import PolicyVersion
-from wire.v1 import rollout_pb2
-from wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 
 ROOT = Path(__file__).parents[1]
 _FAULTS = ROOT / "tests" / "integration" / "sglang" / "faults"
@@ -146,7 +146,7 @@ def _await_ready(server: Server, process: "subprocess.Popen[bytes]", log: Path) 
 
 
 def sglang_settings(model_path: Path, run_dir: Path, sglang: Mapping[str, Any], **rollout: Any) -> RolloutSettings:
-    """Of a replica with this engine."""
+    """Settings of a replica with this engine."""
     table = {"engine": "sglang", "sglang": {"device": "cpu"} | dict(sglang), "max_rows": 16} | rollout
     return RolloutSettings.model_validate(
         {

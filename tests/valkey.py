@@ -8,8 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from headrace.wire.lifecycle import die_with_parent
 from tests.ports import free_port
-from wire.lifecycle import die_with_parent
 
 
 def server_binary() -> str:

@@ -1,1 +1,7 @@
-"""All that crosses a process border: contracts, streams, rpc, http, telemetry, settings, lifecycle, errors."""
+"""All that crosses a process border: contracts, streams, rpc, http, telemetry, settings, lifecycle, errors.
+
+Imported as `headrace.wire`, which is a link to this folder.
+"""
+
+if __name__ != "headrace.wire":
+    raise ImportError(f"{__name__!r} is not a package of its own: import headrace.wire")

@@ -1,9 +1,9 @@
-"""Waits until something listens at an address, and says in one line for whom.
+"""Waits until something listens at an address, and reports in one line which service it waits for.
 
-    python -P -m wire.await_address --seconds 3600 --who "the trainer of pod 0" HOST:PORT
+    python -P -m headrace.wire.await_address --seconds 3600 --who "the trainer of pod 0" HOST:PORT
 
-For what must not begin before another service has, where nothing orders the starts. The host's name need not exist yet.
-Exit code 0: it listens; 1: not in time.
+For a process that must not start before another service, where nothing orders the starts. The host's name need not
+exist yet. Exit code 0: it listens; 1: not in time.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _CONNECT_S = 5.0
 
 
 def await_address(host: str, port: int, seconds: float, who: str) -> bool:
-    """Returns whether a connection is taken within `seconds`; tells now and then that none is."""
+    """Returns whether a connection is accepted within `seconds`; while none is, logs a line every `_TELL_S` seconds."""
     end, told = time.monotonic() + seconds, 0.0
     while problem := _problem(host, port):
         now = time.monotonic()
@@ -45,7 +45,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Its command line."""
+    """Entry point of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--who", required=True)

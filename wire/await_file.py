@@ -1,8 +1,9 @@
-"""Waits for files that another process writes, and says in one line for what and why.
+"""Waits for files that another process writes, and reports in one line which file is missing and what writes it.
 
-    python -P -m wire.await_file --seconds 3600 --writer "the init container `prepare` of job/trainer" FILE...
+    python -P -m headrace.wire.await_file --seconds 3600 --writer "the init container `prepare` of job/trainer" FILE...
 
-What starts first where nothing orders the starts. Exit code 0: all are there; 1: not in time.
+For a process that must not start before its files exist, where nothing orders the starts.
+Exit code 0: all are there; 1: not in time.
 """
 
 import argparse
@@ -16,7 +17,7 @@ _TELL_S = 30.0
 
 
 def await_files(paths: Sequence[Path], seconds: float, writer: str) -> bool:
-    """Returns whether all files are there within `seconds`; tells now and then which one is not."""
+    """Returns whether all files exist within `seconds`; while one is missing, names it every `_TELL_S` seconds."""
     end, told = time.monotonic() + seconds, 0.0
     while missing := [path for path in paths if not path.is_file()]:
         now = time.monotonic()
@@ -36,7 +37,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Its command line."""
+    """Entry point of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--writer", required=True)

@@ -1,6 +1,6 @@
-"""How the supervisor of a run on this machine is asked for something: a unix socket that only its user may use.
+"""Client of the supervisor of a run on this machine: a unix socket that only its user may use.
 
-One JSON line in, one out, then it is closed.
+The client sends one JSON line, the supervisor answers with one, and the connection is closed.
 
 {"verb": "scale", "service": "rollout", "count": 3}  ->  {"ok": true, "said": ["rollout-2 is started"]}
                                                      ->  {"ok": false, "error": "..."}
@@ -11,16 +11,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wire.errors import ConfigError, HeadraceError, TransientError
-from wire.lifecycle import wait_for
+from headrace.wire.errors import ConfigError, HeadraceError, TransientError
+from headrace.wire.lifecycle import wait_for
 
 LINE_BYTES = 64 * 1024
 
 
 async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
-    """What the supervisor says to a request.
+    """Sends a request to the supervisor and returns the lines of its answer.
 
-    Raises ConfigError if it refuses, TransientError if nobody listens there, WaitTimeoutError.
+    Raises ConfigError if it refuses, TransientError if nothing listens there, WaitTimeoutError.
     """
     try:
         return await wait_for(_ask(path, request), seconds, "the supervisor to answer")

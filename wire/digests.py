@@ -8,7 +8,7 @@ XXH3 = "xxh3"
 SGL64 = "sgl64"
 """SGLang's checksum of a tensor on a GPU (wire/weights/device_hash.py), wherever it is computed."""
 SGL64_MOST_BYTES = 4 * (2**31 - 1)
-"""Of one tensor: SGLang's kernel counts words in 32 bits."""
+"""Size limit of one tensor: SGLang's kernel counts words in 32 bits."""
 
 
 def named(algorithm: str, value: str) -> str:
@@ -17,7 +17,7 @@ def named(algorithm: str, value: str) -> str:
 
 
 def algorithm_of(digest: str) -> str:
-    """By which algorithm it was made."""
+    """The algorithm that made the digest."""
     return _split(digest)[0]
 
 
@@ -33,7 +33,7 @@ def same_weights(one: str, other: str) -> bool | None:
 
 
 def unknown_algorithm(algorithm: str) -> str:
-    """What to say of a digest that cannot be checked."""
+    """Error text for a digest whose algorithm is not known here."""
     return (
         f"the trainer names weights by {algorithm!r}, known here are {XXH3} and {SGL64}: "
         "run trainer and replicas from one version of Headrace"

@@ -1,4 +1,4 @@
-"""The first lines of every service: read its settings, configure the log, run, and say in one line why it failed."""
+"""The first lines of every service: read its settings, configure the log, run, and log in one line why it failed."""
 
 import argparse
 import json
@@ -10,22 +10,22 @@ from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from wire import metrics, tracing
-from wire.environment import inherited, overlay
-from wire.errors import ConfigError, HeadraceError
-from wire.settings import ServiceSettings
-from wire.telemetry import configure_logging, get_logger
+from headrace.wire import metrics, tracing
+from headrace.wire.environment import inherited, overlay
+from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.wire.settings import ServiceSettings
+from headrace.wire.telemetry import configure_logging, get_logger
 
 S = TypeVar("S", bound=ServiceSettings)
 
 REFUSED = 2
 """Exit code: settings or data are wrong."""
 GIVEN_UP = 3
-"""Exit code: a deadline has passed, or what is on disk cannot be gone on from; the log's last line says why."""
+"""Exit code: a deadline has passed, or the run cannot continue from what is on disk; the log gives the reason."""
 
 
 def read_settings(kind: type[S], path: Path | None = None) -> S:
-    """Reads the JSON file behind `--config` (or `path`), under what the environment says (`wire.environment`).
+    """Reads the JSON file behind `--config` (or `path`); the environment overrides it (`headrace.wire.environment`).
 
     Raises ConfigError naming file and key.
     """
@@ -45,7 +45,7 @@ def read_settings(kind: type[S], path: Path | None = None) -> S:
 
 
 def exit_code(error: BaseException) -> int:
-    """What a process that dies of `error` ends with."""
+    """Exit code of a process that dies of `error`."""
     if isinstance(error, ConfigError | ValueError):
         return REFUSED
     return GIVEN_UP if isinstance(error, HeadraceError) and error.final else 1
@@ -62,7 +62,7 @@ def end_process(code: int) -> NoReturn:
 
 
 def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
-    """Reads the settings and runs `main`; returns the exit code: 0, or what `REFUSED` and `GIVEN_UP` say, or 1."""
+    """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     log = get_logger(name)
     try:

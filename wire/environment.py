@@ -1,4 +1,4 @@
-"""What a service is told by its surroundings: a container's name and address are known only where it runs.
+"""Settings from environment variables: a container's name and address are known only where it runs.
 
     HEADRACE_INSTANCE               its number or name; `hostname` = the name of the host
     HEADRACE_ANNOUNCE               the address that others reach it by; `auto` = that of the host's name
@@ -8,8 +8,8 @@
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
     HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
 
-They stand above the settings file; a service that has no such setting passes it over. `headrace` keeps them
-from the services that it starts itself: those have been told.
+They override the settings file; a service ignores a variable for which it has no setting. `headrace` removes them
+from the environment of the services that it starts itself: their settings files are complete.
 """
 
 import os
@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 _KEYS = {
     "HEADRACE_INSTANCE": ("instance",),
@@ -38,19 +38,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def inherited() -> dict[str, str]:
-    """What this process was started with."""
+    """The environment that this process was started with."""
     return dict(os.environ)
 
 
 def set_default(name: str, value: str) -> None:
-    """Tells a library of this process, and of its children, what only its variable can; the user's word stands."""
+    """Sets a variable for libraries of this process and its children, unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def overlay(
     settings: Mapping[str, Any], environment: Mapping[str, str], tables: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The settings with what the environment says. Raises ConfigError naming the variable.
+    """Returns the settings, overridden by the environment. Raises ConfigError naming the variable.
 
     `tables`: keys and tables that the service has beside those which all have.
     """
@@ -81,7 +81,7 @@ def overlay(
 
 
 def read_broker_url(environment: Mapping[str, str]) -> str:
-    """What the environment says of the broker; empty if nothing. Raises ConfigError for a file that cannot be read."""
+    """URL of the broker from the environment; empty if not set. Raises ConfigError for a file that cannot be read."""
     if environment.get(BROKER_FILE):
         return _secret(Path(environment[BROKER_FILE]))
     return environment.get("HEADRACE_BROKER__URL", "")

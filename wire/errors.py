@@ -1,4 +1,4 @@
-"""The project's errors: who is at fault decides the class.
+"""The project's errors: the class names the party at fault.
 
 `ValueError` (here `ConfigError`, `DataError`) is the user's input, `ContractError` a peer's message, `TransientError`
 something that a later try may cure, `FencedError` the end of a zombie. `assert` is for our own bugs only.
@@ -9,7 +9,7 @@ class HeadraceError(Exception):
     """Root of all errors of this project."""
 
     final = False
-    """The process that dies of it would die of it again: whoever supervises it must not start it anew."""
+    """A restarted process would fail in the same way: the supervisor must not restart it."""
 
 
 class ConfigError(HeadraceError, ValueError):
@@ -33,7 +33,7 @@ class ContractError(HeadraceError, ValueError):
 
     @property
     def is_damage(self) -> bool:
-        """The bytes are not those that were sent: another copy of the message may be whole."""
+        """Whether the bytes are not those that were sent: another copy of the message may be whole."""
         return self.code == "bad_checksum"
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
@@ -41,7 +41,7 @@ class ContractError(HeadraceError, ValueError):
 
 
 class TransientError(HeadraceError, ConnectionError):
-    """A peer or the broker did not answer; the act may be tried again by whoever owns it."""
+    """A peer or the broker did not answer; the owner of the operation may retry it."""
 
 
 class WaitTimeoutError(HeadraceError, TimeoutError):

@@ -1,4 +1,4 @@
-"""The HTTP face every service has: `/healthz`, `/readyz`, `/metrics`, and whatever routes it adds."""
+"""The HTTP API that every service has: `/healthz`, `/readyz`, `/metrics`, and whatever routes it adds."""
 
 import asyncio
 import socket
@@ -10,9 +10,9 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
-from wire.errors import ConfigError
-from wire.lifecycle import wait_for
-from wire.metrics import LoopWatch, exposition
+from headrace.wire.errors import ConfigError
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.metrics import LoopWatch, exposition
 
 
 async def _no_engine() -> Iterable[Metric]:
@@ -26,7 +26,7 @@ def admin_app(
 ) -> FastAPI:
     """An app with the three routes; `ready()` returns None, or the reason why the service is not ready.
 
-    `engine_metrics()` returns, soon, what an engine that the service drives tells of itself; it does not raise.
+    `engine_metrics()` returns, soon, the metrics of an engine that the service drives; it does not raise.
     """
     app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url=None, redoc_url=None)
 

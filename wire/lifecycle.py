@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from wire.errors import WaitTimeoutError
+from headrace.wire.errors import WaitTimeoutError
 
 T = TypeVar("T")
 
@@ -32,10 +32,10 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
 def in_time(
     act: Callable[[], T], seconds: float, name: str, left_behind: Callable[["Future[Any]"], object] = lambda _: None
 ) -> T:
-    """Calls what may block for ever on a thread `name` that nobody waits for; raises TimeoutError at the deadline.
+    """Runs `act`, which may block for ever, on a daemon thread `name`; raises TimeoutError at the deadline.
 
-    For torch's store, which forgets its own deadline when its host is there but frozen. `left_behind` is given a thread
-    that has missed its deadline, as the future of what it will return.
+    For torch's store, which forgets its own deadline when its host is there but frozen. `left_behind` receives the
+    future of an `act` that missed its deadline.
     """
     begun = _begin(act, name)
     try:
@@ -57,7 +57,7 @@ async def aside(act: Callable[[], T], name: str) -> T:
 
 def _begin(act: Callable[[], T], name: str) -> "Future[T]":
     done: Future[T] = Future()
-    # Whoever waits may be cancelled; the thread goes on, and must find its future as it left it.
+    # The waiting task may be cancelled; the thread goes on, and must find its future as it left it.
     done.set_running_or_notify_cancel()
 
     def run() -> None:

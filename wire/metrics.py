@@ -1,7 +1,7 @@
-"""Metrics that every service has, and the text in which all of them are told.
+"""Metrics that every service has, and the text exposition of all of them.
 
 Each sample carries the labels `run` and `replica` of its process, so that one Prometheus can hold several runs and a
-query can join what different services say of one.
+query can join the series of different services.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from wire.contracts import DropReason
+from headrace.wire.contracts import DropReason
 
 # When a series began: Prometheus does without, and they would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ _process: dict[str, str] = {}
 
 
 def describe(service: str, run: str, instance: str) -> None:
-    """From here on every sample of this process carries its run and its replica, such as `rollout-0`."""
+    """Labels every later sample of this process with its run and its replica, such as `rollout-0`."""
     _process.update(run=run, replica=f"{service}-{instance}")
     BUILD_INFO.labels(_version(), python_version()).set(1)
 
@@ -59,7 +59,7 @@ def read_engine_metrics(text: str) -> list[Metric]:
 
 
 def expect_dead_letters(stream: str) -> None:
-    """Counters begin at 0 and not with the first loss: else nothing would tell that it rose."""
+    """Creates the counters at 0 instead of at the first loss: otherwise their first rise could not be seen."""
     REDELIVERIES.labels(stream)
     for reason in DropReason:
         DEAD_LETTERS.labels(stream, reason)
@@ -93,7 +93,7 @@ class LoopWatch:
         return max((lag for at, lag in tuple(self._lags) if now - at < _MEMORY_S), default=0.0)
 
     def stop(self) -> None:
-        """The gauge keeps what it last said."""
+        """The gauge keeps its last value."""
         last = self.read()
         EVENT_LOOP_LAG.set_function(lambda: last)
         self._task.cancel()

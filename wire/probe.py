@@ -1,6 +1,6 @@
-"""The health check of a container: `python -m wire.probe [PATH]` asks the service beside it; 0 = it is well.
+"""The health check of a container: `python -m headrace.wire.probe [PATH]` asks the service beside it; 0 = healthy.
 
-`/healthz` unless told otherwise. Standard library only: it runs every few seconds, in images that have no curl.
+The default path is `/healthz`. Standard library only: it runs every few seconds, in images that have no curl.
 """
 
 import http.client

@@ -8,9 +8,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from wire import tracing
-from wire.errors import ConfigError, ContractError, FencedError, TransientError, WaitTimeoutError
-from wire.telemetry import get_logger
+from headrace.wire import tracing
+from headrace.wire.errors import ConfigError, ContractError, FencedError, TransientError, WaitTimeoutError
+from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _WATCH_S = 1.0
@@ -28,7 +28,7 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 )
 
 Response = TypeVar("Response", covariant=True)
-log = get_logger("wire.rpc")
+log = get_logger("headrace.wire.rpc")
 
 
 class Method(Protocol[Response]):
@@ -71,7 +71,7 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _Health:
-    """`grpc.health.v1`: "" says that the process answers, a service's name that it can do its work now."""
+    """`grpc.health.v1`: "" is served while the process answers, a service's name while it can do its work."""
 
     def __init__(self, names: Collection[str], ready: Callable[[], str | None]) -> None:
         self._names = names
@@ -121,7 +121,7 @@ class RpcServer:
 
 
 _RUNNING: set[RpcServer] = set()
-"""grpc.aio stops a server that nobody refers to any more: a running one is always referred to from here."""
+"""Keeps running servers referenced: grpc.aio stops a server that has been garbage-collected."""
 
 
 async def serve(

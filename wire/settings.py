@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from wire.contracts.ids import check_run_id
-from wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.ids import check_run_id
+from headrace.wire.contracts.staleness import StalePolicy
 
 _NAME_LENGTH = 12
-"""Of a container's host name."""
+"""Length of the host name of a container."""
 
 
 class Table(BaseModel):
@@ -53,7 +53,7 @@ class LoraTable(Table):
     """`[model.lora]`: train low-rank adapters beside the model's own weights, which stay as they are."""
 
     rank: int = Field(0, ge=0)
-    """Of each adapter; 0 = no adapters, all weights are trained."""
+    """Rank of each adapter; 0 = no adapters, all weights are trained."""
     alpha: int = Field(16, ge=1)
     """An adapter's product is scaled by `alpha / rank`."""
     targets: tuple[str, ...] = Field(
@@ -79,7 +79,7 @@ class ModelTable(Table):
     path: Path = Path("model")
     """A Hugging Face model folder with its tokenizer."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the trainer's forward pass and of the engine's weights."""
+    """Precision of the trainer's forward pass and of the engine's weights."""
     fp32_head: bool = False
     """Logits in float32 out of bfloat16 states and weights, by trainer and engine alike; of no effect in float32."""
     lora: LoraTable = LoraTable()
@@ -144,7 +144,7 @@ class BatchTable(Table):
 
 
 class ServiceSettings(Table):
-    """What every service is told; each service adds its own table. Written resolved to RUN/config/SERVICE.json."""
+    """Settings that every service has; each adds its own table. Written resolved to RUN/config/SERVICE.json."""
 
     run: RunTable = RunTable()
     model: ModelTable = ModelTable()
@@ -168,12 +168,12 @@ class ServiceSettings(Table):
 
     @property
     def reach(self) -> str:
-        """The address that is told to others."""
+        """The address that other services are given."""
         return self.announce or self.host
 
     @property
     def number(self) -> int:
-        """The instance as a number; 0 of one with a name: it shares ports and devices with nobody.
+        """The instance as a number; 0 for an instance with a name, which shares no ports or devices with another.
 
         The name of a container is 12 hexadecimal digits, and may happen to look like a number.
         """

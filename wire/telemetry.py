@@ -46,7 +46,7 @@ def new_traceparent(*, sampled: bool = True) -> str:
 
 
 def bind_trace(group_id: str, traceparent: str) -> None:
-    """From here on every log line of this task names the group and its trace."""
+    """Adds the group and its trace to every later log line of this task."""
     structlog.contextvars.bind_contextvars(group_id=group_id, trace_id=trace_id(traceparent))
 
 

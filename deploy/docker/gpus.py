@@ -1,6 +1,6 @@
 """Takes GPUs that no other container of this machine has, and becomes the given command on them.
 
-    gpus.py --count 1 --locks /runs/.gpus -- python -P -m services.rollout --config ...
+    gpus.py --count 1 --locks /runs/.gpus -- python -P -m headrace.services.rollout --config ...
 
 Every replica of a service is given the same list of devices by Compose. A GPU is taken by a lock on a file named by its
 UUID, which the command inherits: the kernel frees it when the last process of the container has ended, however it ends.

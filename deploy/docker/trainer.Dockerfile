@@ -99,8 +99,8 @@ LABEL org.opencontainers.image.title="headrace-trainer" \
 ENV HOME=/cache
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "wire.probe"]
-ENTRYPOINT ["python", "-P", "-m", "services.trainer"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+ENTRYPOINT ["python", "-P", "-m", "headrace.services.trainer"]
 CMD ["--config", "/runs/demo/config/trainer.json"]
 
 FROM torch AS cpu
@@ -130,6 +130,6 @@ LABEL org.opencontainers.image.title="headrace-trainer" \
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "wire.probe"]
-ENTRYPOINT ["python", "-P", "-m", "services.trainer"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+ENTRYPOINT ["python", "-P", "-m", "headrace.services.trainer"]
 CMD ["--config", "/runs/demo/config/trainer.json"]

@@ -32,7 +32,7 @@ def nccl_of(pins: Mapping[str, Any], torch: str) -> str:
 
 
 def nccl_name(requires: list[str]) -> str:
-    """Of the package with NCCL for this CUDA, such as `nvidia-nccl-cu13`."""
+    """Name of the package with NCCL for this CUDA, such as `nvidia-nccl-cu13`."""
     return next(line.partition("==")[0] for line in requires if line.startswith("nvidia-nccl-"))
 
 

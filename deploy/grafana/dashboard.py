@@ -26,7 +26,7 @@ class Panel:
     kind: str = "timeseries"
     """timeseries, stat, table or state-timeline"""
     text: str = "auto"
-    """Of a stat: auto or name."""
+    """Text mode of a stat: auto or name."""
     width: int = 8
     stacked: bool = False
     low: float | None = None

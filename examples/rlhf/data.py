@@ -18,7 +18,7 @@ LENGTH = 5
 SLIPS = 0.25
 """Share of ranked answers with a wrong letter: a reward model must see what it is to dislike."""
 SHARPNESS = 12.0
-"""Of the ranking: two answers whose quality differs by 1/4 are ranked wrongly in 5 of 100 cases."""
+"""Sharpness of the ranking: two answers whose quality differs by 1/4 are ranked wrongly in 5 of 100 cases."""
 
 
 def word(draw: random.Random) -> str:

@@ -8,11 +8,12 @@ from statistics import mean
 from typing import Any
 
 ORDERS = math.factorial(5)
-"""Of the letters of a prompt. Whoever always picks one of so many equally likely answers is log(ORDERS) nats away."""
+"""Orders of the letters of a prompt. A policy that always picks one of so many equally likely answers is log(ORDERS)
+nats away."""
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """Of a JSON-lines file."""
+    """Rows of a JSON-lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

@@ -1,1 +1,1 @@
-"""From a `run.toml`, the environment and the arguments to each service's settings."""
+"""Resolves a `run.toml`, the environment and the arguments into the settings of each service."""

@@ -1,4 +1,4 @@
-"""What two configs differ in. Pure but for reading the files."""
+"""Compares configs key by key. Pure but for reading the files."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import resolve
-from headrace.settle import settle
-from wire.errors import ConfigError
+from headrace.config.settle import settle
+from headrace.wire.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ def config_file(place: Path) -> Path:
 
 
 def resolved_tables(place: Path) -> dict[str, Any]:
-    """All tables of a RUN.toml, defaults included, or those that a run directory keeps, as it was run."""
+    """All tables of a `run.toml`, defaults included; for a run directory the tables that it was run with."""
     if place.is_dir():
         return _as_given(kept_tables(place))
     return settle(resolve(place), place, goes_on=False).config.model_dump(mode="json", serialize_as_any=True)
 
 
 def _as_given(tables: dict[str, Any]) -> dict[str, Any]:
-    """With the id of a model of the Hub in place of its folder on one machine."""
+    """Replaces the local folder of a Hub model by its id, which is the same on every machine."""
     model = tables.get("model", {})
     return tables | {"model": model | {"path": model["hub"], "hub": ""}} if model.get("hub") else tables
 

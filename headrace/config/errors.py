@@ -1,4 +1,4 @@
-"""Turns pydantic's complaints into messages that name the place, the key and the nearest valid key."""
+"""Turns pydantic's errors into messages that name the place, the key and the nearest valid key."""
 
 import difflib
 import typing
@@ -21,7 +21,7 @@ class Explainer:
         self._model, self._layer, self._lines, self._file = model, layer, lines, file
 
     def explain(self, error: ValidationError) -> list[str]:
-        """One message an error; unknown keys first cause no second message."""
+        """Returns one message per error, without duplicates."""
         return list(dict.fromkeys(self._one(detail) for detail in error.errors()))
 
     def _one(self, detail: ErrorDetails) -> str:
@@ -64,7 +64,7 @@ class Explainer:
         names = tuple(str(part) for part in path)
         given = [keys for keys in self._layer if keys == names[: len(keys)] or names == keys[: len(names)]]
         if not given:
-            # A union's tag stands in pydantic's path, but not in the file.
+            # A union's tag is in pydantic's path, but not in the file.
             given = [keys for keys in self._layer if names and keys[0] == names[0] and keys[-1] == names[-1]]
         if given:
             setting = self._layer[max(given, key=len)]
@@ -85,7 +85,7 @@ def _keys_at(model: Any, path: KeyPath) -> list[str]:
             if name == part
             for inner in _models_in(field.annotation)
         }
-        # An index of a list or the tag of a union leads nowhere: stay.
+        # A list index or a union's tag is not a field: stay at this level.
         current = following or current
     return list(dict.fromkeys(key for one in sorted(current, key=str) for key in one.model_fields))
 

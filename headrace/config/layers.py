@@ -1,4 +1,4 @@
-"""The three places a setting may come from, read into one form: a flat map from key path to value and origin."""
+"""Reads the three sources of settings (file, environment, arguments) into flat maps: key path -> value and origin."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.lines import key_lines, line_of
-from wire.environment import BROKER_FILE
-from wire.errors import ConfigError
+from headrace.wire.environment import BROKER_FILE
+from headrace.wire.errors import ConfigError
 
 Path_ = tuple[str, ...]
 ENVIRONMENT_PREFIX = "HEADRACE_"

@@ -1,4 +1,4 @@
-"""Which line of a TOML file a key stands on. `tomllib` reads the values but forgets where they were.
+"""Finds the line of each key in a TOML file. `tomllib` reads the values but does not report their lines.
 
 Works on text that `tomllib` has accepted, so it only has to find keys, not to judge them.
 """

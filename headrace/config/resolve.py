@@ -1,4 +1,4 @@
-"""One `run.toml` and what stands above it, resolved: arguments, environment, file, defaults, in this order."""
+"""Resolves a config: arguments override the environment, which overrides `run.toml`, which overrides the defaults."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from headrace.config.errors import Explainer
 from headrace.config.layers import Layer, Setting, merge, nest, read_arguments, read_environment, read_file
 from headrace.config.lines import KeyPath
 from headrace.config.schema import RunFile
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -38,7 +38,7 @@ class Resolved:
 def resolve(
     file: Path | None, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Resolved:
-    """The resolved config. Raises ConfigError with one line an error, each naming its place."""
+    """Returns the resolved config. Raises ConfigError with one line per error, each naming its place."""
     text = str(file) if file else "arguments"
     from_file, lines = read_file(file) if file else ({}, {})
     layer = merge([from_file, read_environment(environment or {}), read_arguments(arguments)])
@@ -47,7 +47,7 @@ def resolve(
 
 
 def _validate(layer: Layer, lines: dict[KeyPath, int], file: str) -> RunFile:
-    """Strict, as the types in a TOML file are explicit; text from arguments becomes what its key wants."""
+    """Validates strictly, as TOML types are explicit; text from arguments is converted to the type of its key."""
     try:
         return RunFile.model_validate_json(json.dumps(nest(layer)), strict=True)
     except ValidationError as error:
@@ -77,7 +77,7 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     for key in ("path", "eval_path"):
         tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
     if tables["reward"]["path"] == Path("."):
-        # Elsewhere an empty path, which is the same `Path`, means none; here that is None.
+        # For other keys an empty path, the same `Path` as ".", means none; for this one None does.
         tables["reward"]["path"] = _base(layer, ("reward", "path")).resolve()
     _absolute_scorers(tables["reward"]["scorers"], _base(layer, ("reward", "scorers")))
     for name, task in tables["reward"]["tasks"].items():

@@ -1,12 +1,12 @@
-"""What `[reward]` and the tables that rely on it must agree on: each check gives the reason and way out, or None."""
+"""Checks `[reward]` against the tables that depend on it. Each check returns the problem and its fix, or None."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from services.reward.settings import ScorerTable
-from services.trainer.discriminator_settings import reference_texts
+from headrace.services.reward.settings import ScorerTable
+from headrace.services.trainer.config.discriminator import reference_texts
 
 if TYPE_CHECKING:
     from headrace.config.schema import RunFile
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PreparedRow:
     """A prepared prompt."""
 
     name: str
@@ -30,24 +30,26 @@ class Row:
 
 
 def reward_problem(config: "RunFile") -> str | None:
-    """Of the RL stage; the others score nothing."""
+    """Checks the RL stage only: the other stages score nothing."""
     if config.run.stage != "rl":
         return None
     return _discriminator(config) or _component(config)
 
 
 def has_models(config: "RunFile") -> bool:
-    """Whether any scorer is a model, so that `rows_problem` must be asked."""
+    """Whether any scorer is a model, so that `rows_problem` must be checked."""
     return any(leaf.name in _MODELS for leaf in _leaves(_all_scorers(config)))
 
 
-def rows_problem(config: "RunFile", rows: Iterable[Row], context_of: Callable[[Path], int | None]) -> str | None:
+def rows_problem(
+    config: "RunFile", rows: Iterable[PreparedRow], context_of: Callable[[Path], int | None]
+) -> str | None:
     """Rows whose rollouts a scoring model could not read to the end, or from which a discriminator cannot learn.
 
     A rollout that is too long for a model goes unscored: a policy could so choose not to be judged. `context_of` gives
     the longest sequence of a model folder, None where there is no bound.
     """
-    longest: dict[Path, tuple[Row, str]] = {}
+    longest: dict[Path, tuple[PreparedRow, str]] = {}
     without: dict[str, None] = {}
     for row in rows:
         for leaf in _leaves(_scorers_of(config, row)):
@@ -65,7 +67,7 @@ def rows_problem(config: "RunFile", rows: Iterable[Row], context_of: Callable[[P
     return _without_references(config, list(without))
 
 
-def _too_long(config: "RunFile", row: Row, component: str, context: int | None) -> str | None:
+def _too_long(config: "RunFile", row: PreparedRow, component: str, context: int | None) -> str | None:
     completion = config.rollout.sampling.max_tokens
     if context is None or row.tokens + completion <= context:
         return None
@@ -88,7 +90,7 @@ def _without_references(config: "RunFile", names: Sequence[str]) -> str | None:
     )
 
 
-def _scorers_of(config: "RunFile", row: Row) -> Sequence[ScorerTable]:
+def _scorers_of(config: "RunFile", row: PreparedRow) -> Sequence[ScorerTable]:
     task = config.reward.tasks.get(str(row.columns.get(config.reward.task_column, "")))
     return config.reward.scorers if task is None else task.scorers
 

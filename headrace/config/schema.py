@@ -5,18 +5,18 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from headrace.config.data import DataTable
 from headrace.config.reward_checks import reward_problem
-from headrace.data.settings import DataTable
-from services.orchestrator.settings import EvalTable, OrchestratorTable
-from services.reward.settings import RewardTable
-from services.rollout.settings import RolloutTable
-from services.trainer.algorithm_checks import critic_problem
-from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
-from services.trainer.discriminator_settings import DiscriminatorTable
-from services.trainer.settings import TrainerTable
-from services.trainer.stage_settings import DpoTable, RewardModelTable, SftTable, StageTable
-from services.trainer.tracker_settings import TrackersTable
-from wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table, TracingTable
+from headrace.services.orchestrator.settings import EvalTable, OrchestratorTable
+from headrace.services.reward.settings import RewardTable
+from headrace.services.rollout.settings import RolloutTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.checks import critic_problem
+from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.config.stage import DpoTable, RewardModelTable, SftTable, StageTable
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.settings import TrainerTable
+from headrace.wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table, TracingTable
 
 
 class Ports(Table):
@@ -50,15 +50,15 @@ class MakeTable(Table):
     kind: Literal["characters", "text"] = "characters"
     """Its tokenizer: one token a character, or byte-level BPE learned from a text."""
     characters: str = "0123456789+="
-    """Of the kind `characters`: all that prompts and completions may be made of."""
+    """For the kind `characters`: all that prompts and completions may be made of."""
     text: Path = Path()
-    """Of the kind `text`: a text file, or JSONL with `columns`."""
+    """For the kind `text`: a text file, or JSONL with `columns`."""
     columns: tuple[str, ...] = ()
     """Columns of a JSONL file to learn from; empty = each line is text."""
     vocab_size: int = Field(1024, ge=300)
-    """Of the kind `text`."""
+    """For the kind `text`: tokens of the vocabulary."""
     seed: int = Field(0, ge=0)
-    """Of the weights."""
+    """Seed of the weights."""
     hidden: int = Field(128, ge=8)
     """Width of the model."""
     intermediate: int = Field(384, ge=8)
@@ -86,15 +86,15 @@ class MakeTable(Table):
 class ModelSection(ModelTable):
     """`[model]`."""
 
-    # `headrace.settle` decides before a service sees it.
+    # `headrace.config.settle` resolves `auto` before a service reads it.
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # type: ignore[assignment]
-    """Of the trainer's forward pass and of the engine's weights. `auto`: `bfloat16` if `run.device` is a GPU, else
-    `float32`; decided when the run directory is made, and kept by every resume."""
+    """Precision of the trainer's forward pass and of the engine's weights. `auto`: `bfloat16` if `run.device` is a GPU,
+    else `float32`; decided when the run directory is made, and kept by every resume."""
     path: Path = Path("model")
     """A Hugging Face model folder with its tokenizer, or the id of one on the Hub (`OWNER/NAME`) where there is no such
     folder: it is fetched once into HF_HOME, and the folder stands here from then on."""
     revision: str = ""
-    """Of a model of the Hub: a commit, tag or branch, empty = `main`; the commit, once the run directory is made."""
+    """For a model of the Hub: a commit, tag or branch, empty = `main`; the commit, once the run directory is made."""
     hub: str = ""
     """The id that `path` was fetched by. Set by `headrace`."""
     make: MakeTable | None = None
@@ -153,7 +153,7 @@ class RunFile(Table):
 
 
 def turns_problem(config: RunFile) -> str | None:
-    """Why trainer and engines cannot take turns on their GPUs, with the way out; None if they can, or do not."""
+    """Why trainer and engines cannot take turns on their GPUs, with the fix; None if they can, or do not."""
     rollout, trainer = config.rollout, config.trainer
     if rollout.gpu_sharing != "turns":
         return None
@@ -209,6 +209,6 @@ def _adapter_problem(config: RunFile) -> str | None:
 
 
 def stage_table(config: RunFile) -> StageTable:
-    """Of the stage that the config runs; not for the RL stage."""
+    """The table of the stage that the config runs. Raises KeyError for the RL stage, which has none."""
     tables: dict[str, StageTable] = {"sft": config.sft, "reward_model": config.reward_model, "dpo": config.dpo}
     return tables[config.run.stage]

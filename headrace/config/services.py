@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.schema import Ports, RunFile
-from services.orchestrator.settings import OrchestratorSettings
-from services.reward.settings import RewardSettings
-from services.rollout.settings import RolloutSettings
-from services.trainer.settings import ENGINE_BASE, TrainerSettings
-from wire.errors import ConfigError
-from wire.settings import ModelTable, ServiceSettings
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.reward.settings import RewardSettings
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.trainer.settings import ENGINE_BASE, TrainerSettings
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import ModelTable, ServiceSettings
 
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
@@ -20,17 +20,17 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "rollout": RolloutSettings,
     "trainer": TrainerSettings,
 }
-"""Service -> what it is told."""
+"""Service -> the class of its settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ProcessSpec:
     """One process of the run."""
 
     service: str
     instance: str
     name: str
-    """`trainer`, `rollout-1`: of its config, log and pid file."""
+    """Name of its config, log and pid file: `trainer`, `rollout-1`."""
 
     def key(self, port: str) -> tuple[str, str]:
         """The key that fixes one of its ports."""
@@ -38,41 +38,41 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where this run happens on this machine."""
+class RunLayout:
+    """Directory, addresses, ports and GPUs of this run on this machine."""
 
     run_dir: Path
     broker_url: str
     ports: Mapping[str, Ports]
-    """Seat name -> its ports, none of them 0."""
+    """Process name -> its ports, none of them 0."""
     stop_token_ids: Sequence[int]
     host: str = "127.0.0.1"
-    """That the services listen on."""
+    """Address that the services listen on."""
     orchestrator: str = ""
-    """host:port of its gRPC server; empty = on this machine, at its seat's port."""
+    """host:port of its gRPC server; empty = on this machine, at the port in `ports`."""
     first_gpu: int = 0
-    """What `rollout.sglang.base_gpu_id = "auto"` is: 0 in a container, which sees only its own GPUs."""
+    """Value of `rollout.sglang.base_gpu_id = "auto"`: 0 in a container, which sees only its own GPUs."""
     gpus: int | None = None
     """How many this machine has; None = no process is placed on one."""
 
 
-def seats(config: RunFile) -> list[Seat]:
-    """All processes of the run, the broker left out."""
+def seats(config: RunFile) -> list[ProcessSpec]:
+    """All processes of the run except the broker."""
     return [
-        Seat("orchestrator", "0", "orchestrator"),
-        Seat("trainer", "0", "trainer"),
+        ProcessSpec("orchestrator", "0", "orchestrator"),
+        ProcessSpec("trainer", "0", "trainer"),
         *(replica_seat("rollout", index) for index in range(config.rollout.replicas)),
         *(replica_seat("reward", index) for index in range(config.reward.replicas)),
     ]
 
 
-def replica_seat(service: str, index: int) -> Seat:
-    """The seat of one replica of a service that has several."""
-    return Seat(service, str(index), f"{service}-{index}")
+def replica_seat(service: str, index: int) -> ProcessSpec:
+    """The process of one replica of a service that has several."""
+    return ProcessSpec(service, str(index), f"{service}-{index}")
 
 
-def wanted_ports(config: RunFile, seat: Seat) -> Ports:
-    """The ports that the config fixes for the seat; 0 where it does not."""
+def wanted_ports(config: RunFile, seat: ProcessSpec) -> Ports:
+    """The ports that the config fixes for the process; 0 where it does not."""
     section: Ports = getattr(config, seat.service)
     step = int(seat.instance)
     for name in Ports.model_fields:
@@ -87,7 +87,7 @@ def wanted_ports(config: RunFile, seat: Seat) -> Ports:
     )
 
 
-def settings_of(config: RunFile, seat: Seat, place: Place, ports: Ports) -> ServiceSettings:
+def settings_of(config: RunFile, seat: ProcessSpec, place: RunLayout, ports: Ports) -> ServiceSettings:
     """The resolved settings of one process."""
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}

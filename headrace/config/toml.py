@@ -1,4 +1,4 @@
-"""Writes a resolved config as TOML; the standard library only reads it."""
+"""Writes a resolved config as TOML, which the standard library can only read."""
 
 import json
 import re

@@ -1,1 +1,1 @@
-"""From a file of prompts to the rendered and tokenized `prompts.parquet`."""
+"""Turns a file of prompts into the rendered and tokenized `prompts.parquet`."""

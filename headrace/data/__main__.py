@@ -1,4 +1,4 @@
-"""`python -P -m headrace.data`: the preparation in a process of its own, and a look at what it prepared.
+"""`python -P -m headrace.data`: prepares the data in a process of its own, or checks what was prepared.
 
 The command line stays small and free of threads: it forks the services later, and outlives them.
 """
@@ -10,17 +10,17 @@ from pathlib import Path
 from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile, stage_table
 from headrace.data.check_rows import check_rows
-from headrace.data.prepare import Limits, as_json, prepare
+from headrace.data.prepare import LengthLimits, as_json, prepare
 from headrace.data.prepare_examples import prepare_examples
-from headrace.model_check import check_model
-from wire.errors import ConfigError, DataError
+from headrace.model.model_check import check_model
+from headrace.wire.errors import ConfigError, DataError
 
 BAD_INPUT = 2
 """Exit status; the message is on stderr."""
 
 
 def main() -> int:
-    """Writes the parquet files, and what was found as one JSON line on stdout."""
+    """Writes the parquet files, and a summary as one JSON line on stdout; `--check` only checks and writes nothing."""
     parser = argparse.ArgumentParser(prog="headrace.data")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -49,14 +49,14 @@ def _prompts(config: RunFile, out: Path) -> str:
             f"context of {context} tokens"
         )
     longest = min(config.data.max_prompt_tokens or room, room)
-    limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
+    limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
     return as_json(prepare(config.data, config.model.path, limits, out))
 
 
 def _examples(config: RunFile, out: Path) -> str:
     facts = check_model(config.model.path, engine="")
     longest = min(stage_table(config).max_tokens or facts.context_length, facts.context_length)
-    limits = Limits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
+    limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
     return prepare_examples(config.data, config.run.stage, config.model.path, limits, out).as_json()
 
 

@@ -1,23 +1,23 @@
-"""Can the models that score read every prepared row, and learn from it?"""
+"""Checks that the scoring models can read every prepared row, and that a discriminator can learn from it."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.config.reward_checks import Row, rows_problem
+from headrace.config.reward_checks import PreparedRow, rows_problem
 from headrace.config.schema import RunFile
-from headrace.model_check import scoring_context
-from wire.errors import DataError
+from headrace.model.model_check import scoring_context
+from headrace.wire.errors import DataError
 
 
 def check_rows(config: RunFile, run_dir: Path) -> None:
-    """Looks at the prompts in `run_dir`; raises DataError with the reason and the way out."""
+    """Checks the prompts in `run_dir`. Raises DataError with the problem and its fix."""
     wrong = rows_problem(config, _rows(run_dir), scoring_context)
     if wrong is not None:
         raise DataError(wrong)
 
 
-def _rows(run_dir: Path) -> Iterator[Row]:
+def _rows(run_dir: Path) -> Iterator[PreparedRow]:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -26,6 +26,6 @@ def _rows(run_dir: Path) -> Iterator[Row]:
         lengths = pc.list_value_length(table["token_ids"]).to_pylist()
         pairs = zip(table["sample_id"].to_pylist(), table["columns"].to_pylist(), lengths, strict=True)
         for sample, columns, tokens in pairs:
-            yield Row(
+            yield PreparedRow(
                 name=f"{name}, sample {sample}", columns=json.loads(columns), tokens=tokens, is_trained=is_trained
             )

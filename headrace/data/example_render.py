@@ -1,7 +1,7 @@
-"""From the rows of a stage to token ids, by the model's own tokenizer and chat template.
+"""Converts the rows of a stage to token ids with the model's own tokenizer and chat template.
 
-An answer is what a policy would have to sample: it begins behind the generation prompt and ends with a stop token. What
-a template writes between two answers is context and not trained.
+An answer is what a policy would have to sample: it begins after the generation prompt and ends with a stop token.
+What a template writes between two answers is context and is not trained.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.config.data import DataTable
 from headrace.data.examples import Dialogue, RankedPair
 from headrace.data.presets import Message, asked
-from headrace.data.settings import DataTable
-from wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
-from wire.errors import ConfigError, DataError
+from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
+from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -23,23 +23,23 @@ Content = str | tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RenderedExample:
     """One sequence to learn from."""
 
     place: str
     prompt_ids: list[int]
     completion_ids: list[int]
     trained: list[bool]
-    """Which tokens of the completion are; of several turns those of the answers only."""
+    """Which tokens of the completion are trained; in a multi-turn example those of the answers only."""
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion."""
+        """Length of prompt and completion together."""
         return len(self.prompt_ids) + len(self.completion_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RenderedPair:
     """One ranked pair."""
 
     place: str
@@ -50,15 +50,15 @@ class Pair:
 
     @property
     def tokens(self) -> int:
-        """Of the prompt and the longer answer."""
+        """Length of the prompt and the longer answer together."""
         return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
 
 
 class ExampleRenderer:
-    """Renders and tokenizes rows as `[data]` says."""
+    """Renders and tokenizes rows as configured in `[data]`."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable, stops: Sequence[int]) -> None:
-        """`stops`: what ends an answer. Raises ConfigError if there is nothing that could."""
+        """`stops`: token ids that end an answer. Raises ConfigError without any, or without a template."""
         self._tokenizer, self._table, self._stops = tokenizer, table, frozenset(stops)
         self._has_template = bool(getattr(tokenizer, "chat_template", None))
         if not stops:
@@ -67,15 +67,15 @@ class ExampleRenderer:
         if table.chat_template == "always" and not self._has_template:
             raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
 
-    def dialogue(self, row: Dialogue) -> list[Example]:
-        """One sequence, or several where the template writes earlier turns otherwise once they are past.
+    def dialogue(self, row: Dialogue) -> list[RenderedExample]:
+        """Renders one sequence, or several if the template rewrites earlier turns once they are past.
 
         Raises DataError naming the row.
         """
         if not self._uses_template(row.place, row.prompt, row.answer):
             assert isinstance(row.prompt, str) and isinstance(row.answer, str)
             prompt, answer = self._plain(row.place, row.prompt), self._plain_answer(row.answer)
-            return [Example(row.place, prompt, answer, [True] * len(answer))]
+            return [RenderedExample(row.place, prompt, answer, [True] * len(answer))]
         messages = asked(row.prompt, self._table)
         first = len(messages)
         messages += self._answer_messages(row.answer)
@@ -85,17 +85,17 @@ class ExampleRenderer:
             if messages[index]["role"] == "assistant"
         ]
         return [
-            Example(row.place, one.prompt_ids.tolist(), one.completion_ids.tolist(), one.loss_mask.tolist())
+            RenderedExample(row.place, one.prompt_ids.tolist(), one.completion_ids.tolist(), one.loss_mask.tolist())
             for one in join_turns(turns)
         ]
 
-    def pair(self, row: RankedPair) -> Pair:
-        """Raises DataError naming the row."""
+    def pair(self, row: RankedPair) -> RenderedPair:
+        """Renders both answers. Raises DataError naming the row."""
         sides = [self._one_answer(row.place, row.prompt, answer) for answer in (row.chosen, row.rejected)]
         (prompt, chosen), (_, rejected) = sides
         if chosen == rejected:
             raise DataError(f'{row.place}: "chosen" and "rejected" have the same tokens')
-        return Pair(row.place, prompt, chosen, rejected, row.margin)
+        return RenderedPair(row.place, prompt, chosen, rejected, row.margin)
 
     def _one_answer(self, place: str, prompt: Content, answer: Content) -> tuple[list[int], list[int]]:
         if not self._uses_template(place, prompt, answer):
@@ -122,7 +122,7 @@ class ExampleRenderer:
         return list(answer) if isinstance(answer, tuple) else [{"role": "assistant", "content": answer}]
 
     def _answer(self, place: str, messages: Sequence[Message], index: int) -> tuple[list[int], list[int]]:
-        """Ids of all before the answer at `index`, and of the answer up to its stop token."""
+        """Token ids of everything before the answer at `index`, and of the answer up to its stop token."""
         context = self._templated(place, messages[:index], asks=True)
         whole = self._templated(place, messages[: index + 1], asks=False)
         if whole[: len(context)] != context:
@@ -159,7 +159,7 @@ class ExampleRenderer:
 
 
 def _turn(context: Sequence[int], answer: Sequence[int]) -> Turn:
-    """A turn that nobody has sampled: only its ids count."""
+    """A turn from given text, not sampled: only its ids are used, log-probs and version are zeros."""
     version = PolicyVersion(incarnation=0, version=0)
     return Turn(
         context_ids=np.array(context, np.int32),

@@ -1,21 +1,21 @@
 """Rows of the stages that train on given examples: a dialogue with trained answers, or a prompt with a ranked pair.
 
-Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `chosen`, `rejected` and, if it is known by
-how much the one is better, `margin`.
+Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `chosen`, `rejected` and,
+if it is known by how much the one is better, `margin`.
 """
 
 import math
 from dataclasses import dataclass
 
+from headrace.config.data import DataTable
 from headrace.data.presets import Message, content_of, find_column
-from headrace.data.rows import Row
-from headrace.data.settings import DataTable
-from wire.errors import DataError
+from headrace.data.rows import DataRow
+from headrace.wire.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """One row of supervised data: what is given, and what is to be said."""
+    """One row of supervised data: a prompt and the answer to learn."""
 
     place: str
     prompt: str | tuple[Message, ...]
@@ -32,11 +32,11 @@ class RankedPair:
     chosen: str | tuple[Message, ...]
     rejected: str | tuple[Message, ...]
     margin: float
-    """By how much the scores should differ at least; 0 without the column."""
+    """Least difference that the scores should have; 0 without the column."""
 
 
-def dialogue_of(row: Row, table: DataTable) -> Dialogue:
-    """`messages` as a whole, or `prompt` and `completion`. Raises DataError naming place and column."""
+def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
+    """Reads `messages` as a whole, or `prompt` and `completion`. Raises DataError naming place and column."""
     name, value = find_column(row, "messages", table, frozenset())
     if name and (table.preset == "messages" or not find_column(row, "prompt", table, frozenset())[0]):
         messages = content_of(row, name, value, "conversation")
@@ -53,8 +53,8 @@ def dialogue_of(row: Row, table: DataTable) -> Dialogue:
     return Dialogue(row.place, prompt, answer)
 
 
-def ranked_pair_of(row: Row, table: DataTable) -> RankedPair:
-    """`chosen` and `rejected` with their `prompt`, or two conversations that differ in the last message only.
+def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
+    """Reads `chosen` and `rejected` with their `prompt`, or two conversations that differ in the last message only.
 
     Raises DataError naming place and column.
     """
@@ -71,7 +71,7 @@ def ranked_pair_of(row: Row, table: DataTable) -> RankedPair:
     return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table))
 
 
-def _first_answer(row: Row, column: str, messages: tuple[Message, ...]) -> int:
+def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> int:
     for index, message in enumerate(messages):
         if message["role"] == "assistant":
             return index
@@ -79,7 +79,7 @@ def _first_answer(row: Row, column: str, messages: tuple[Message, ...]) -> int:
 
 
 def _common_prompt(
-    row: Row, chosen: str | tuple[Message, ...], rejected: str | tuple[Message, ...]
+    row: DataRow, chosen: str | tuple[Message, ...], rejected: str | tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise DataError(f'{row.place}: there is no column "prompt"; name it with [data.columns] prompt = ...')
@@ -91,7 +91,7 @@ def _common_prompt(
     return chosen[:-1], chosen[-1:], rejected[-1:]
 
 
-def _margin(row: Row, table: DataTable) -> float:
+def _margin(row: DataRow, table: DataTable) -> float:
     name, value = find_column(row, "margin", table, frozenset())
     if not name:
         return 0.0

@@ -1,17 +1,17 @@
-"""Which rows are held out: a function of seed and content alone, so that reordering the file changes nothing. Pure."""
+"""Selects the held-out rows from seed and content alone, so that reordering the file changes nothing. Pure."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from wire.errors import DataError
+from headrace.wire.errors import DataError
 
 T = TypeVar("T")
 
 
 def hold_out(rows: Sequence[T], prompts: Sequence[str], *, size: int, seed: int) -> tuple[list[T], list[T], int]:
-    """Held-out rows (one a prompt), training rows, and how many were left out because their prompt is held out.
+    """Returns held-out rows (one per prompt), training rows, and the number dropped because their prompt is held out.
 
     `prompts` has the digest of each row's prompt. Raises DataError if nothing would be left to train on.
     """
@@ -27,5 +27,5 @@ def hold_out(rows: Sequence[T], prompts: Sequence[str], *, size: int, seed: int)
 
 
 def digest(content: object) -> str:
-    """Sixteen hex digits of a JSON value."""
+    """The first sixteen hex digits of the SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

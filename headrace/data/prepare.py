@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.config.data import DataTable
 from headrace.data.held_out import digest, hold_out
 from headrace.data.presets import Message, Prompt, prompt_of
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import parse_rows, raise_all, read_rows
-from headrace.data.settings import DataTable
 from headrace.data.unknown import unknown_id, unknown_share
-from wire.errors import ConfigError, DataError
+from headrace.wire.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,21 @@ class PreparedData:
     """Training prompts that are also held out."""
     longest_prompt: int
     stop_token_ids: tuple[int, ...]
-    """What ends a completion."""
+    """Tokens that end a completion."""
     unknown_share: float = 0.0
-    """Of the tokens of all prompts."""
+    """Share of unknown tokens among those of all prompts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What the model and the run allow."""
+class LengthLimits:
+    """Limits set by the model and the run."""
 
     max_prompt_tokens: int
     vocab_size: int
     seed: int
 
 
-def prepare(table: DataTable, model: Path, limits: Limits, out: Path) -> PreparedData:
+def prepare(table: DataTable, model: Path, limits: LengthLimits, out: Path) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
         raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
@@ -92,15 +92,15 @@ def _duplicate_ids(prompts: Sequence[Prompt]) -> list[str]:
 
 
 def _missing_answers(prompts: Sequence[Prompt]) -> list[str]:
-    """An answer may be absent everywhere (a reward may need none), but not here and there."""
+    """Reports absent answers, unless all are absent: a reward may need none."""
     without = [prompt for prompt in prompts if prompt.columns.get("answer") is None]
     if len(without) == len(prompts):
         return []
     return [f'{prompt.place}: column "answer" is missing or empty, though other rows have it' for prompt in without]
 
 
-def _within(rendered: list[Rendered], table: DataTable, limits: Limits) -> tuple[list[Rendered], int]:
-    """Without prompts over the limit, and how many those were. Raises DataError if they may not be dropped."""
+def _within(rendered: list[Rendered], table: DataTable, limits: LengthLimits) -> tuple[list[Rendered], int]:
+    """Drops prompts over the limit and counts them. Raises DataError if they may not be dropped."""
     limit = limits.max_prompt_tokens
     fitting = [one for one in rendered if len(one.token_ids) <= limit]
     if table.overlong == "error":
@@ -116,7 +116,7 @@ def _within(rendered: list[Rendered], table: DataTable, limits: Limits) -> tuple
 
 
 def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
-    """Given ids, else content hashes; a hash met again gets a number behind it."""
+    """Names each row by its given id, else by a hash of its content; a repeated hash gets a number appended."""
     seen: dict[str, int] = {}
     named: list[tuple[str, Rendered]] = []
     for one in rows:
@@ -130,7 +130,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
 
 
 def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -154,7 +154,7 @@ def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
 
 
 def _as_text(messages: list[Message] | None) -> str | None:
-    """As JSON, where it can be: people who judge answers see the messages, training does not need them."""
+    """The messages as JSON, None if JSON cannot hold them: annotators see them, training does not need them."""
     try:
         return None if messages is None else json.dumps(messages)
     except (TypeError, ValueError):
@@ -168,5 +168,5 @@ def from_json(text: str) -> PreparedData:
 
 
 def as_json(data: PreparedData) -> str:
-    """For the process that asked for the preparation."""
+    """Serializes the result for the process that requested the preparation."""
     return json.dumps(asdict(data))

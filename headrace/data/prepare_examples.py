@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.data.example_render import Example, ExampleRenderer, Pair
+from headrace.config.data import DataTable
+from headrace.data.example_render import ExampleRenderer, RenderedExample, RenderedPair
 from headrace.data.examples import dialogue_of, ranked_pair_of
 from headrace.data.held_out import digest, hold_out
-from headrace.data.prepare import Limits
+from headrace.data.prepare import LengthLimits
 from headrace.data.render import load_tokenizer, stop_token_ids
-from headrace.data.rows import Row, parse_rows, raise_all, read_rows
-from headrace.data.settings import DataTable
+from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
-from wire.errors import ConfigError, DataError
+from headrace.wire.errors import ConfigError, DataError
 
 EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
-T = TypeVar("T", bound=Example | Pair)
+T = TypeVar("T", bound=RenderedExample | RenderedPair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class PreparedExamples:
     longest: int
     """Tokens of the longest example."""
     trained_tokens: int
-    """Of all training examples; of a pair those of both answers."""
+    """Trained tokens of all training examples; a pair counts those of both answers."""
     unknown_share: float = 0.0
-    """Of the tokens of all examples."""
+    """Share of unknown tokens among those of all examples."""
 
     def as_json(self) -> str:
-        """For the process that asked for the preparation."""
+        """Serializes the result for the process that requested the preparation."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -47,10 +47,10 @@ class PreparedExamples:
         return cls(**json.loads(text))
 
 
-def prepare_examples(table: DataTable, stage: str, model: Path, limits: Limits, out: Path) -> PreparedExamples:
-    """Writes the parquet files of `stage` into `out`, that of the held-out examples only if there are any.
+def prepare_examples(table: DataTable, stage: str, model: Path, limits: LengthLimits, out: Path) -> PreparedExamples:
+    """Writes the parquet files of `stage` into `out`; held-out examples get a file only if there are any.
 
-    `limits.max_prompt_tokens` is that of whole examples. Raises DataError or ConfigError and writes neither.
+    `limits.max_prompt_tokens` limits whole examples. Raises DataError or ConfigError and writes neither.
     """
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
         raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
@@ -88,8 +88,10 @@ def _write_sets(
     )
 
 
-def _sets(table: DataTable, render: Callable[[Row], list[T]], limits: Limits) -> tuple[list[T], list[T], int, int]:
-    """Training and held-out examples, how many were overlong, and how many are left out as held out."""
+def _sets(
+    table: DataTable, render: Callable[[DataRow], list[T]], limits: LengthLimits
+) -> tuple[list[T], list[T], int, int]:
+    """Returns training and held-out examples, the number overlong, and the number dropped because held out."""
     train, overlong = _read(table, table.path, table.split, render, limits, first=table.limit)
     if table.eval_path or table.eval_split:
         path, split = table.eval_path or table.path, table.eval_split or table.split
@@ -102,19 +104,19 @@ def _sets(table: DataTable, render: Callable[[Row], list[T]], limits: Limits) ->
     return left, held_out, overlong, duplicates
 
 
-def _trained(one: Example | Pair) -> int:
-    return sum(one.trained) if isinstance(one, Example) else len(one.chosen_ids) + len(one.rejected_ids)
+def _trained(one: RenderedExample | RenderedPair) -> int:
+    return sum(one.trained) if isinstance(one, RenderedExample) else len(one.chosen_ids) + len(one.rejected_ids)
 
 
-def _texts(one: Example | Pair) -> list[tuple[str, Sequence[int]]]:
-    answers = [one.completion_ids] if isinstance(one, Example) else [one.chosen_ids, one.rejected_ids]
+def _texts(one: RenderedExample | RenderedPair) -> list[tuple[str, Sequence[int]]]:
+    answers = [one.completion_ids] if isinstance(one, RenderedExample) else [one.chosen_ids, one.rejected_ids]
     return [(one.place, ids) for ids in (one.prompt_ids, *answers)]
 
 
 def _read(
-    table: DataTable, path: str, split: str, render: Callable[[Row], list[T]], limits: Limits, *, first: int
+    table: DataTable, path: str, split: str, render: Callable[[DataRow], list[T]], limits: LengthLimits, *, first: int
 ) -> tuple[list[T], int]:
-    """All that fit, and how many do not. Raises DataError for those if they may not be dropped."""
+    """Returns the examples that fit and the number that do not. Raises DataError if they may not be dropped."""
     parsed, errors = parse_rows(read_rows(path, subset=table.subset, split=split), render, limit=first)
     found = [one for made in parsed for one in made]
     limit = limits.max_prompt_tokens
@@ -131,7 +133,7 @@ def _read(
     return [one for one in found if one.tokens <= limit], len(overlong)
 
 
-def _example_columns(examples: Sequence[Example]) -> dict[str, Any]:
+def _example_columns(examples: Sequence[RenderedExample]) -> dict[str, Any]:
     import pyarrow as pa
 
     return {
@@ -141,7 +143,7 @@ def _example_columns(examples: Sequence[Example]) -> dict[str, Any]:
     }
 
 
-def _pair_columns(pairs: Sequence[Pair]) -> dict[str, Any]:
+def _pair_columns(pairs: Sequence[RenderedPair]) -> dict[str, Any]:
     import pyarrow as pa
 
     names = ("prompt_ids", "chosen_ids", "rejected_ids")
@@ -150,7 +152,7 @@ def _pair_columns(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _write(path: Path, columns: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

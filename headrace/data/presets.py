@@ -1,4 +1,4 @@
-"""What the rows of each preset look like, and one row turned into a prompt with its reward columns.
+"""Columns of each preset, and the conversion of one row into a prompt with its reward columns.
 
 The presets follow TRL (`prompt` and free columns), verl (`prompt` as messages, `reward_model.ground_truth`),
 OpenRLHF (`input`, `label`) and chat logs (`messages`, whose last answer is the reference).
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.data.rows import Row
-from headrace.data.settings import DataTable
-from wire.errors import DataError
+from headrace.config.data import DataTable
+from headrace.data.rows import DataRow
+from headrace.wire.errors import DataError
 
 Message = dict[str, Any]
 
@@ -32,18 +32,18 @@ PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One row, understood."""
+    """One parsed row."""
 
     place: str
     content: str | tuple[Message, ...]
     """Text, or messages for the chat template."""
     columns: Mapping[str, Any]
-    """What the reward sees: JSON values."""
+    """JSON values that are passed to the reward."""
     given_id: str | None
 
 
-def prompt_of(row: Row, table: DataTable) -> Prompt:
-    """Raises DataError naming place and column."""
+def prompt_of(row: DataRow, table: DataTable) -> Prompt:
+    """Parses one row. Raises DataError naming place and column."""
     if PROMPT_MESSAGES in row.values:
         raise DataError(f'{row.place}: the column name "{PROMPT_MESSAGES}" is reserved; rename the column')
     source, value = find_column(row, "prompt", table)
@@ -69,7 +69,7 @@ def prompt_of(row: Row, table: DataTable) -> Prompt:
 
 
 def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]:
-    """What goes into the chat template: the messages, behind `[data] system` unless they have a system message."""
+    """The messages for the chat template, preceded by `[data] system` unless they begin with a system message."""
     messages = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
     if table.system and not (messages and messages[0]["role"] == "system"):
         messages.insert(0, {"role": "system", "content": table.system})
@@ -77,7 +77,7 @@ def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]
 
 
 def find_column(
-    row: Row, role: str, table: DataTable, needed: frozenset[str] = frozenset({"prompt"})
+    row: DataRow, role: str, table: DataTable, needed: frozenset[str] = frozenset({"prompt"})
 ) -> tuple[str, Any]:
     """Name and value of the role's column; an empty name if one that is not `needed` is absent. Raises DataError."""
     mapped = table.columns.get(role)
@@ -110,7 +110,7 @@ def _look(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return _look(inner, tail, default) if dot and isinstance(inner, dict) else default
 
 
-def content_of(row: Row, source: str, value: Any, what: str = "prompt") -> str | tuple[Message, ...]:
+def content_of(row: DataRow, source: str, value: Any, what: str = "prompt") -> str | tuple[Message, ...]:
     """Text, or messages for the chat template; raises DataError naming row and column."""
     if isinstance(value, str):
         if not value:
@@ -126,8 +126,8 @@ def content_of(row: Row, source: str, value: Any, what: str = "prompt") -> str |
     return tuple({key: inner for key, inner in message.items() if inner is not None} for message in value)
 
 
-def _extra_columns(row: Row, *, without: str) -> dict[str, Any]:
-    """All other columns that JSON can hold; those that nobody has asked for and it cannot hold are left out."""
+def _extra_columns(row: DataRow, *, without: str) -> dict[str, Any]:
+    """All columns except `without`. Skips values that JSON cannot hold: the caller reports those of named columns."""
     columns: dict[str, Any] = {}
     for key, value in row.values.items():
         if key != without:
@@ -136,8 +136,8 @@ def _extra_columns(row: Row, *, without: str) -> dict[str, Any]:
     return columns
 
 
-def _plain(row: Row, column: str, value: Any) -> Any:
-    """The value as JSON can hold it."""
+def _plain(row: DataRow, column: str, value: Any) -> Any:
+    """Converts the value to JSON types. Raises DataError if it has none."""
     if isinstance(value, dict):
         return {str(key): _plain(row, column, inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""From prompts to token ids, by the model's own tokenizer and chat template. Only here is transformers imported."""
+"""Converts prompts to token ids with the model's tokenizer and chat template. Only this module uses transformers."""
 
 import json
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.config.data import DataTable
 from headrace.data.presets import Message, Prompt, asked
-from headrace.data.settings import DataTable
-from wire.errors import ConfigError, DataError
+from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,7 +24,7 @@ class Rendered:
     text: str
     token_ids: list[int]
     messages: list[Message] | None
-    """What the chat template was given; None = the text is the prompt as it is."""
+    """Input of the chat template; None = no template, the text is the prompt as it is."""
 
 
 def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
@@ -58,7 +58,7 @@ def stop_token_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> list[int
 
 
 class Renderer:
-    """Renders and tokenizes prompts as `[data]` says."""
+    """Renders and tokenizes prompts as configured in `[data]`."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable) -> None:
         self._tokenizer, self._table = tokenizer, table
@@ -67,7 +67,7 @@ class Renderer:
             raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
 
     def render(self, prompts: Sequence[Prompt]) -> list[Rendered]:
-        """In order. Raises DataError naming the row."""
+        """Renders the prompts in order. Raises DataError naming the row."""
         rendered: list[Rendered] = []
         for start in range(0, len(prompts), _CHUNK):
             rendered += self._chunk(prompts[start : start + _CHUNK])

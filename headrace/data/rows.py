@@ -1,4 +1,4 @@
-"""Reads rows from JSONL, JSON, parquet or a `datasets` id; each row knows the place an error would name."""
+"""Reads rows from JSONL, JSON, parquet or a `datasets` id; each row carries the place that an error names."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.config.resolve import DATA_SUFFIXES
-from wire.errors import DataError
+from headrace.wire.errors import DataError
 
 T = TypeVar("T")
 _ERRORS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DataRow:
     """One row as it was found."""
 
     place: str
@@ -22,7 +22,7 @@ class Row:
     values: dict[str, Any]
 
 
-def read_rows(path: str, *, subset: str, split: str) -> Iterator[Row | DataError]:
+def read_rows(path: str, *, subset: str, split: str) -> Iterator[DataRow | DataError]:
     """The rows in order; a row that cannot be read comes as an error. Raises DataError if nothing can be read."""
     if not path.endswith(DATA_SUFFIXES) and not Path(path).exists():
         return _dataset(path, subset, split)
@@ -37,9 +37,9 @@ def read_rows(path: str, *, subset: str, split: str) -> Iterator[Row | DataError
 
 
 def parse_rows(
-    rows: Iterable[Row | DataError], parse: Callable[[Row], T], *, limit: int = 0
+    rows: Iterable[DataRow | DataError], parse: Callable[[DataRow], T], *, limit: int = 0
 ) -> tuple[list[T], list[str]]:
-    """What `parse` makes of the first `limit` rows (0 = all), and what was wrong with those it made nothing of."""
+    """Parses the first `limit` rows (0 = all); returns the results, and the errors of rows that failed to parse."""
     parsed: list[T] = []
     errors: list[str] = []
     for row in rows:
@@ -55,20 +55,20 @@ def parse_rows(
 
 
 def raise_all(errors: Sequence[str]) -> None:
-    """Raises DataError with the first of the errors, if there are any."""
+    """Raises DataError with the first errors, if there are any."""
     if errors:
         more = len(errors) - _ERRORS_SHOWN
         raise DataError("\n".join(errors[:_ERRORS_SHOWN]) + (f"\n... and {more} more" if more > 0 else ""))
 
 
-def _json(file: Path) -> Iterator[Row | DataError]:
+def _json(file: Path) -> Iterator[DataRow | DataError]:
     data = file.read_bytes()
     if file.suffix == ".json" and data.lstrip()[:1] == b"[":
         return _json_array(file, data)
     return _json_lines(file, data)
 
 
-def _json_array(file: Path, data: bytes) -> Iterator[Row | DataError]:
+def _json_array(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
     try:
         rows = json.loads(data)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -77,7 +77,7 @@ def _json_array(file: Path, data: bytes) -> Iterator[Row | DataError]:
         yield _row(f"{file.name}: row {index}", values)
 
 
-def _json_lines(file: Path, data: bytes) -> Iterator[Row | DataError]:
+def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -92,13 +92,13 @@ def _json_lines(file: Path, data: bytes) -> Iterator[Row | DataError]:
             yield _row(place, values)
 
 
-def _row(place: str, values: Any) -> Row | DataError:
+def _row(place: str, values: Any) -> DataRow | DataError:
     if not isinstance(values, dict):
         return DataError(f"{place}: must be an object with named columns, not {type(values).__name__}")
-    return Row(place, values)
+    return DataRow(place, values)
 
 
-def _parquet(file: Path) -> Iterator[Row | DataError]:
+def _parquet(file: Path) -> Iterator[DataRow | DataError]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,10 +106,10 @@ def _parquet(file: Path) -> Iterator[Row | DataError]:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable parquet file: {error}") from None
-    return (Row(f"{file.name}: row {index}", values) for index, values in enumerate(table.to_pylist()))
+    return (DataRow(f"{file.name}: row {index}", values) for index, values in enumerate(table.to_pylist()))
 
 
-def _dataset(name: str, subset: str, split: str) -> Iterator[Row | DataError]:
+def _dataset(name: str, subset: str, split: str) -> Iterator[DataRow | DataError]:
     from datasets import load_dataset
 
     try:
@@ -118,4 +118,4 @@ def _dataset(name: str, subset: str, split: str) -> Iterator[Row | DataError]:
         raise DataError(
             f"{name}: there is no such file, and as the id of a dataset it cannot be loaded: {error}"
         ) from None
-    return (Row(f"{name}[{split}]: row {index}", dict(values)) for index, values in enumerate(rows))
+    return (DataRow(f"{name}[{split}]: row {index}", dict(values)) for index, values in enumerate(rows))

@@ -1,11 +1,11 @@
-"""Tokens that stand for text which the tokenizer does not know: the model would be asked for what it cannot read."""
+"""Counts tokens that stand for text unknown to the tokenizer, which the model cannot read."""
 
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.data.settings import DataTable
-from wire.errors import DataError
+from headrace.config.data import DataTable
+from headrace.wire.errors import DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def unknown_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
     """The token that encoding writes for unknown text; None if there is none, as with byte-level BPE.
 
-    Of the encoder itself: `unk_token` of GPT-2's kin is the end of a text, which encoding never writes.
+    Read from the encoder itself: tokenizers such as GPT-2's have an `unk_token` that is the end of text, which encoding
+    never writes.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

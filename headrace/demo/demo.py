@@ -1,29 +1,29 @@
-"""Prepares the demo: everything it needs is made inside the run directory, then it is a run like any other."""
+"""Prepares the demo: makes everything it needs inside the run directory; after that it is an ordinary run."""
 
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headrace.child import run_child
 from headrace.config.resolve import Resolved, resolve
+from headrace.config.run_dir import absent_folders, check_fresh, take_away
+from headrace.config.settle import CUDA_HEAD_DIM
 from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
-from headrace.demo.models import END, Shape, character_tokenizer, write_model
+from headrace.doctor.placement import check_any
 from headrace.doctor.sizes import model_parameters
-from headrace.gpus import check_any
-from headrace.run_dir import absent_folders, check_fresh, take_away
-from headrace.settle import CUDA_HEAD_DIM
+from headrace.model.tiny_models import END, Shape, character_tokenizer, write_model
+from headrace.run.child import run_child
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import TrainerTable
 from headrace.supervisor.once import ChildFailedError
-from services.trainer.settings import TrainerTable
-from services.trainer.stage_settings import StageSettings
-from wire.errors import ConfigError, WaitTimeoutError
-from wire.settings import ModelTable
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.settings import ModelTable
 
 HELD_OUT = 256
 _SFT_TIMEOUT_S = 600.0
 _MADE = frozenset({"run.toml", "prompts.jsonl", "held_out.jsonl", "base", "sft", "model"})
-"""What a demo may leave in its folder, also when it is killed."""
+"""Entries that a demo may leave in its folder, also when it is killed."""
 
 RUN_TOML = """\
 # Written by `headrace demo`: a run like any other. `headrace train` runs it too.
@@ -88,8 +88,8 @@ def prepare_demo(
 ) -> Resolved:
     """Makes model and data, runs the supervised stage, and returns the config of the RL run.
 
-    What an earlier one was killed over is made anew. A run directory that did not exist does not exist after an error
-    either, but for the log of a stage that failed. Raises ConfigError if something else lies there, ChildFailedError or
+    Leftovers of a killed demo are replaced. A run directory that did not exist before is removed again on an error,
+    except for the log of a stage that failed. Raises ConfigError if something else lies there, ChildFailedError or
     WaitTimeoutError naming that log.
     """
     check_fresh(run_dir)
@@ -124,7 +124,7 @@ def prepare_demo(
 
 
 def _clear(folder: Path) -> None:
-    """Removes what a demo has made, whole or half; nothing that it cannot have made."""
+    """Removes what an earlier demo made, also in part. Raises ConfigError if the folder holds anything else."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder} is not a folder of a demo: choose another folder with --run-dir")
     foreign = sorted({path.name for path in folder.iterdir()}.difference(_MADE)) if folder.exists() else []
@@ -165,12 +165,12 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
         run=config.run.model_copy(update={"stage": "sft"}),
         model=ModelTable(path=folder / "base", dtype="float32"),
         sft=config.sft,
-        # A stage of seconds: if it dies, it begins anew.
+        # The stage takes seconds: if it dies, it starts over.
         trainer=TrainerTable(checkpoint_every=1_000_000),
         run_dir=stage,
     )
     log.parent.mkdir(exist_ok=True)
-    arguments = ("services.trainer", "--stage", "sft")
+    arguments = ("headrace.services.trainer", "--stage", "sft")
     what = "the supervised stage"
     run_child(what, *arguments, settings=settings, environment=environment, timeout_s=_SFT_TIMEOUT_S, log=log)
     (stage / "export").rename(folder / "model")

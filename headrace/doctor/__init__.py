@@ -1,1 +1,1 @@
-"""`headrace doctor`: can this machine run, and if not, what is to be done? Each check by itself, with a deadline."""
+"""`headrace doctor`: checks whether this machine can run, and how to fix it. Each check runs alone, with a deadline."""

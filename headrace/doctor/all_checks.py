@@ -1,4 +1,4 @@
-"""Everything that is looked at: the machine, and with a config what it asks of it."""
+"""The list of all checks: of the machine and, given a config, of what that config needs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from headrace.doctor.wants import Wants
 
 
 def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> list[Check]:
-    """In the order in which they are told."""
+    """All checks, in the order in which they are reported."""
     checks = machine_checks(wants, run_dir, environment)
     if wants.resolved:
         checks.append(Check(name="config", look=lambda: config_checks.keys(wants)))
@@ -20,7 +20,7 @@ def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> l
 
 
 def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> list[Check]:
-    """What another machine might have."""
+    """Checks whose result depends on the machine, not only on the config."""
     reboot = "the driver hangs: dmesg tells why; a reboot is often the way out"
     return [
         Check(name="python", look=software.interpreter),

@@ -1,18 +1,18 @@
-"""What the config names: model, data and the keys themselves."""
+"""Checks of the config itself: its keys, its model and its data."""
 
+from headrace.config.settle import check_dtype
 from headrace.doctor.findings import Finding, fail, ok
+from headrace.doctor.placement import check_overlap, placement
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
-from headrace.gpus import check_overlap, placement
-from headrace.launch import check_data_files
-from headrace.model_check import check_model
-from headrace.nodes import check_nodes
-from headrace.settle import check_dtype
-from wire.errors import ConfigError, DataError
+from headrace.model.model_check import check_model
+from headrace.run.launch import check_data_files
+from headrace.run.nodes import check_nodes
+from headrace.wire.errors import ConfigError, DataError
 
 
 def keys(wants: Wants) -> Finding:
-    """What of the config no machine could run."""
+    """Fails on settings that no machine could run."""
     assert wants.resolved is not None
     try:
         check_nodes(wants.resolved)
@@ -26,7 +26,7 @@ def keys(wants: Wants) -> Finding:
 
 
 def model(wants: Wants) -> Finding:
-    """The folder, and whether the engine can decode it."""
+    """Checks the model folder, and that the engine can decode it."""
     assert wants.resolved is not None
     config = wants.resolved.config
     if config.model.make is not None and ("model", "path") not in wants.resolved.layer:
@@ -42,7 +42,7 @@ def model(wants: Wants) -> Finding:
 
 
 def data(wants: Wants) -> Finding:
-    """The files are there; what is in them `headrace train --dry-run` reads."""
+    """Checks that the files exist; `headrace train --dry-run` reads their content."""
     assert wants.resolved is not None
     try:
         check_data_files(wants.resolved)

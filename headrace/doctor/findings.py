@@ -1,4 +1,4 @@
-"""What a check finds, and how checks are run: side by side, none held up by another."""
+"""Results of checks, and the runner: checks run concurrently, none is held up by another."""
 
 import subprocess
 import threading
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from wire.errors import HeadraceError
+from headrace.wire.errors import HeadraceError
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity."""
 
     OK = "ok"
     NOTE = "note"
@@ -20,12 +20,12 @@ class Level(StrEnum):
     WARN = "warn"
     """It works, but something will be slow, or missing later."""
     FAIL = "fail"
-    """Nothing will run, or not what the config asks for."""
+    """The run cannot work, or not as configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one look has found."""
+    """Result of one check."""
 
     name: str
     level: Level
@@ -36,32 +36,32 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing to look at."""
+    """One check."""
 
     name: str
     look: Callable[[], Finding]
     deadline_s: float = 20.0
     fix: str = ""
-    """For a check that does not come back, or breaks."""
+    """The fix if the check itself times out or raises."""
 
 
 def ok(name: str, said: str) -> Finding:
-    """In order."""
+    """A finding without a problem."""
     return Finding(name=name, level=Level.OK, said=said)
 
 
 def note(name: str, said: str) -> Finding:
-    """Absent, and not needed here."""
+    """A finding about something absent that is not needed here."""
     return Finding(name=name, level=Level.NOTE, said=said)
 
 
 def warn(name: str, said: str, fix: str) -> Finding:
-    """Something will be slow, or missing later."""
+    """A finding that something will be slow, or missing later."""
     return Finding(name=name, level=Level.WARN, said=said, fix=fix)
 
 
 def fail(name: str, said: str, fix: str) -> Finding:
-    """Nothing will run."""
+    """A finding that the run cannot work, or not as configured."""
     return Finding(name=name, level=Level.FAIL, said=said, fix=fix)
 
 
@@ -100,6 +100,6 @@ _REPORT = "look at the system's log (dmesg), and run `headrace doctor` once more
 
 
 def verdict(findings: Sequence[Finding]) -> dict[str, Any]:
-    """For scripts: `ok` is False if anything fails."""
+    """The findings as JSON values for scripts; `ok` is False if any check fails."""
     rows = [{"name": one.name, "level": str(one.level), "said": one.said, "fix": one.fix} for one in findings]
     return {"ok": all(one.level is not Level.FAIL for one in findings), "checks": rows}

@@ -1,4 +1,4 @@
-"""GPU, driver, torch and its collectives."""
+"""Checks of the GPU, the driver, torch and its collectives."""
 
 import json
 import shutil
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.placement import placement, shown, visible
 from headrace.doctor.wants import Wants
-from headrace.gpus import placement, shown, visible
 from headrace.supervisor.once import child_environment, python, run_once
-from wire.errors import HeadraceError
+from headrace.wire.errors import HeadraceError
 
 _SMI_S = 15.0
 TORCH_S = 240.0
@@ -20,7 +20,7 @@ _GIB = 1 << 30
 
 
 def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """What nvidia-smi says."""
+    """Checks driver and GPU count with nvidia-smi."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         said = "there is no nvidia-smi"
@@ -50,7 +50,7 @@ def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
 
 
 def profile(environment: Mapping[str, str]) -> Finding:
-    """Which profile of docker-compose.yml fits the GPUs that are here."""
+    """Names the profile of docker-compose.yml that fits the GPUs of this machine."""
     count = visible(environment)
     fits = {0: "cpu", 1: "one-gpu"}.get(count, "gpu")
     words = {"cpu": "no GPU", "one-gpu": "one GPU, which trainer and engine use by turns"}.get(fits, f"{count} GPUs")
@@ -88,7 +88,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
 
 
 def _probe(environment: Mapping[str, str]) -> dict[str, Any] | str:
-    """What the process says, or why it says nothing."""
+    """The probe's JSON output, or the last line of the error if it has none."""
     env = child_environment(dict(environment), threads=1)
     argv = python("headrace.doctor.probe", "torch")
     try:

@@ -1,4 +1,4 @@
-"""The machine itself: processor, memory, disk, shared memory, clock, limits."""
+"""Checks of the machine itself: processor, memory, disk, shared memory, clock, limits."""
 
 import ctypes
 import fcntl
@@ -22,7 +22,7 @@ _SLOW_SYNC_S = 0.1
 
 
 def processor(wants: Wants) -> Finding:
-    """Cores that this process may use."""
+    """Checks the cores that this process may use."""
     cores = len(os.sched_getaffinity(0))
     quota = _quota()
     said = f"{cores} cores" + (f", of which the container may use {quota:g}" if quota and quota < cores else "")
@@ -39,7 +39,7 @@ def processor(wants: Wants) -> Finding:
 
 
 def memory(wants: Wants) -> Finding:
-    """What is free, and what trainer and replicas of the config will take, roughly."""
+    """Compares free memory with a rough estimate of what trainer and replicas will use."""
     free, total = memory_of_machine()
     said = f"{free / _GIB:.1f} GiB free of {total / _GIB:.1f}"
     need = 2 * _GIB
@@ -55,7 +55,7 @@ def memory(wants: Wants) -> Finding:
 
 
 def disk(folder: Path, wants: Wants) -> Finding:
-    """Room where runs are kept, for checkpoints, journal and rollouts."""
+    """Compares free disk space with the estimated size of checkpoints and export."""
     place = _existing(folder)
     free = shutil.disk_usage(place).free
     said = f"{free / _GIB:.1f} GiB free in {place}"
@@ -73,7 +73,7 @@ def disk(folder: Path, wants: Wants) -> Finding:
 
 
 def files(folder: Path) -> Finding:
-    """What a run directory needs of its file system: writing, locks, renames, unix sockets, and a quick fsync."""
+    """Checks what a run directory needs of its file system: writes, locks, renames, unix sockets and a fast fsync."""
     place = _existing(folder)
     fix = f"{place} must be a local, writable file system: choose another --run-dir"
     try:
@@ -84,7 +84,7 @@ def files(folder: Path) -> Finding:
                 seconds = _sync_seconds(file.fileno())
             path.rename(Path(name) / "renamed")
             with socket.socket(socket.AF_UNIX) as probe:
-                # By way of the folder's descriptor: a long path does not fit into a socket's name.
+                # Through the folder's descriptor: a long path does not fit into a socket's name.
                 folder_fd = os.open(name, os.O_RDONLY)
                 try:
                     probe.bind(f"/proc/self/fd/{folder_fd}/s")
@@ -99,7 +99,7 @@ def files(folder: Path) -> Finding:
 
 
 def shared_memory(wants: Wants) -> Finding:
-    """/dev/shm: NCCL and the engines' processes meet there."""
+    """Checks /dev/shm, which NCCL and the processes of an engine use to exchange data."""
     fix = "docker: --shm-size 8g (compose: shm_size); Kubernetes: an emptyDir with medium Memory at /dev/shm"
     if not _SHM.is_dir():
         return (fail if wants.cuda else warn)("shared memory", "there is no /dev/shm", fix)
@@ -111,7 +111,7 @@ def shared_memory(wants: Wants) -> Finding:
 
 
 def clock() -> Finding:
-    """Whether it is set, and kept in step with others: log times of several machines are compared."""
+    """Checks that the clock is set and synchronized: log times of several machines are compared."""
     year = time.gmtime().tm_year
     if year < 2025:
         return fail("clock", f"it says {year}: certificates and times will not make sense", "set the clock")
@@ -125,7 +125,7 @@ def clock() -> Finding:
 
 
 def limits(wants: Wants) -> Finding:
-    """Open files, processes, and with GPUs locked memory."""
+    """Checks the limits on open files, processes and, with GPUs and InfiniBand, locked memory."""
     opened, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
     said = f"{_limit(opened[0])} open files, {_limit(processes[0])} processes"
     if 0 <= opened[0] < 1024:
@@ -142,7 +142,7 @@ def limits(wants: Wants) -> Finding:
 
 
 def memory_of_machine() -> tuple[int, int]:
-    """Bytes that programs can still have, and all, of the machine or of this container."""
+    """Available and total bytes of memory, of the machine or of this container."""
     free, total = _meminfo()
     limit = _number(_CGROUP / "memory.max")
     if limit:
@@ -152,7 +152,7 @@ def memory_of_machine() -> tuple[int, int]:
 
 
 def _meminfo() -> tuple[int, int]:
-    """Bytes that programs can have without swapping, and all."""
+    """Bytes available without swapping, and total bytes."""
     kib = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -165,7 +165,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _sync_seconds(descriptor: int) -> float:
-    """The median of five."""
+    """Median time of five fsyncs, in seconds."""
     taken = []
     for _ in range(5):
         os.write(descriptor, b"x" * 4096)
@@ -192,12 +192,12 @@ def _number(path: Path) -> int:
 
 
 def _clock_state() -> int | None:
-    """What adjtimex(2) returns when asked for nothing; None where there is none."""
+    """Result of a read-only adjtimex(2); None where it is not available or fails."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):
         return None
-    # struct timex, its first field `modes` = 0: look only.
+    # struct timex, its first field `modes` = 0: read only.
     state = int(adjtimex(ctypes.create_string_buffer(512)))
     return None if state < 0 else state
 

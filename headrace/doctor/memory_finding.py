@@ -1,4 +1,4 @@
-"""The memory plan of a config, against this machine: what lies where, whether it fits, and what to change."""
+"""Compares the memory plan of a config with this machine: use per GPU and host, whether it fits, what to change."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.machine import memory_of_machine
 from headrace.doctor.memory_plan import (
     GB,
-    Place,
+    MemoryPool,
     Training,
     asleep_gpu,
     cache_bytes,
@@ -22,10 +22,10 @@ from headrace.doctor.memory_plan import (
     trainer_gpu,
     trainer_host,
 )
+from headrace.doctor.placement import placement
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.doctor.wants import Wants
-from headrace.gpus import placement
-from services.rollout.settings import TURN_MEMORY
+from headrace.services.rollout.settings import TURN_MEMORY
 
 _NAME = "memory plan"
 _SMI_S = 15.0
@@ -33,7 +33,7 @@ _ESTIMATE = "what lies there for good is exact, what passes in a step an estimat
 
 
 def memory_plan(wants: Wants) -> Finding:
-    """What the run of `wants` takes on each GPU and on the host of machine 0."""
+    """Estimates what the run of `wants` takes on each GPU and on the host of machine 0."""
     assert wants.resolved is not None
     shape = read_shape(wants.resolved.config.model.path)
     if shape is None:
@@ -43,7 +43,7 @@ def memory_plan(wants: Wants) -> Finding:
 
 
 def judge(resolved: Resolved, shape: ModelShape, *, gpus: Sequence[int], host: int) -> Finding:
-    """`gpus`: bytes of each GPU that is here, none if that is not known; `host`: bytes of its memory."""
+    """Compares the plan with `gpus` (bytes of each GPU, empty if unknown) and `host` (bytes of host memory)."""
     config = resolved.config
     how = training_of(config, shape)
     cuda = config.run.device.startswith("cuda")
@@ -98,16 +98,16 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
 
 
 def _value_shape(path: Path, policy: ModelShape) -> ModelShape:
-    """A model with a head of numbers: without the language model's head, if that is its own."""
+    """Shape of a model with a scalar head in place of the language model's head, where that is not tied."""
     shape = (read_shape(path) if path.parts else None) or policy
     own = 0 if shape.tied else shape.head
     return replace(shape, parameters=shape.parameters - own + shape.hidden, outside=shape.outside - own + shape.hidden)
 
 
-def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, list[Place]]:
-    """Who is on which GPU of machine 0."""
+def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, list[MemoryPool]]:
+    """GPU of machine 0 -> the memory pools that share it."""
     first = int(config.run.device.partition(":")[2] or 0)
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[MemoryPool]] = {}
     for rank in range(how.here):
         found[f"GPU {first + rank}"] = [trainer_gpu(shape, how, first=rank == 0)]
     if config.run.stage != "rl" or config.rollout.sglang.urls:
@@ -125,7 +125,7 @@ def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, 
         elif rollout.sglang.device != "cpu":
             tp = rollout.sglang.tp
             begin = placement(config).first
-            # Its cache takes what is left; it must hold one sequence at the least.
+            # Its cache takes what is left; it must hold at least one sequence.
             place = engine_gpu(shape, tp=tp, dtype_bytes=how.dtype_bytes, tokens=tokens, kept_whole=False)
             for number in range(begin + replica * tp, begin + (replica + 1) * tp):
                 found.setdefault(f"GPU {number}", []).append(place)
@@ -134,18 +134,18 @@ def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, 
 
 def _in_turns(
     config: RunFile, shape: ModelShape, how: Training, gpus: list[str], tokens: int
-) -> dict[str, list[Place]]:
-    """Each GPU twice: what is on it in the trainer's turn, and in the engine's."""
+) -> dict[str, list[MemoryPool]]:
+    """Lists each GPU twice: its pools in the trainer's turn, and in the engine's."""
     rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
     engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[MemoryPool]] = {}
     for rank, name in enumerate(gpus):
         found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep_gpu()]
         found[f"{name} (engine's turn)"] = [resting_gpu(shape, how, first=rank == 0), engine]
     return found
 
 
-def _line(name: str, users: Sequence[Place], size: int) -> str:
+def _line(name: str, users: Sequence[MemoryPool], size: int) -> str:
     total = sum(user.total for user in users)
     parts = [
         f"{'' if name == 'host' else user.name + ' '}{part.name} {part.bytes / GB:.1f}"
@@ -159,7 +159,7 @@ def _line(name: str, users: Sequence[Place], size: int) -> str:
 
 
 def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda: bool) -> Iterator[str]:
-    """How many tokens an SGLang server's cache has room for, on a GPU of its own."""
+    """Number of tokens that fit into the cache of an SGLang server on a GPU of its own."""
     table = config.rollout
     if not cuda or not gpus or config.run.stage != "rl" or table.engine != "sglang" or table.sglang.urls:
         return
@@ -175,7 +175,7 @@ def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda
 
 
 def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequence[int], host: int, cuda: bool) -> str:
-    """Changes that make the trainer fit: each by itself, or one on top of the other."""
+    """Names changes that make the run fit: each on its own, or several together."""
 
     def fits(changed: Training, *, alone: bool = False) -> bool:
         if trainer_host(shape, changed, gpus=cuda).total > host:
@@ -195,7 +195,7 @@ def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequenc
     for text, changes in remedies(how, table):
         steps[text] = changes
         if fits(_changed(how, steps)):
-            # Without what the later ones make needless.
+            # Drop the steps that later ones make unnecessary.
             for other in list(steps):
                 fewer = {name: values for name, values in steps.items() if name != other}
                 steps = fewer if fits(_changed(how, fewer)) else steps
@@ -215,7 +215,7 @@ def _changed(how: Training, steps: Mapping[str, Mapping[str, Any]]) -> Training:
 
 
 def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Keys to change and what the plan then counts with. `table`: the one that sizes micro-batches."""
+    """Yields keys to change, with the changed fields of the plan. `table`: the one that sizes micro-batches."""
     if not how.checkpointing:
         yield "trainer.gradient_checkpointing = true", {"checkpointing": True}
     if how.micro_batch_tokens > 2048:
@@ -241,7 +241,7 @@ def _size_of(name: str, gpus: Sequence[int]) -> int:
 
 
 def _gpu_bytes() -> list[int]:
-    """Of each GPU, by the driver; none if it does not tell."""
+    """Bytes of each GPU as reported by the driver; empty if it reports none."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []

@@ -1,7 +1,7 @@
-"""How much memory a run takes, by arithmetic: each GPU's and the host's. Pure.
+"""Computes how much memory a run takes on each GPU and on the host. Pure.
 
-What lies there for good (weights, gradients, optimizer) is counted exactly as the trainer allocates it; a test holds it
-to the byte on a CPU. What comes and goes in a step (activations, gathered layers) is an estimate. Bytes everywhere;
+Persistent memory (weights, gradients, optimizer) is counted exactly as the trainer allocates it; a test compares it to
+the byte on a CPU. Transient memory of a step (activations, gathered layers) is an estimate. Bytes everywhere;
 GB are 1e9. P: parameters, T: trained ones, R: ranks, c: bytes of `model.dtype`.
 """
 
@@ -15,13 +15,13 @@ from headrace.doctor.sizes import ModelShape
 GB = 10**9
 BUCKET = 512 * 1024 * 1024
 OVERHEAD = GB
-"""Of a GPU: CUDA's context and the libraries' kernels. Assumed."""
+"""Bytes per GPU for CUDA's context and the libraries' kernels. Assumed."""
 PROCESS = 2 * GB
-"""Of the host, a rank: Python, torch, CUDA's own part. Assumed."""
+"""Host bytes per rank for Python, torch and CUDA. Assumed."""
 _ZERO_BUCKET = 200_000_000
-"""Bytes of each of DeepSpeed's buckets (`services.trainer.backends.zero`)."""
+"""Bytes of each of DeepSpeed's buckets (`headrace.services.trainer.backends.zero`)."""
 _CHUNK = 32 * 1024 * 1024
-"""What a rank reads at a time (`services.trainer.tensor_files`)."""
+"""Bytes that a rank reads at a time (`headrace.services.trainer.model.tensor_files`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Training:
     zero_stage: int = 3
     cpu_offload: bool = False
     dtype_bytes: int = 2
-    """Of the forward pass and of what is published: 2 for bfloat16, 4 for float32."""
+    """Bytes per parameter in the forward pass and in publications: 2 for bfloat16, 4 for float32."""
     optimizer: str = "adamw"
     micro_batch_tokens: int = 8192
     checkpointing: bool = False
@@ -44,11 +44,11 @@ class Training:
     quantized: bool = False
     reference: bool = False
     values: tuple[ModelShape, ...] = ()
-    """Models with a head of numbers, trained beside it: critic, discriminator."""
+    """Models with a scalar head that are trained beside it: critic, discriminator."""
     turns: bool = False
-    """The engines have its GPUs while it rests: `rollout.gpu_sharing`."""
+    """The engines use its GPUs while it is idle: `rollout.gpu_sharing`."""
     nccl_links: int = 0
-    """Replicas that may take weights over NCCL at the same time."""
+    """Replicas that may receive weights over NCCL at the same time."""
     bucket: int = BUCKET
 
     @property
@@ -58,7 +58,7 @@ class Training:
 
     @property
     def sharding(self) -> tuple[int, int, int]:
-        """Over how many ranks weights, gradients and optimizer are spread."""
+        """Number of ranks that weights, gradients and optimizer state are sharded over."""
         if self.backend == "fsdp2":
             return self.ranks, self.ranks, self.ranks
         if self.backend == "deepspeed":
@@ -68,7 +68,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryUse:
     """One use of memory."""
 
     name: str
@@ -76,21 +76,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A GPU or the host: what lies there for good, and the larger of what comes and goes."""
+class MemoryPool:
+    """A GPU or the host: its persistent memory, and the largest transient use."""
 
     name: str
-    held: tuple[Part, ...]
-    passing: tuple[Part, ...] = ()
+    held: tuple[MemoryUse, ...]
+    passing: tuple[MemoryUse, ...] = ()
 
     @property
     def total(self) -> int:
-        """At the peak."""
+        """Bytes at the peak."""
         return sum(part.bytes for part in (*self.held, *self.passing))
 
 
 def states(shape: ModelShape, how: Training) -> dict[str, int]:
-    """Weights, gradients and optimizer of one trained model on one rank, wherever they lie.
+    """Bytes of weights, gradients and optimizer state of one trained model on one rank, on GPU or host.
 
     Float32 masters 4 P and gradients 4 T. AdamW: two float32 moments, 8 T, and a float32 count a tensor; in 8 bits 2 T
     and a float32 scale for every 256 (arXiv:2110.02861), small tensors as before. Muon: one moment of matrices. ZeRO
@@ -118,7 +118,7 @@ def states(shape: ModelShape, how: Training) -> dict[str, int]:
 
 
 def activation_bytes(shape: ModelShape, how: Training) -> int:
-    """What the backward pass needs of a forward pass over `micro_batch_tokens`, head excluded.
+    """Bytes kept for the backward pass by a forward pass over `micro_batch_tokens`, head excluded.
 
     A layer as transformers writes a Llama, without fused kernels, keeps of each token: of two RMS norms the input in
     float32, the normalized and the output, (4 + 2 c) h; queries, keys, values and the attention's output,
@@ -139,108 +139,112 @@ def activation_bytes(shape: ModelShape, how: Training) -> int:
     return tokens * shape.layers * layer + last
 
 
-def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Place:
-    """Of one rank; `first`: rank 0's, which makes and sends the snapshots."""
+def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> MemoryPool:
+    """GPU memory of one rank; `first`: that of rank 0, which makes and sends the snapshots."""
     held = list(_held(shape, how)) if not _offloads_all(how) else []
     if how.cpu_offload and how.backend == "deepspeed":
         held = [part for part in held if not _on_host(part.name, how)]
     if first and how.nccl_links and not how.cpu_offload and not how.adapter_rank:
-        held.append(Part("buckets on their way by NCCL", how.nccl_links * how.bucket))
-    held.append(Part("CUDA", OVERHEAD))
+        held.append(MemoryUse("buckets on their way by NCCL", how.nccl_links * how.bucket))
+    held.append(MemoryUse("CUDA", OVERHEAD))
     step = tuple(_step(shape, how))
-    snapshot = (Part("snapshot's staging", _staging(shape, how)),) if first else ()
+    snapshot = (MemoryUse("snapshot's staging", _staging(shape, how)),) if first else ()
     larger = max(step, snapshot, key=lambda parts: sum(part.bytes for part in parts))
-    return Place("trainer", tuple(held), larger)
+    return MemoryPool("trainer", tuple(held), larger)
 
 
-def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Place:
-    """Of one rank while the engine has its GPU: all models stay, optimizer and gradients do not.
+def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> MemoryPool:
+    """GPU memory of one rank while the engine uses its GPU: models stay, optimizer and gradients do not.
 
-    `first`: rank 0's, which keeps the buffer that its snapshots pass through.
+    `first`: that of rank 0, which keeps the staging buffer of its snapshots.
     """
-    held = [Part("weights", 0 if how.cpu_offload else states(shape, how)["weights"])]
-    held += [Part("critic", states(value, _plain(how))["weights"]) for value in how.values if not how.cpu_offload]
+    held = [MemoryUse("weights", 0 if how.cpu_offload else states(shape, how)["weights"])]
+    held += [MemoryUse("critic", states(value, _plain(how))["weights"]) for value in how.values if not how.cpu_offload]
     held += [part for part in _held(shape, how) if part.name == "reference" and not how.cpu_offload]
     if first:
-        held.append(Part("snapshot's staging", _staging(shape, how)))
-    return Place("trainer at rest", (*held, Part("CUDA", OVERHEAD)))
+        held.append(MemoryUse("snapshot's staging", _staging(shape, how)))
+    return MemoryPool("trainer at rest", (*held, MemoryUse("CUDA", OVERHEAD)))
 
 
-def asleep_gpu() -> Place:
-    """Of an engine while the trainer has its GPU."""
-    return Place("engine asleep", (Part("CUDA", OVERHEAD),))
+def asleep_gpu() -> MemoryPool:
+    """GPU memory of an engine while the trainer uses its GPU."""
+    return MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
 
 
-def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> Place:
-    """Of the machine of rank 0. Without `gpus` the ranks' own memory lies there, too."""
-    held = [Part("processes", how.here * PROCESS), Part("snapshots", 2 * _published(shape, how, pinned=gpus))]
+def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> MemoryPool:
+    """Host memory of the machine of rank 0; without `gpus` it includes what the ranks would keep on theirs."""
+    held = [MemoryUse("processes", how.here * PROCESS), MemoryUse("snapshots", 2 * _published(shape, how, pinned=gpus))]
     if not gpus:
         inner = [*_held(shape, how), *_step(shape, how)]
-        held += [Part(part.name, how.here * part.bytes) for part in inner]
+        held += [MemoryUse(part.name, how.here * part.bytes) for part in inner]
     elif _offloads_all(how):
-        held += [Part(f"{part.name} (offloaded)", how.here * part.bytes) for part in _held(shape, how)]
+        held += [MemoryUse(f"{part.name} (offloaded)", how.here * part.bytes) for part in _held(shape, how)]
     elif how.turns:
-        held.append(Part("optimizer (parked)", how.here * _parked(shape, how)))
+        held.append(MemoryUse("optimizer (parked)", how.here * _parked(shape, how)))
     elif how.cpu_offload and how.backend == "deepspeed":
-        held += [Part(f"{p.name} (offloaded)", how.here * p.bytes) for p in _held(shape, how) if _on_host(p.name, how)]
+        held += [
+            MemoryUse(f"{p.name} (offloaded)", how.here * p.bytes) for p in _held(shape, how) if _on_host(p.name, how)
+        ]
     trained = sum(_trained(one, how) for one in (shape, *how.values))
-    checkpoint = Part("a checkpoint being written", 12 * trained)
-    return Place("host", tuple(held), (max(checkpoint, _load(shape, how), key=lambda part: part.bytes),))
+    checkpoint = MemoryUse("a checkpoint being written", 12 * trained)
+    return MemoryPool("host", tuple(held), (max(checkpoint, _load(shape, how), key=lambda part: part.bytes),))
 
 
-def engine_gpu(shape: ModelShape, *, tp: int, dtype_bytes: int, tokens: int, kept_whole: bool) -> Place:
-    """Of one GPU of a replica that has `tp`: weights and, for `tokens`, keys and values of all layers.
+def engine_gpu(shape: ModelShape, *, tp: int, dtype_bytes: int, tokens: int, kept_whole: bool) -> MemoryPool:
+    """Memory of one of a replica's `tp` GPUs: weights, and keys and values of `tokens` in all layers.
 
-    `kept_whole`: the embedded engine takes a whole new version beside its own before it installs it.
+    `kept_whole`: the embedded engine receives a whole new version beside its own before it installs it.
     """
     weights = _share(dtype_bytes * shape.parameters, tp)
-    held = [Part("weights", weights), Part("CUDA", OVERHEAD)]
+    held = [MemoryUse("weights", weights), MemoryUse("CUDA", OVERHEAD)]
     if kept_whole:
-        held.append(Part("a new version arriving", weights))
-    return Place("engine", tuple(held), (Part("keys and values", tokens * cache_bytes(shape, tp, dtype_bytes)),))
+        held.append(MemoryUse("a new version arriving", weights))
+    return MemoryPool(
+        "engine", tuple(held), (MemoryUse("keys and values", tokens * cache_bytes(shape, tp, dtype_bytes)),)
+    )
 
 
 def cache_bytes(shape: ModelShape, tp: int, dtype_bytes: int) -> int:
-    """Keys and values of one token on one of `tp` GPUs: 2 c k a layer."""
+    """Bytes of keys and values of one token on one of `tp` GPUs: 2 c k per layer."""
     return _share(2 * shape.layers * shape.keys * dtype_bytes, tp)
 
 
-def _held(shape: ModelShape, how: Training) -> Iterator[Part]:
+def _held(shape: ModelShape, how: Training) -> Iterator[MemoryUse]:
     for name, size in states(shape, how).items():
-        yield Part(name, size)
+        yield MemoryUse(name, size)
     for value in how.values:
-        yield Part("critic", sum(states(value, _plain(how)).values()))
+        yield MemoryUse("critic", sum(states(value, _plain(how)).values()))
     if how.reference and not how.adapter_rank:
-        # Frozen models are sharded by FSDP2 whatever trains beside them.
-        yield Part("reference", _share(4 * shape.parameters, how.ranks))
+        # FSDP2 shards frozen models, whichever backend trains the policy.
+        yield MemoryUse("reference", _share(4 * shape.parameters, how.ranks))
 
 
-def _step(shape: ModelShape, how: Training) -> Iterator[Part]:
-    """What a micro-batch takes on top: it is gone when the step is over."""
+def _step(shape: ModelShape, how: Training) -> Iterator[MemoryUse]:
+    """Transient memory of a micro-batch, which is freed after the step."""
     c = how.dtype_bytes
-    yield Part("activations", activation_bytes(shape, how))
+    yield MemoryUse("activations", activation_bytes(shape, how))
     # Logits, their exponentials and the gradient of both, in float32, of one chunk of tokens.
     chunk = min(how.logprob_chunk, how.micro_batch_tokens)
     trains_head = not how.adapter_rank
     wide = (4 + (c + 4 if c < 4 else 0)) * shape.head if trains_head else 0
-    yield Part("head", 12 * chunk * shape.vocabulary + wide + (c * shape.head if c < 4 else 0))
+    yield MemoryUse("head", 12 * chunk * shape.vocabulary + wide + (c * shape.head if c < 4 else 0))
     if how.backend == "fsdp2":
         # Whole: what lies outside of layers, and three layers (in use, next, arriving); the largest gradient in the
         # forward's dtype and in float32, on its way to its shards.
         gradient = (c + 4) * max(shape.layer, shape.outside) if trains_head else 0
         matrices = c * (shape.outside + 3 * shape.layer)
-        yield Part("gathered layers", gradient + matrices)
+        yield MemoryUse("gathered layers", gradient + matrices)
     elif how.backend == "deepspeed" and how.zero_stage == 3:
-        yield Part("gathered layers", 4 * (shape.outside + 2 * shape.layer) + 3 * _ZERO_BUCKET)
+        yield MemoryUse("gathered layers", 4 * (shape.outside + 2 * shape.layer) + 3 * _ZERO_BUCKET)
     else:
         buckets = 2 * _ZERO_BUCKET if how.backend == "deepspeed" else 0
         copies = c * (shape.parameters - shape.outside) if c < 4 and not how.quantized else 0
         if copies + buckets:
-            yield Part("weights in bfloat16", copies + buckets)
+            yield MemoryUse("weights in bfloat16", copies + buckets)
 
 
 def _staging(shape: ModelShape, how: Training) -> int:
-    """One bucket, and with several ranks the tensors that are gathered for it, twice."""
+    """Bytes of one bucket, and with several ranks twice the tensors gathered for it."""
     bucket = min(how.bucket, _published(shape, how, pinned=False))
     return bucket * (1 if how.ranks == 1 else 3)
 
@@ -252,23 +256,23 @@ def _published(shape: ModelShape, how: Training, *, pinned: bool) -> int:
     return whole * how.bucket + (1 << (rest - 1).bit_length() if pinned and rest else rest)
 
 
-def _load(shape: ModelShape, how: Training) -> Part:
-    """FSDP2 reads its own rows; what is whole is read by all ranks of a machine at once, or in turn if that is much.
+def _load(shape: ModelShape, how: Training) -> MemoryUse:
+    """Host memory for loading: FSDP2 ranks read their own rows, others the whole model, in turn if it is large.
 
-    Here as in turn: the least that is needed.
+    Counted as in turn, which is the least.
     """
     if how.backend == "fsdp2" and how.ranks > 1 and not how.quantized:
-        return Part("loading", how.here * _CHUNK)
-    return Part("loading a whole model", 4 * shape.parameters)
+        return MemoryUse("loading", how.here * _CHUNK)
+    return MemoryUse("loading a whole model", 4 * shape.parameters)
 
 
 def _plain(how: Training) -> Training:
-    """As a model with a head of numbers is trained: whole."""
+    """Settings of a model with a scalar head, which is trained without adapters."""
     return Training(backend=how.backend, ranks=how.ranks, zero_stage=how.zero_stage, optimizer=how.optimizer)
 
 
 def _parked(shape: ModelShape, how: Training) -> int:
-    """Optimizer state of one rank in pinned host memory, in pieces of a power of two."""
+    """Bytes of one rank's optimizer state in pinned host memory, rounded up to whole buckets."""
     size = states(shape, how)["optimizer"] + sum(states(value, _plain(how))["optimizer"] for value in how.values)
     return math.ceil(size / BUCKET) * BUCKET
 
@@ -287,7 +291,7 @@ def _moments(shape: ModelShape, how: Training, trained: int) -> int:
 
 
 def _offloads_all(how: Training) -> bool:
-    """FSDP2 keeps weights, gradients and optimizer in host memory; only what is in use is on the GPU."""
+    """FSDP2 keeps weights, gradients and optimizer in host memory; the GPU holds only what is in use."""
     return how.cpu_offload and how.backend == "fsdp2"
 
 

@@ -1,4 +1,4 @@
-"""Ports, loopback and the broker."""
+"""Checks of ports, loopback and the broker."""
 
 import asyncio
 import re
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
-from headrace.plans import choose_ports
+from headrace.run.plans import choose_ports
 from headrace.supervisor.broker import check_external, find_server
 from headrace.supervisor.ports import pick_ports
-from wire.errors import ConfigError, TransientError
-from wire.streams.redis import ServerFacts, server_facts
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.streams.redis import ServerFacts, server_facts
 
 _SERVER_S = 10.0
 _CONNECT_S = 2.0
@@ -20,7 +20,7 @@ _OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
 
 
 def ports(wants: Wants) -> Finding:
-    """Those that the config fixes are free, and there are others; loopback can be reached."""
+    """Checks that the ports of the config are free, or that free ones exist, and that loopback works."""
     fix = "end what listens there, or set the key to 0 for a free port"
     try:
         chosen = choose_ports(wants.resolved) if wants.resolved and wants.broker else {}
@@ -39,7 +39,7 @@ def ports(wants: Wants) -> Finding:
 
 
 def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """The server of `broker.url`, or the one that would be started here."""
+    """Checks the server of `broker.url`, or the one that would be started here."""
     if not wants.broker:
         return note("redis", "not needed: this stage trains on given examples alone")
     url = wants.resolved.config.broker.url if wants.resolved else ""
@@ -49,7 +49,7 @@ def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:
 
 
 def _unused(wants: Wants) -> Finding | None:
-    """What is wrong with its streams, for a run that begins."""
+    """Fails if the server is unusable for a new run, e.g. holds streams of another one; None if all is well."""
     assert wants.resolved is not None
     config, place = wants.resolved.config, wants.resolved.place("broker", "url")
     try:

@@ -1,17 +1,17 @@
-"""Looks that load or start much, as processes of their own: `python -P -m headrace.doctor.probe torch|sandbox`.
+"""Heavy checks, each run in a process of its own: `python -P -m headrace.doctor.probe torch|sandbox`.
 
-Prints one JSON object. A look that crashes or hangs takes only itself along.
+Prints one JSON object. A check that crashes or hangs does not affect the others.
 """
 
 import json
 import sys
 from typing import Any
 
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 
 def look_at_torch() -> dict[str, Any]:
-    """Version, devices, and whether a collective of one rank works: gloo, and NCCL where there is a GPU."""
+    """Reports version and devices, and whether a one-rank collective works: gloo, and NCCL if there is a GPU."""
     import torch
 
     found: dict[str, Any] = {"version": str(torch.__version__), "cuda": torch.version.cuda, "devices": [], "nccl": ""}
@@ -46,10 +46,10 @@ def _collective(backend: str, device: str) -> str:
 
 
 def look_at_sandbox() -> dict[str, Any]:
-    """Starts a sandbox and looks around in it."""
-    from services.reward.sandbox.inside.confine import Limits
-    from services.reward.sandbox.probe import check
-    from services.reward.sandbox.slot import Slot
+    """Starts a sandbox and runs the isolation checks in it."""
+    from headrace.services.reward.sandbox.inside.confine import Limits
+    from headrace.services.reward.sandbox.probe import check
+    from headrace.services.reward.sandbox.slot import Slot
 
     slot = Slot(0, Limits(timeout_s=10.0), None)
     try:

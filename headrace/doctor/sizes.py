@@ -1,4 +1,4 @@
-"""How large a model is, from the headers of its safetensors files and its config.json alone."""
+"""Computes the size of a model from the headers of its safetensors files and its config.json alone."""
 
 import json
 import math
@@ -12,39 +12,39 @@ from typing import Any
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _BLOCKWISE = 4096
-"""bitsandbytes holds the moments of a smaller tensor in float32 (`services.trainer.optimizers`)."""
+"""bitsandbytes keeps the moments of a smaller tensor in float32 (`headrace.services.trainer.model.optimizers`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What memory is counted from. Counts are of parameters, tied ones once."""
+    """Sizes that the memory plan is computed from, in parameters; tied ones count once."""
 
     parameters: int
     tensors: int
     layers: int
     layer: int
-    """Of the largest layer; what lies outside of layers (embedding, head, last norm) is `outside`."""
+    """Parameters of the largest layer; those outside of layers (embedding, head, last norm) are in `outside`."""
     outside: int
     matrices: int
-    """In the layers' matrices: what 4 bits and Muon are about. Experts, which transformers fuse, are none."""
+    """Parameters in the layers' matrices, for 4-bit weights and Muon; not experts, which transformers fuses."""
     small: int
-    """In tensors of fewer than 4096 elements."""
+    """Parameters in tensors of fewer than 4096 elements."""
     hidden: int
     queries: int
     """Width of all query heads; `keys`: of all key heads, and so of all value heads."""
     keys: int
     inner: int
-    """Width of the MLP that one token passes: of a mixture, its experts' and the shared one's together."""
+    """Width of the MLP that one token passes; in a mixture the sum over its experts and the shared one."""
     vocabulary: int
     tied: bool
     context: int = 0
-    """The longest sequence that it was made for."""
+    """Longest sequence that it was made for; 0 = unknown."""
     projections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By name (`q_proj`): how many there are, and the sum of their inputs and outputs. For adapters."""
+    """Name (`q_proj`) -> how many there are, and the sum of their input and output widths. For adapters."""
 
     @property
     def head(self) -> int:
-        """Of the head's matrix."""
+        """Parameters of the head's matrix."""
         return self.vocabulary * self.hidden
 
     def adapters(self, rank: int, targets: tuple[str, ...]) -> tuple[int, int]:
@@ -54,12 +54,12 @@ class ModelShape:
 
 
 def model_parameters(folder: Path) -> int:
-    """Number of parameters; 0 where it cannot be told (no safetensors, or no model yet)."""
+    """Number of parameters; 0 if unknown (no safetensors, or no model yet)."""
     return sum(math.prod(shape) for shape in (_headers(folder) or {}).values())
 
 
 def read_shape(folder: Path) -> ModelShape | None:
-    """Of a Hugging Face model folder; None where it cannot be told (no safetensors, or no model yet)."""
+    """Shape of a Hugging Face model folder; None if unknown (no safetensors, or no model yet)."""
     shapes = _headers(folder)
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text())
@@ -77,7 +77,7 @@ def read_shape(folder: Path) -> ModelShape | None:
 def dense_shape(
     *, hidden: int, inner: int, layers: int, queries: int, keys: int, vocabulary: int, tied: bool, biases: bool = False
 ) -> ModelShape:
-    """Of a Llama (with `biases` a Qwen2) by its config alone."""
+    """Shape of a Llama (with `biases` a Qwen2) from its config alone."""
     projections = {
         "q_proj": (queries, hidden),
         "k_proj": (keys, hidden),
@@ -143,7 +143,7 @@ def _counted(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], *
 
 
 def _inner(config: Mapping[str, Any]) -> int:
-    """Of a mixture of experts: what one token passes."""
+    """Width of the MLP; in a mixture of experts, of those that one token passes."""
     each, count = config.get("moe_intermediate_size"), config.get("num_experts_per_tok")
     if not count:
         return int(config.get("intermediate_size") or 4 * config["hidden_size"])
@@ -153,7 +153,7 @@ def _inner(config: Mapping[str, Any]) -> int:
 
 
 def _headers(folder: Path) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of all tensors by name; None for a file that is none."""
+    """Shapes of all tensors by name; None if a file is not safetensors."""
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:

@@ -1,4 +1,4 @@
-"""Python, packages, SGLang and the sandbox."""
+"""Checks of Python, packages, SGLang and the sandbox."""
 
 import json
 import platform
@@ -12,9 +12,9 @@ from headrace.doctor import versions
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.versions import version as _version
 from headrace.doctor.wants import Wants
-from headrace.extras import check_extras
+from headrace.run.extras import check_extras
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from wire.errors import ConfigError, HeadraceError
+from headrace.wire.errors import ConfigError, HeadraceError
 
 _OLDEST = (3, 11)
 _TOLD = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
@@ -23,7 +23,7 @@ _VENV_S = 60.0
 
 
 def interpreter() -> Finding:
-    """Python's version and kind."""
+    """Checks version and platform of Python."""
     said = f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}"
     if sys.version_info < _OLDEST:
         return fail("python", said, f"use Python {'.'.join(map(str, _OLDEST))} or newer")
@@ -33,7 +33,7 @@ def interpreter() -> Finding:
 
 
 def packages() -> Finding:
-    """Whether all that the demo's extra asks for is there, in a version that fits."""
+    """Checks that all packages of the `demo` extra are installed, in a version that fits."""
     missing = list(_unmet("headrace", {"demo"}, set()))
     told = ", ".join(f"{name} {version}" for name in _TOLD if (version := _version(name)))
     if missing:
@@ -43,7 +43,7 @@ def packages() -> Finding:
 
 
 def extras(wants: Wants) -> Finding:
-    """Packages beyond the services' own that the config names."""
+    """Checks the optional packages that the config needs."""
     if wants.resolved is None:
         return note("extras", "none named")
     try:
@@ -54,7 +54,7 @@ def extras(wants: Wants) -> Finding:
 
 
 def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """The server that replicas launch, in its own virtual environment or in this one."""
+    """Checks the SGLang that replicas launch, in its own virtual environment or in this one."""
     venv = wants.resolved.config.rollout.sglang.venv if wants.resolved else Path()
     if not wants.sglang and not venv.parts:
         version = _version("sglang")
@@ -78,13 +78,13 @@ def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:
 
 
 def _one_nccl(wants: Wants, said: str, *, ours: str, theirs: str) -> Finding:
-    """Whether the trainer here and the server can meet over NCCL."""
+    """Checks that the trainer and the server have the same NCCL, so that weights can go over it."""
     if not wants.cuda or (wants.resolved and wants.resolved.config.rollout.sglang.device == "cpu"):
         return ok("sglang", said)
     if ours and ours == theirs:
         return ok("sglang", f"{said}, NCCL {theirs} like the trainer's")
     if not (ours or theirs):
-        # Built from source, or of a distribution: what they run is known once they do.
+        # Built from source, or from a distribution: their NCCL is known only at run time.
         return ok("sglang", f"{said}; no package tells of NCCL, neither there nor here")
     told = f"{said}; NCCL {theirs or 'unknown'} there and {ours or 'unknown'} here: weights go over gloo, not NCCL"
     fix = f"`make gpu` installs both with one NCCL; or, beside this SGLang, {_same_torch(said)}"
@@ -97,7 +97,7 @@ def _same_torch(said: str) -> str:
 
 
 def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """Starts bubblewrap as code rewards do, and lets a program look around in it."""
+    """Starts bubblewrap as code rewards do, and checks the isolation from inside."""
     argv = python("headrace.doctor.probe", "sandbox")
     env = child_environment(dict(environment), threads=1)
     try:
@@ -108,12 +108,12 @@ def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
         return ok("sandbox", "bubblewrap isolates a program")
     said, _, fix = error.partition(". ")
     fix = fix or "see docs/sandbox.md"
-    # Math and most other rewards need none.
+    # Math and most other rewards need no sandbox.
     return (fail if wants.sandbox else warn)("sandbox", f"{said} (only code rewards need it)", fix)
 
 
 def _unmet(name: str, extras: set[str], seen: set[str]) -> Iterator[str]:
-    """Requirements of a package with these extras that this environment does not meet, through its own extras."""
+    """Requirements of a package with these extras that this environment does not meet, its nested extras included."""
     from packaging.requirements import Requirement
 
     for text in metadata.requires(name) or ():

@@ -1,4 +1,4 @@
-"""What a Python environment has: run as text by the interpreter of another one, so standard library only."""
+"""Prints package versions of a Python environment. Run as text by another interpreter: standard library only."""
 
 import json
 import re
@@ -10,7 +10,7 @@ _NCCL = re.compile(r"nvidia-nccl-\w+")
 
 
 def version(name: str) -> str:
-    """Of an installed package; empty if it is not there."""
+    """Version of an installed package; empty if it is absent."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -18,7 +18,7 @@ def version(name: str) -> str:
 
 
 def nccl() -> str:
-    """Of the package with NCCL that torch asks for, such as `2.30.7`; empty if it asks for none (a build for CPUs)."""
+    """Version of the NCCL package that torch requires, such as `2.30.7`; empty if none (a build for CPUs)."""
     try:
         wanted = metadata.requires("torch") or []
     except metadata.PackageNotFoundError:

@@ -1,31 +1,31 @@
-"""What a config asks of a machine. Pure."""
+"""Requirements of a config on a machine. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.config.resolve import Resolved
-from headrace.gpus import placement
-from services.reward.settings import ScorerTable
+from headrace.doctor.placement import placement
+from headrace.services.reward.settings import ScorerTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """Without a config: nothing but that a demo runs."""
+    """Requirements on a machine. Without a config: those of the demo."""
 
     resolved: Resolved | None = None
     cuda: bool = False
     gpus: int = 0
-    """How many this machine must have at least."""
+    """Least number of GPUs of this machine."""
     broker: bool = True
     fresh: bool = False
-    """A new run is to begin: its broker must not hold another one's streams."""
+    """A new run starts: its broker must not hold the streams of another one."""
     sandbox: bool = False
     sglang: bool = False
-    """A server that is launched here."""
+    """An SGLang server is launched here."""
 
     @classmethod
     def of(cls, resolved: Resolved, *, fresh: bool = False) -> "Wants":
-        """Of a config."""
+        """Derives the requirements of a config."""
         config = resolved.config
         cuda = config.run.device.startswith("cuda")
         table, rl = config.rollout, config.run.stage == "rl"

@@ -1,1 +1,1 @@
-"""What only a GPU can show, tried on this one: `headrace doctor --gpu`. Each probe is a process with a deadline."""
+"""Probes of what only a GPU can show: `headrace doctor --gpu`. Each probe is a process with a deadline."""

@@ -1,4 +1,4 @@
-"""All probes one after the other, each in a process with a deadline of its own, and a row for each."""
+"""Runs all probes one after the other, each in a process with its own deadline, and collects a row for each."""
 
 import json
 import time
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from wire.errors import HeadraceError
+from headrace.wire.errors import HeadraceError
 
 Status = Literal["ok", "failed", "not here"]
 NOT_HERE: Status = "not here"
-"""It needs CUDA or NCCL, and was neither tried nor passed."""
+"""The probe needs CUDA or NCCL and was not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One process."""
+    """One probe, run as a process."""
 
     name: str
     module: str
     arguments: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] | None = None
-    """What is smaller there; None = it cannot be tried without CUDA."""
+    """Arguments that make it smaller on a CPU; None = it needs CUDA."""
     deadline_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What came of it."""
+class ProbeResult:
+    """Result of one probe."""
 
     name: str
     status: Status
@@ -60,9 +60,9 @@ PROBES: tuple[Probe, ...] = (
 
 
 def run_probes(
-    probes: Sequence[Probe], *, on: str, environment: Mapping[str, str], say: Callable[[Row], None]
-) -> list[Row]:
-    """Rows in the order of the probes, each said as it comes. Raises nothing for a probe that fails."""
+    probes: Sequence[Probe], *, on: str, environment: Mapping[str, str], say: Callable[[ProbeResult], None]
+) -> list[ProbeResult]:
+    """Returns rows in the order of the probes, and reports each as it ends. A probe that fails raises nothing."""
     rows = []
     for row in _rows(probes, on, environment):
         say(row)
@@ -70,15 +70,15 @@ def run_probes(
     return rows
 
 
-def _rows(probes: Sequence[Probe], on: str, environment: Mapping[str, str]) -> Iterator[Row]:
+def _rows(probes: Sequence[Probe], on: str, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
     for probe in probes:
         if on == "cpu" and probe.on_cpu is None:
-            yield Row(name=probe.name, status=NOT_HERE, seconds=0.0, said="needs CUDA", numbers={})
+            yield ProbeResult(name=probe.name, status=NOT_HERE, seconds=0.0, said="needs CUDA", numbers={})
         else:
             yield _run(probe, on, environment)
 
 
-def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> Row:
+def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> ProbeResult:
     smaller = probe.on_cpu if on == "cpu" and probe.on_cpu is not None else ()
     argv = python(probe.module, *probe.arguments, *smaller, "--on", on)
     env = child_environment(dict(environment), threads=1)
@@ -93,11 +93,13 @@ def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> Row:
         said = f"status {error.status}: {(error.message.splitlines() or [''])[-1]}"
     except (HeadraceError, ValueError, KeyError) as error:
         status, said, found = "failed", f"{type(error).__name__}: {error}", {}
-    return Row(name=probe.name, status=status, seconds=round(time.monotonic() - began, 1), said=said, numbers=found)
+    return ProbeResult(
+        name=probe.name, status=status, seconds=round(time.monotonic() - began, 1), said=said, numbers=found
+    )
 
 
 def read_end(out: str) -> dict[str, Any]:
-    """The last line of a probe. Raises ValueError for one that ended without."""
+    """Parses the last line of a probe's output. Raises ValueError if there is none."""
     lines = out.strip().splitlines()
     if not lines:
         raise ValueError("the probe ended without a word")

@@ -29,9 +29,9 @@ from torch._C._distributed_c10d import TCPStore
 
 from headrace.selfcheck.probe import device_of, end, parser
 from headrace.supervisor.once import python
-from wire.errors import TransientError
-from wire.lifecycle import die_with_parent
-from wire.weights import CollectiveGroup, bucket_digest, open_store
+from headrace.wire.errors import TransientError
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights import CollectiveGroup, bucket_digest, open_store
 
 CASES = ("bytes", "sglang", "kill", "freeze", "two")
 _HOST, _BUCKETS, _JOIN_S = "127.0.0.1", 3, 60.0
@@ -40,8 +40,8 @@ _STANDS_STILL_S = 3.0
 
 
 @dataclass
-class Link:
-    """The sender's end and the process at the other."""
+class CollectiveProbe:
+    """The sender's end of a group, and the receiving process."""
 
     group: CollectiveGroup
     store: TCPStore
@@ -51,7 +51,7 @@ class Link:
     sender: threading.Thread | None = field(default=None, repr=False)
 
     def send(self, buckets: list[Tensor], limit_s: float) -> None:
-        """In a thread of its own, as the trainer does."""
+        """Broadcasts the buckets; records error and seconds. `begin` runs it in a thread, as the trainer does."""
         began = time.monotonic()
         try:
             for bucket in buckets:
@@ -61,7 +61,7 @@ class Link:
         self.seconds = time.monotonic() - began
 
     def begin(self, buckets: list[Tensor], limit_s: float) -> None:
-        """Does not wait."""
+        """Starts `send` in a thread and returns."""
         self.sender = threading.Thread(target=self.send, args=(buckets, limit_s), daemon=True)
         self.sender.start()
 
@@ -74,7 +74,7 @@ class Link:
 
 
 def main() -> int:
-    """Sends, or (`--role receive`) receives."""
+    """Runs the sender of a case, or with `--role receive` its receiver."""
     made = parser(__doc__ or "")
     made.add_argument("case", choices=CASES)
     made.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def _place(options: argparse.Namespace) -> torch.device:
-    """Gloo's buckets are in host memory."""
+    """Device of the buckets: gloo's are in host memory."""
     return device_of(options.on) if options.backend == "nccl" else torch.device("cpu")
 
 
@@ -102,12 +102,12 @@ def _buckets(options: argparse.Namespace) -> list[Tensor]:
     return [torch.randint(0, 256, (size,), dtype=torch.uint8, device=_place(options)) for _ in range(_BUCKETS)]
 
 
-def _link(options: argparse.Namespace, act: str) -> Link:
+def _link(options: argparse.Namespace, act: str) -> CollectiveProbe:
     store, port = open_store(_HOST)
     words = ("--role", "receive", "--port", str(port), "--act", act, "--backend", options.backend)
     argv = python("headrace.selfcheck.groups", options.case, *words, "--mib", str(options.mib), "--on", options.on)
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-    return Link(CollectiveGroup.join("g", options.backend, _HOST, port, 0, 2, _JOIN_S), store, child)
+    return CollectiveProbe(CollectiveGroup.join("g", options.backend, _HOST, port, 0, 2, _JOIN_S), store, child)
 
 
 def _bytes(options: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ def _kill(options: argparse.Namespace) -> int:
 
 
 def _freeze(options: argparse.Namespace) -> int:
-    """Judged by the rate of the default stream on a GPU alone: on a CPU the cores are shared."""
+    """Checks the rate of the default stream on a GPU only: on a CPU the cores are shared."""
     device = device_of(options.on)
     before = _rate(device, _STANDS_STILL_S)
     link = _link(options, "freeze")
@@ -163,8 +163,8 @@ def _two(options: argparse.Namespace) -> int:
 _PLAY = {"bytes": _bytes, "sglang": _bytes, "kill": _kill, "freeze": _freeze, "two": _two}
 
 
-def _leave(*links: Link) -> int:
-    """Without torch's own clean-up, which may wait for members that are gone."""
+def _leave(*links: CollectiveProbe) -> int:
+    """Exits without torch's own clean-up, which may wait for members that are gone."""
     for link in links:
         link.child.kill()
     sys.stdout.flush()
@@ -172,7 +172,7 @@ def _leave(*links: Link) -> int:
 
 
 def _rate(device: torch.device, seconds: float) -> float:
-    """Steps a second of what stands for training: products on the default stream, and a number read back."""
+    """Steps per second of a stand-in for training: products on the default stream, and a number read back."""
     size = 2048 if device.type == "cuda" else 256
     square = torch.randn(size, size, device=device)
     steps, until = 0, time.monotonic() + seconds
@@ -200,7 +200,7 @@ def _receive(options: argparse.Namespace) -> int:
 
 
 def _receive_as_sglang(options: argparse.Namespace) -> int:
-    """By the calls of `init_custom_process_group` (sglang/srt/utils/common.py) and of its weight updater."""
+    """Receives by the calls of `init_custom_process_group` (sglang/srt/utils/common.py) and of its weight updater."""
     from torch import distributed as dist
     from torch.distributed import distributed_c10d as c10d
     from torch.distributed.rendezvous import rendezvous

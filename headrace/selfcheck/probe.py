@@ -1,4 +1,4 @@
-"""What all probes share: the device they are on, and the one JSON line in which they end."""
+"""Shared by all probes: the device option, and the JSON line that ends their output."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ TORCH_CUDA = "cuda:0"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """With `--on`, the device."""
+    """Makes a parser with `--on`, the device."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--on", choices=("cuda", "cpu"), default="cuda")
     return made
@@ -23,12 +23,12 @@ def device_of(on: str) -> torch.device:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for all that was queued there."""
+    """Waits for all work queued on a GPU; does nothing on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def end(*, ok: bool, said: str, **numbers: Any) -> None:
-    """The probe's last words."""
+    """Writes the probe's result as its last line."""
     sys.stdout.write(json.dumps({"ok": ok, "said": said, **numbers}) + "\n")
     sys.stdout.flush()

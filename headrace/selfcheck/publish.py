@@ -9,13 +9,13 @@ import time
 import torch
 
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
-from wire.weights import bucket_digest, make_snapshot
+from headrace.wire.weights import bucket_digest, make_snapshot
 
 _SIDE = 1024
 
 
 def main() -> int:
-    """Times the second snapshot, which is written over the first."""
+    """Times the second snapshot, which reuses the buckets of the first."""
     made = parser(__doc__ or "")
     made.add_argument("--gb", type=float, default=3.2)
     options = made.parse_args()

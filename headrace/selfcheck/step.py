@@ -12,16 +12,16 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
-from services.trainer.actors import Actors, Rates, Recipe
-from services.trainer.algorithm_settings import AlgorithmTable
-from services.trainer.algorithms.registry import build_algorithm
-from services.trainer.assembly import assemble
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.step import train_step
-from services.trainer.throughput.flops import training_flops
-from services.trainer.throughput.peak import peak_flops
-from wire.contracts import (
+from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.step.batch import assemble
+from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
+from headrace.services.trainer.step.step import train_step
+from headrace.services.trainer.throughput.flops import training_flops
+from headrace.services.trainer.throughput.peak import peak_flops
+from headrace.wire.contracts import (
     FinishReason,
     PolicyVersion,
     PromptGroup,
@@ -40,7 +40,7 @@ _GROUP_SIZE, _PROMPT, _STEPS = 8, 16, 2
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a Qwen3 model."""
+    """Sizes of a Qwen3 model."""
 
     hidden: int
     layers: int
@@ -60,7 +60,7 @@ SIZES = {
 
 
 def main() -> int:
-    """Measures after one step that warms up."""
+    """Measures the mean of two steps, after one for warm-up."""
     made = parser(__doc__ or "")
     made.add_argument("--size", choices=tuple(SIZES), default="0.6")
     made.add_argument("--longest", type=int, default=4096)
@@ -72,12 +72,12 @@ def main() -> int:
     peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     table = AlgorithmTable()
     algorithm = build_algorithm(table.model_dump())
-    recipe = Recipe(
+    recipe = StepConfig(
         algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=256, grad_clip=1.0
     )
     count = max(options.tokens // (_GROUP_SIZE * options.longest // 2), 1)
     batch = assemble([_group(index, options.longest, size.vocab) for index in range(count)], version=0)
-    actors, rates = Actors(policy=backend), Rates(policy=1e-6)
+    actors, rates = StepModels(policy=backend), Rates(policy=1e-6)
     train_step(actors, batch, recipe, rates)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -120,7 +120,7 @@ def _backend(size: Size, device: torch.device) -> tuple[SingleDevice, int]:
 
 
 def _group(index: int, longest: int, vocab: int) -> ScoredGroup:
-    """Answers of random tokens, between half and all of `longest`, scored 0 and 1 in turn."""
+    """A group of rollouts with random tokens, `longest` / 2 to `longest` long, scored 0 and 1 alternately."""
     draw = np.random.default_rng(index)
     group = group_id("selfcheck", index)
     span = PolicyVersion(incarnation=1, version=0)

@@ -1,1 +1,1 @@
-"""Starts the broker and the services as direct children, watches them, and leaves nothing running behind."""
+"""Starts the broker and the services as direct children, monitors them, and leaves nothing running behind."""

@@ -1,4 +1,4 @@
-"""One process kept alive until it has done its work: a stage that needs no other service, a machine that joins."""
+"""Keeps one process alive until its work is done: a stage that needs no other service, a machine that joins."""
 
 import asyncio
 import functools
@@ -6,18 +6,18 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.supervisor.crew import Crew
-from headrace.supervisor.keeper import Budget, KeeperState, RunFailedError
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.readiness import Faces
-from headrace.supervisor.supervisor import Outcome, Patience, View
+from headrace.supervisor.process_monitor import Budget, MonitorState, RunFailedError
+from headrace.supervisor.processes import ProcessSet
+from headrace.supervisor.readiness import ReadinessClient
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, View
 
 STOPPED_CODE = 75
-"""For a trainer's `--stopped-code`: a signal has ended it, which is a death, and not the end of its work."""
+"""Exit status for a trainer's `--stopped-code`: a signal ended it, which is a death and not the end of its work."""
 
 
 class Alone:
-    """Runs one plan: started again when it dies, over when it exits with status 0. On the main thread."""
+    """Runs one plan: restarts it when it dies, ends when it exits with status 0. Used on the main thread."""
 
     def __init__(
         self,
@@ -25,19 +25,19 @@ class Alone:
         plan: ProcessPlan,
         *,
         budget: Budget,
-        patience: Patience | None = None,
+        patience: EndDeadlines | None = None,
         called_off: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`called_off`: asked while the process is not ready; whether it starts, or starts again, for nothing."""
+        """`called_off`: polled while the process is not ready; True if there is nothing left to start it for."""
         self._run_dir, self._plan, self._called_off = run_dir, plan, called_off
-        self._patience = patience or Patience()
-        self._faces = Faces()
+        self._patience = patience or EndDeadlines()
+        self._faces = ReadinessClient()
         self._notices: list[str] = []
-        self._crew = Crew(run_dir, budget, self._notices.append)
+        self._crew = ProcessSet(run_dir, budget, self._notices.append)
         self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
 
-    async def run(self, observe: Callable[[View], None]) -> Outcome:
-        """Returns how it ended; nothing is running then. `observe` is called at each look."""
+    async def run(self, observe: Callable[[View], None]) -> RunOutcome:
+        """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
         for name in ("logs", "run"):
             (self._run_dir / name).mkdir(exist_ok=True)
         loop = asyncio.get_running_loop()
@@ -53,37 +53,37 @@ class Alone:
             )
             outcome = await self._watch(task, observe)
         except RunFailedError as error:
-            outcome = Outcome("failed", str(error))
+            outcome = RunOutcome("failed", str(error))
         finally:
             await self._end()
         observe(self._view())
         return outcome
 
-    async def _watch(self, task: "asyncio.Task[None]", observe: Callable[[View], None]) -> Outcome:
+    async def _watch(self, task: "asyncio.Task[None]", observe: Callable[[View], None]) -> RunOutcome:
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             while not task.done():
                 if self._stop.is_set():
-                    return Outcome("stopped", "asked to stop")
+                    return RunOutcome("stopped", "asked to stop")
                 if not self._is_ready() and self._called_off():
-                    return Outcome("stopped", "the run's command on machine 0 has ended")
+                    return RunOutcome("stopped", "the run's command on machine 0 has ended")
                 observe(self._view())
                 await asyncio.wait({task, stopped}, timeout=self._patience.poll_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
         task.result()
-        return Outcome("finished")
+        return RunOutcome("finished")
 
     def _view(self) -> View:
         states = self._crew.states()
-        began = states.get(self._plan.name) != KeeperState.STARTING
+        began = states.get(self._plan.name) != MonitorState.STARTING
         return View({"state": "running"} if began else {}, states, tuple(self._notices))
 
     def _is_ready(self) -> bool:
-        return self._crew.states().get(self._plan.name) == KeeperState.READY
+        return self._crew.states().get(self._plan.name) == MonitorState.READY
 
     async def _end(self) -> None:
-        """Down in bounded time; after a second signal at once."""
+        """Stops the process in bounded time; after a second signal at once."""
         self._crew.stop_restarting()
         orderly = asyncio.ensure_future(self._crew.terminate(lambda _: True, self._patience.drain_s))
         now = asyncio.ensure_future(self._stop_now.wait())
@@ -105,5 +105,5 @@ class Alone:
 
 
 async def _over() -> bool:
-    """Exit status 0 is the end: nobody else has to agree."""
+    """Exit status 0 is always the end: no other service has to confirm it."""
     return True

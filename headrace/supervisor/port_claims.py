@@ -1,4 +1,4 @@
-"""Ports that processes of this user have picked: nobody listens on them yet, and no other run is to pick them.
+"""Claims on ports that processes of this user have picked but do not listen on yet: no other run picks them.
 
 One file for each user, one byte for each port, locked by the process that picked it for as long as it lives.
 """
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 
 _claimed: set[int] = set()
-"""By this process, whose own locks the kernel does not hold against it."""
+"""Ports claimed by this process, which the kernel's locks do not keep from claiming them again."""
 
 
 def claim(port: int) -> bool:
-    """Whether the port is this process's from now on; False if it, or another one, has picked it before.
+    """Claims a port for the life of this process; False if this or another process has claimed it before.
 
-    Where the file cannot be locked (a system without a folder for temporary files) every port is free to be picked.
+    Where the file cannot be locked (a system without a folder for temporary files) only this process's claims count.
     """
     if port in _claimed:
         return False
@@ -32,7 +32,7 @@ def claim(port: int) -> bool:
 
 @cache
 def _file() -> int | None:
-    """Never closed: the first descriptor of the file that a process closes takes all of its locks with it."""
+    """Opens the file of claims, None if it cannot be locked. Never closed: closing any descriptor drops all locks."""
     path = Path(tempfile.gettempdir()) / f"headrace-ports-{os.getuid()}.lock"
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""Loopback ports for the services: free ones are picked, taken ones refused before anything starts."""
+"""Loopback ports for the services: picks free ones, and rejects taken ones before anything starts."""
 
 import random
 import socket
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.supervisor.port_claims import claim
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_081
@@ -14,7 +14,7 @@ _LOWEST = 10_081
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Nobody listens on the port."""
+    """Whether no process listens on the port."""
     with socket.socket() as probe:
         # As servers do: a port whose last connections are still in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,10 +42,10 @@ def check_free(wanted: Iterable[tuple[int, str]], host: str = "127.0.0.1") -> No
 
 
 def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1") -> list[int]:
-    """Free ports below the range from which the kernel takes those of outgoing connections.
+    """Picks free ports below the range that the kernel uses for outgoing connections.
 
-    A service that is restarted needs its port again, and no client may have got it meanwhile. Nor another run: an
-    engine loads for minutes before it listens, so the ports are this process's for as long as it lives.
+    A restarted service needs its port again, so no client may have got it meanwhile. Nor may another run: an engine
+    loads for minutes before it listens, so the ports are claimed for the life of this process.
     """
     highest = _first_ephemeral() - 1
     used = set(taken)

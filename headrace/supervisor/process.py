@@ -1,4 +1,4 @@
-"""One child process: its own log, its own process group, dead with the supervisor."""
+"""One child process with its own log and process group, which dies with the supervisor."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from wire.errors import WaitTimeoutError
-from wire.lifecycle import die_with_parent, wait_for
+from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.lifecycle import die_with_parent, wait_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,12 @@ class ProcessPlan:
     env: dict[str, str]
     grpc_port: int = 0
     http_port: int = 0
-    """`/readyz` is polled there; 0 = readiness is not asked."""
+    """Port of `/readyz`; 0 = readiness is not polled."""
     extra: dict[str, str] = field(default_factory=dict)
     """Further fields of the pid file."""
 
 
-class Child:
+class ServiceProcess:
     """One life of a process."""
 
     def __init__(self, plan: ProcessPlan, process: asyncio.subprocess.Process) -> None:
@@ -35,7 +35,7 @@ class Child:
         self._process = process
 
     @classmethod
-    async def spawn(cls, plan: ProcessPlan, run_dir: Path) -> "Child":
+    async def spawn(cls, plan: ProcessPlan, run_dir: Path) -> "ServiceProcess":
         """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
         log = os.open(run_dir / "logs" / f"{plan.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -45,7 +45,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C in the terminal is for the supervisor; it decides who stops when.
+                # Ctrl-C in the terminal is for the supervisor, which decides the order in which processes stop.
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
@@ -66,11 +66,11 @@ class Child:
         return self._process.returncode
 
     async def wait(self) -> int:
-        """Its exit status."""
+        """Waits for its end and returns the exit status."""
         return await self._process.wait()
 
     async def terminate(self, grace_s: float) -> None:
-        """SIGTERM, after the grace SIGKILL, and SIGKILL for whatever it left behind in its process group."""
+        """Sends SIGTERM, and after the grace or its exit SIGKILL to what is left of its process group."""
         self._signal(signal.SIGTERM)
         try:
             await wait_for(self.wait(), grace_s, f"{self.plan.name} to stop")
@@ -81,7 +81,7 @@ class Child:
         await wait_for(self.wait(), 10.0, f"{self.plan.name} to die")
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group, dead leader or not."""
+        """Sends SIGKILL to the whole process group, even if its leader is dead."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -101,14 +101,14 @@ class Child:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one."""
+    """Replaces a file so that readers see either the old or the new one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(text, encoding="utf-8")
     aside.rename(path)
 
 
 def log_tail(path: Path, lines: int = 8) -> str:
-    """The end of a log, for an error message; what it says again and again stands there once."""
+    """The end of a log, for an error message; repeated lines are shown once, with their count."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 20_000))
@@ -121,7 +121,7 @@ def log_tail(path: Path, lines: int = 8) -> str:
 
 
 def _readable(line: str) -> str:
-    """A structured log line that tells of an error as that error, a crash as the end of its traceback, others as is."""
+    """Shortens a structured log line to its error, or to the end of its traceback; returns others unchanged."""
     try:
         fields = json.loads(line)
         return f"{fields['event']}: {fields.get('error') or fields['exception'].strip().splitlines()[-1]}"

@@ -1,4 +1,4 @@
-"""Asks a child's HTTP face: ready yet, and what does the orchestrator say of the run."""
+"""Polls a child's health server for readiness, and the orchestrator for the status of the run."""
 
 import asyncio
 import time
@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 
-from wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.errors import TransientError, WaitTimeoutError
 
 _POLL_S = 0.1
 
 
-class Faces:
+class ReadinessClient:
     """One HTTP client for all children on this machine."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Faces:
         self._http = httpx.AsyncClient(timeout=5.0, trust_env=False)
 
     async def wait_until_ready(self, name: str, port: int, seconds: float) -> None:
-        """Returns when `/readyz` says 200. Raises WaitTimeoutError with the last reason."""
+        """Waits until `/readyz` returns 200. Raises WaitTimeoutError with the last reason."""
         end = time.monotonic() + seconds
         reason = "it does not answer"
         while time.monotonic() < end:
@@ -34,7 +34,7 @@ class Faces:
         raise WaitTimeoutError(f"{name} to become ready ({reason})", seconds)
 
     async def look(self, port: int, seconds: float) -> str | None:
-        """Why it is not ready: empty = it is. None = it does not answer at all."""
+        """Returns why it is not ready, empty = it is ready; None = it does not answer at all."""
         try:
             answer = await self._http.get(f"http://127.0.0.1:{port}/readyz", timeout=seconds)
             return "" if answer.status_code == 200 else str(answer.json().get("reason", answer.status_code))
@@ -44,11 +44,11 @@ class Faces:
             return "its answer is not JSON"
 
     async def answers(self, port: int, seconds: float) -> str | None:
-        """Empty if it answers anything at all, else None: for services that are often not ready for a moment."""
+        """Returns an empty text if it answers at all, else None: for services that are often briefly not ready."""
         return None if await self.look(port, seconds) is None else ""
 
     async def status(self, port: int) -> dict[str, Any]:
-        """The orchestrator's status. Raises TransientError while it does not answer."""
+        """Returns the orchestrator's status. Raises TransientError while it does not answer."""
         try:
             answer = await self._http.get(f"http://127.0.0.1:{port}/api/status")
             answer.raise_for_status()

@@ -1,24 +1,24 @@
-"""How many replicas of a service there are to be, and the way there while the run goes on."""
+"""Scales a service to another number of replicas during the run."""
 
 from collections.abc import Callable
 
-from headrace.supervisor.crew import Crew
-from headrace.supervisor.keeper import Notice
 from headrace.supervisor.process import ProcessPlan
-from wire.errors import ConfigError
+from headrace.supervisor.process_monitor import Notice
+from headrace.supervisor.processes import ProcessSet
+from headrace.wire.errors import ConfigError
 
 MOST = 256
-"""Replicas on one machine."""
+"""Most replicas on one machine."""
 
 SERVICES = ("rollout", "reward")
-"""Those that have replicas."""
+"""Services that have replicas."""
 
 PlanReplica = Callable[[str, int], ProcessPlan]
-"""Writes the config of the service's replica with this number; raises ConfigError if there is no port for it."""
+"""Writes the config of a replica and returns its plan; raises ConfigError if there is no port or GPU for it."""
 
 
 def check_count(text: str) -> int:
-    """A number of replicas as a person gives it; raises ConfigError for another thing."""
+    """Parses a number of replicas given by the user. Raises ConfigError if it is not one, or too large."""
     try:
         count = int(text)
     except ValueError:
@@ -29,12 +29,12 @@ def check_count(text: str) -> int:
 
 
 class Scaling:
-    """The wanted number against what runs: `step` does whatever can be done now, as often as it is called."""
+    """Moves the running replicas towards the requested number; each `step` does what can be done now."""
 
     def __init__(
         self,
         service: str,
-        crew: Crew,
+        crew: ProcessSet,
         plan: PlanReplica,
         start: Callable[[ProcessPlan], None],
         *,
@@ -44,22 +44,22 @@ class Scaling:
         self._service, self._crew, self._plan, self._start = service, crew, plan, start
         self._grace_s, self._notice = grace_s, notice
         self._wanted: int | None = None
-        """None until somebody has asked: then the replicas are those the run began with."""
+        """None until the first request: the replicas are then those that the run began with."""
 
     def ask(self, count: int) -> None:
-        """From now on so many."""
+        """Sets the number of replicas and takes the first step."""
         self._wanted = count
         self.step()
 
     def situation(self) -> str:
-        """Why there was nothing to do."""
+        """Explains why the last step did nothing."""
         running = len(self._crew.staying(self._belongs))
         if self._wanted is None or self._wanted <= running:
             return f"there are {running} replicas already"
         return f"{self._wanted - running} will be started when those before them have drained"
 
     def step(self) -> None:
-        """Starts what is missing, lets the highest ones go; a seat whose last holder still drains waits for the end."""
+        """Starts missing replicas and drains the highest ones; one that still drains is restarted after its end."""
         if self._wanted is None:
             return
         for name, error in self._crew.take_failed(self._belongs):
@@ -83,12 +83,12 @@ class Scaling:
         return True
 
     def _give_up(self, index: int, reason: str) -> None:
-        """A number too high for this machine must not end the run."""
+        """Lowers the requested number: one too high for this machine must not end the run."""
         self._wanted = min(index, self._wanted or 0)
         self._notice(f"{self._name(index)} cannot be started, there will be no more than {self._wanted}: {reason}")
 
     def _name(self, index: int) -> str:
-        """Of its process, config, log and pid file."""
+        """Name of a replica's process, config, log and pid file."""
         return f"{self._service}-{index}"
 
     def _index(self, name: str) -> int:

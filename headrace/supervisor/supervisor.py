@@ -1,4 +1,4 @@
-"""One local run: all processes up, watched until the orchestrator says that the run is over, and all down again."""
+"""Supervises a local run: starts all processes, monitors them until the orchestrator reports the end, stops them."""
 
 import asyncio
 import functools
@@ -11,44 +11,44 @@ from typing import Any
 
 from headrace.supervisor.broker import EmbeddedBroker, wait_until_up
 from headrace.supervisor.control import Control
-from headrace.supervisor.crew import Crew
-from headrace.supervisor.keeper import Budget, RunFailedError
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.readiness import Faces
+from headrace.supervisor.process_monitor import Budget, RunFailedError
+from headrace.supervisor.processes import ProcessSet
+from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
-from wire.errors import ConfigError, TransientError
+from headrace.wire.errors import ConfigError, TransientError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long the end of a run may take, in seconds."""
+class EndDeadlines:
+    """Deadlines for the end of a run, and the polling interval, in seconds."""
 
     poll_s: float = 0.25
     settle_s: float = 10.0
-    """From the trainer's exit until the orchestrator knows that the run is over."""
+    """From the trainer's exit until the orchestrator reports that the run is over."""
     finish_s: float = 30.0
-    """A trainer whose run is finished exits by itself."""
+    """Wait for the trainer of a finished run to exit by itself."""
     drain_s: float = 60.0
-    """SIGTERM to the trainer's exit: it ends its step and writes a checkpoint."""
+    """From SIGTERM to the trainer's exit: it ends its step and writes a checkpoint."""
     grace_s: float = 10.0
-    """The same for all others."""
+    """The same for all other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an observer is shown at each look."""
+    """State of the run, passed to the observer at each poll."""
 
     status: dict[str, Any]
     """The orchestrator's status; empty before the first answer."""
     services: dict[str, str]
-    """Name -> what the process is doing."""
+    """Name -> state of the process."""
     notices: tuple[str, ...]
     """All notices so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How the run ended."""
+class RunOutcome:
+    """Outcome of the run."""
 
     state: str
     """`finished`, `failed` or `stopped`."""
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class Supervisor:
-    """Runs the plans of one run directory. One `run` an object; on the main thread."""
+    """Runs the plans of one run directory. Call `run` once, on the main thread."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Supervisor:
         plan_replica: PlanReplica | None = None,
         control: Control | None = None,
         budget: Budget | None = None,
-        patience: Patience | None = None,
+        patience: EndDeadlines | None = None,
     ) -> None:
-        """Without `plan_replica` and `control` the number of replicas stays as it is."""
+        """Without `plan_replica` and `control` the run cannot be scaled."""
         self._run_dir, self._broker, self._control = run_dir, broker, control
-        self._patience = patience or Patience()
-        self._faces = Faces()
+        self._patience = patience or EndDeadlines()
+        self._faces = ReadinessClient()
         self._plans = services
         self._status: dict[str, Any] = {}
         self._notices: list[str] = []
-        self._crew = Crew(run_dir, budget or Budget(), self._notices.append)
+        self._crew = ProcessSet(run_dir, budget or Budget(), self._notices.append)
         self._scaling: dict[str, Scaling] = {}
         for service in SERVICES if plan_replica else ():
             assert plan_replica is not None
@@ -90,15 +90,15 @@ class Supervisor:
                 notice=self._notices.append,
             )
         self._over_before: int | None = None
-        """The trainer's incarnation with which the run was over when the orchestrator was first heard; -1 = it was not.
+        """The trainer's incarnation if the run was already over at the orchestrator's first answer, else -1.
 
-        A run that is started again is over, as it was left, until its trainer registers.
+        A resumed run is still reported as over, as it was left, until its trainer registers.
         """
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
-    async def run(self, observe: Callable[[View], None]) -> Outcome:
-        """Starts everything, returns how it ended; nothing is running then. `observe` is called at each look."""
+    async def run(self, observe: Callable[[View], None]) -> RunOutcome:
+        """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
         for name in ("logs", "run"):
             (self._run_dir / name).mkdir(exist_ok=True)
         self._take_signals()
@@ -106,7 +106,7 @@ class Supervisor:
             await self._start_all()
             outcome = await self._watch(observe)
         except RunFailedError as error:
-            outcome = Outcome("failed", str(error), self._status)
+            outcome = RunOutcome("failed", str(error), self._status)
         finally:
             await self._end()
         observe(self._view())
@@ -147,7 +147,7 @@ class Supervisor:
         )
 
     def _answer(self, request: dict[str, Any]) -> list[str]:
-        """Does what a control request asks for. Raises ConfigError for one that makes no sense."""
+        """Executes a control request and returns what it did. Raises ConfigError for a bad one."""
         verb, service = request.get("verb"), request.get("service")
         if verb != "scale":
             raise ConfigError(f"unknown verb {verb!r}; there is scale")
@@ -161,10 +161,10 @@ class Supervisor:
         scaling.ask(count)
         return self._notices[told:] or [scaling.situation()]
 
-    async def _watch(self, observe: Callable[[View], None]) -> Outcome:
+    async def _watch(self, observe: Callable[[View], None]) -> RunOutcome:
         while True:
             if self._stop.is_set():
-                return Outcome("stopped", "asked to stop", self._status)
+                return RunOutcome("stopped", "asked to stop", self._status)
             self._crew.check()
             for scaling in self._scaling.values():
                 scaling.step()
@@ -173,12 +173,12 @@ class Supervisor:
             state = self._ending()
             if state == "finished":
                 await self._let_trainer_end()
-                return Outcome("finished", "", self._status)
+                return RunOutcome("finished", "", self._status)
             if state == "stopped":
                 await self._let_trainer_end()
-                return Outcome("stopped", str(self._status.get("reason", "")), self._status)
+                return RunOutcome("stopped", str(self._status.get("reason", "")), self._status)
             if state == "failed":
-                return Outcome("failed", str(self._status.get("reason", "")), self._status)
+                return RunOutcome("failed", str(self._status.get("reason", "")), self._status)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -189,7 +189,7 @@ class Supervisor:
             return
 
     def _ending(self) -> str:
-        """How the run ended; empty while it goes on, or is about to."""
+        """The final state of the run; empty while it goes on, or is being resumed."""
         state = str(self._status.get("state", ""))
         is_old = self._status.get("incarnation") == self._over_before
         return state if state in ("finished", "failed", "stopped") and not is_old else ""
@@ -200,7 +200,7 @@ class Supervisor:
             try:
                 self._status = await self._faces.status(orchestrator.plan.http_port)
             except TransientError:
-                # It is starting, or being started again: its keeper knows.
+                # It is starting or restarting, which its monitor handles.
                 return
             if self._over_before is None:
                 is_over = self._status.get("state") in ("finished", "stopped")
@@ -210,7 +210,7 @@ class Supervisor:
         return View(self._status, self._crew.states(), tuple(self._notices))
 
     async def _is_over(self) -> bool:
-        """The trainer left in peace: was it the end? The orchestrator may need a moment to say so."""
+        """Whether the trainer's exit with status 0 was the end; the orchestrator may need a moment to report it."""
         end = time.monotonic() + self._patience.settle_s
         while time.monotonic() < end:
             await self._look()
@@ -226,7 +226,7 @@ class Supervisor:
             await asyncio.wait({task}, timeout=self._patience.finish_s)
 
     async def _end(self) -> None:
-        """All down, in order, in bounded time; after a second signal at once."""
+        """Stops all processes in order and in bounded time; after a second signal at once."""
         self._crew.stop_restarting()
         self._scaling.clear()
         if self._control:
@@ -245,7 +245,7 @@ class Supervisor:
                 self._broker.clean()
 
     async def _stop_in_order(self) -> None:
-        """The trainer first, while what it may need still runs; the broker last."""
+        """Stops the trainer first, while what it may need still runs, and the broker last."""
         last = self._broker.plan.name if self._broker else ""
         await self._crew.terminate(lambda name: name == "trainer", self._patience.drain_s)
         await self._crew.terminate(lambda name: name not in ("trainer", last), self._patience.grace_s)
@@ -257,7 +257,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._receive)
 
     def _receive(self) -> None:
-        """The first signal drains, the second stops now."""
+        """Handles a signal: the first drains, the second stops at once."""
         if self._stop.is_set():
             self._stop_now.set()
         else:

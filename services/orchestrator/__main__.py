@@ -1,26 +1,26 @@
-"""Starts the orchestrator: `python -P -m services.orchestrator --config RUN/config/orchestrator.json`.
+"""Starts the orchestrator: `python -P -m headrace.services.orchestrator --config RUN/config/orchestrator.json`.
 
-With `--annotate` it only serves the pages, of a run that has ended, and takes people's votes.
+With `--annotate` it serves only the pages of a run that has ended, and records annotators' votes.
 """
 
 import argparse
 import asyncio
 from pathlib import Path
 
-from services.orchestrator.settings import OrchestratorSettings
-from wire.entry import end_process, run_service
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.entry import end_process, run_service
 
 
 def main(settings: OrchestratorSettings) -> int:
-    """Imports what is heavy, wires everything up, and serves until a signal."""
-    from services.orchestrator.app import serve
+    """Imports the heavy modules, wires the service up, and serves until a signal."""
+    from headrace.services.orchestrator.app import serve
 
     return asyncio.run(serve(settings))
 
 
 def annotate(settings: OrchestratorSettings) -> int:
     """Serves the pages; the run's own address and ports are not used."""
-    from services.orchestrator.dashboard.serve import serve_dashboard
+    from headrace.services.orchestrator.dashboard.serve import serve_dashboard
 
     options = _options()
     # A run directory may have been moved since its settings were written.

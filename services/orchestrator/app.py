@@ -1,4 +1,4 @@
-"""Wires the orchestrator up."""
+"""Wires up the orchestrator process."""
 
 import asyncio
 import secrets
@@ -6,38 +6,38 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from services.orchestrator import metrics
-from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.beginning import Beginning
-from services.orchestrator.chat import Chat, add_chat
-from services.orchestrator.dashboard.board import Board
-from services.orchestrator.dashboard.face import add_dashboard
-from services.orchestrator.dashboard.files import Files
-from services.orchestrator.dashboard.live import LiveRun
-from services.orchestrator.dead_letters import DeadLetters
-from services.orchestrator.evaluation import Evaluation
-from services.orchestrator.issuer import Issuer
-from services.orchestrator.joiners import Joiners
-from services.orchestrator.meter import Meter
-from services.orchestrator.operator import Operator
-from services.orchestrator.peers import Peers
-from services.orchestrator.prompt_stream import PromptStream
-from services.orchestrator.prompts import read_prompts
-from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry
-from services.orchestrator.run import Run, keep_house
-from services.orchestrator.run_state import RunState
-from services.orchestrator.service import SERVICE_NAME, OrchestratorServicer, rest_app
-from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.status import Status
-from services.orchestrator.store import Store
-from wire.disk import DiskWatch
-from wire.events import EventLog
-from wire.http import serve_http
-from wire.lifecycle import Shutdown
-from wire.rpc import serve as serve_rpc
-from wire.streams.redis import RedisBroker
-from wire.telemetry import get_logger
+from headrace.services.orchestrator import metrics
+from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
+from headrace.services.orchestrator.dashboard.api import add_dashboard
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.live import LiveRun
+from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.http.chat import ChatRoutes, add_chat
+from headrace.services.orchestrator.issuing.dead_letters import DeadLetters
+from headrace.services.orchestrator.issuing.evaluation import Evaluation
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompts import read_prompts
+from headrace.services.orchestrator.issuing.start_gate import StartGate
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.publication.joiners import Joiners
+from headrace.services.orchestrator.run import Run, keep_house
+from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer, rest_app
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.operator import Operator
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_metrics import RunMetrics
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.services.orchestrator.status import Status
+from headrace.wire.events import EventLog
+from headrace.wire.host.disk import DiskWatch
+from headrace.wire.http import serve_http
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("orchestrator")
 
@@ -55,19 +55,19 @@ async def serve(settings: OrchestratorSettings) -> int:
     events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
-    peers = Peers()
+    peers = Clients()
     prompts = PromptStream(broker, store)
     table = settings.orchestrator
-    beginning = Beginning(
+    beginning = StartGate(
         registry, replicas=table.first_replicas, deadline_s=table.first_replicas_s, now=time.monotonic()
     )
     issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events, beginning)
-    publisher = Publisher(state, registry, peers, events, settings.orchestrator.publication)
+    publisher = PublicationCoordinator(state, registry, peers, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, peers)
     run.tell_end_again()
     status = Status(store, state, registry, issuer, publisher, evaluation)
-    desk = Desk(settings.run_dir)
+    desk = AnnotationService(settings.run_dir)
     servicer = OrchestratorServicer(run, status, run_id=settings.run.id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
     app = rest_app(run.why_not_ready, desk, settings)
@@ -76,7 +76,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     live = LiveRun(settings.run_dir, settings.run.id, status, operator, publisher, files.log)
     board = Board(files, live)
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
-    add_chat(app, Chat(settings, registry, peers, state.wishes))
+    add_chat(app, ChatRoutes(settings, registry, peers, state.wishes))
     http = await serve_http(app, settings.host, settings.http_port)
     disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
     disk.start()
@@ -84,7 +84,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     loops = [
         issuer.run(),
         Joiners(state, registry, publisher, lambda: not run.turns.trainer_has).run(),
-        keep_house(run, broker, status, Meter(settings, state, registry), settings.orchestrator.trim_s),
+        keep_house(run, broker, status, RunMetrics(settings, state, registry), settings.orchestrator.trim_s),
         board.run(),
         shutdown.event.wait(),
     ]
@@ -93,7 +93,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     done = await _until_one_ends(loops, run.stop)
     disk.stop()
     await rpc.stop()
-    # Not before: pages whose stream has ended ask for another one soon, and nobody is to be refused it.
+    # Not earlier: pages whose stream has ended soon reconnect, and must not be refused.
     board.close()
     await http.stop()
     await desk.close()
@@ -108,7 +108,7 @@ async def serve(settings: OrchestratorSettings) -> int:
 async def _until_one_ends(
     loops: Iterable[Coroutine[Any, Any, object]], then: Callable[[], None]
 ) -> set[asyncio.Task[object]]:
-    """Returns what has ended, whose results the caller takes; the others are cancelled, after `then`."""
+    """Returns the tasks that ended first, results not yet retrieved; calls `then` and cancels the others."""
     tasks = [asyncio.create_task(loop) for loop in loops]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     then()

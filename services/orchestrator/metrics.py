@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from wire.operations import Operation
+from headrace.wire.operations import Operation
 
 GROUPS_ISSUED = Counter(
     "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]
@@ -40,7 +40,7 @@ OPERATION_UNTIL = Gauge(
     ["operation"],
 )
 EVALUATING = Operation(OPERATION_ACTIVE.labels("evaluation").set, OPERATION_UNTIL.labels("evaluation").set)
-"""Steps wait for it: the version that is evaluated must not be replaced meanwhile."""
+"""Steps wait for the evaluation: the evaluated version must not be replaced meanwhile."""
 PUBLICATION_SECONDS = Histogram(
     "headrace_orchestrator_publication_phase_seconds",
     "One phase of a publication (prepare, transfer, verify, commit): done by all its replicas, or missed by some.",

@@ -1,34 +1,34 @@
-"""The run as a whole: what follows a publication, when it ends, and the housekeeping beside it."""
+"""The run as a whole: trainer reports, publications and evaluations, the run's end, and housekeeping."""
 
 import asyncio
 import time
 from collections.abc import Iterable
 
-from services.orchestrator import metrics
-from services.orchestrator.evaluation import Evaluation
-from services.orchestrator.issuer import Issuer
-from services.orchestrator.meter import Meter
-from services.orchestrator.peers import Peers
-from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry, gpus_of
-from services.orchestrator.run_state import RunPhase, RunState
-from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.status import Status
-from services.orchestrator.store import Store
-from services.orchestrator.turns import Turns
-from services.orchestrator.whereabouts import Whereabouts
-from wire.contracts import group_id
-from wire.errors import TransientError
-from wire.events import EventLog
-from wire.streams import Broker, StreamName
-from wire.telemetry import get_logger
-from wire.v1 import orchestrator_pb2 as pb
+from headrace.services.orchestrator import metrics
+from headrace.services.orchestrator.issuing.evaluation import Evaluation
+from headrace.services.orchestrator.issuing.group_locator import GroupLocator
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.publication.gpu_turns import TurnScheduler
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.registry import Registry, gpus_of
+from headrace.services.orchestrator.state.run_metrics import RunMetrics
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.services.orchestrator.status import Status
+from headrace.wire.contracts import group_id
+from headrace.wire.errors import TransientError
+from headrace.wire.events import EventLog
+from headrace.wire.streams import Broker, StreamName
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import orchestrator_pb2 as pb
 
 log = get_logger("orchestrator.run")
 
 
 class Run:
-    """What the servicer delegates to."""
+    """Implements the requests that the servicer delegates."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Run:
         state: RunState,
         registry: Registry,
         issuer: Issuer,
-        publisher: Publisher,
+        publisher: PublicationCoordinator,
         evaluation: Evaluation | None,
         events: EventLog,
         broker: Broker,
-        peers: Peers,
+        peers: Clients,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -50,14 +50,14 @@ class Run:
         self.issuer = issuer
         self.publisher = publisher
         self.evaluation = evaluation
-        self.turns = Turns(registry, publisher, peers, self._evaluating)
+        self.turns = TurnScheduler(registry, publisher, peers, self._evaluating)
         self._events = events
-        self._whereabouts = Whereabouts(registry, broker, settings.orchestrator.reconcile_s)
+        self._whereabouts = GroupLocator(registry, broker, settings.orchestrator.reconcile_s)
         self._began = time.monotonic()
-        """Before a lease has passed, replicas may live that have not registered with this process yet."""
+        """Start time: until one lease has passed, live replicas may not have registered with this process yet."""
 
     async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
-        """A new life of the trainer: whatever the last one was publishing is void."""
+        """Registers a new incarnation of the trainer; cancels the publications of the previous one."""
         stopping = self.state.wishes.stopping
         incarnation = await self.state.register_trainer(request)
         if stopping and not self.state.wishes.stopping:
@@ -68,7 +68,7 @@ class Run:
         return incarnation
 
     async def report(self, request: pb.ReportProgressRequest) -> pb.ReportProgressResponse:
-        """Takes a report in; when the trainer has finished, the run ends with its last evaluation."""
+        """Records a trainer's report; when the trainer has finished, ends the run after its last evaluation."""
         if request.incarnation > self.state.incarnation or not self.state.trainer.boot_id:
             return pb.ReportProgressResponse(unknown=True)
         if request.incarnation < self.state.incarnation:
@@ -84,7 +84,7 @@ class Run:
             log.info("run_stopped", version=self.state.version)
         published = self.state.publication
         if published and self.publisher.progress is None and published.version == request.version:
-            self._evaluate_if_due(request.version)  # This process was restarted before it was done.
+            self._evaluate_if_due(request.version)  # In case this process was restarted before it was done.
         evaluating = self.evaluation is not None and (
             self.evaluation.running or self.evaluation.due(self.state.version, self.state.max_steps)
         )
@@ -104,11 +104,11 @@ class Run:
         )
 
     def ended(self, groups: Iterable[int]) -> list[int]:
-        """Those of some training groups that have a fate."""
+        """Those of the given training groups that have a fate."""
         return self._store.ended(groups)
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
-        """Publishes a version, after the evaluation of the one before it."""
+        """Publishes a version, after the evaluation of the previous one."""
         self.state.fence(request.incarnation)
         before = self.state.publication
         if before is not None and before.incarnation == request.incarnation and before.version > request.version:
@@ -126,7 +126,7 @@ class Run:
         return response
 
     async def _wait_for_evaluation(self, version: int) -> None:
-        """Lets the evaluation of an older version end, as long as there is a replica that can serve it."""
+        """Waits for the evaluation of an older version, as long as some replica can serve it."""
         evaluation = self.evaluation
         while evaluation is not None and evaluation.running and evaluation.version < version:
             if not self._can_serve(evaluation.version):
@@ -134,7 +134,7 @@ class Run:
             await evaluation.finished(within_s=0.2)
 
     def _can_serve(self, version: int) -> bool:
-        """Whether a replica serves these weights or newer ones, or may and has not registered here yet."""
+        """Whether a replica serves this version or a newer one, or may do so without having registered here yet."""
         now = time.monotonic()
         return now - self._began <= self.registry.lease_s or any(
             replica.state == pb.REPLICA_STATE_SERVING and replica.version.version >= version
@@ -142,14 +142,14 @@ class Run:
         )
 
     async def take_turn(self, incarnation: int) -> str:
-        """What comes before the trainer's turn on the GPUs that it shares with the engines, in words; empty = nothing.
+        """Describes what the trainer's turn on the shared GPUs waits for; empty = granted.
 
-        Raises FencedError for a life of the trainer that is over; 0 is one that has not registered yet.
+        Raises FencedError for an incarnation that is over; 0 is a trainer that has not registered yet.
         """
         if incarnation:
             self.state.fence(incarnation)
         else:
-            # Whatever the life before was publishing would hold the replicas until its deadlines.
+            # The previous incarnation's publications would hold the replicas until their deadlines.
             self.publisher.supersede()
         published = self.state.publication
         if published is not None and published.incarnation == incarnation and self.publisher.progress is None:
@@ -157,7 +157,7 @@ class Run:
         return await self.turns.take()
 
     def _evaluating(self) -> str:
-        """The evaluation that must end before replicas may sleep."""
+        """Describes the evaluation that must end before replicas may sleep; empty if there is none."""
         evaluation = self.evaluation
         if evaluation is None or not evaluation.running or not self._can_serve(evaluation.version):
             return ""
@@ -168,7 +168,7 @@ class Run:
             self.evaluation.start(version)
 
     def end(self) -> None:
-        """All steps are done: whatever is still open is trained only if a resume asks for more steps."""
+        """Ends the run after its last step; groups still open are trained only if a resume asks for more steps."""
         if self.state.phase is RunPhase.FINISHED:
             return
         names = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
@@ -177,32 +177,32 @@ class Run:
         log.info("run_ended", version=self.state.version, open_groups=len(names))
 
     def tell_end_again(self) -> None:
-        """Where the run had finished before this process began: its last word is told by the newest event log."""
+        """Repeats `run_ended` in this process's event log if the run had finished before: readers use the last log."""
         if self.state.phase is RunPhase.FINISHED:
             self._events.append("run_ended", version=self.state.version, open_groups=[], again=True)
 
     def register_replica(self, request: pb.RegisterReplicaRequest) -> None:
-        """Takes a replica in. What operators asked of an earlier life of that name is over."""
+        """Registers a replica; ends operator requests that were for an earlier boot of that name."""
         self.registry.register(request, time.monotonic())
         self.state.wishes.registered(request.replica_id, request.boot_id)
 
     def look(self, now: float) -> None:
-        """Housekeeping; `now` is of the monotonic clock."""
+        """Housekeeping; `now` is in monotonic seconds."""
         self.state.wishes.forget([replica.replica_id for replica in self.registry.alive(now)], now)
 
     def why_not_ready(self) -> str | None:
-        """None, also when the run is over; else why it cannot go on."""
+        """None unless the run has failed; then the reason."""
         return self.state.reason if self.state.phase is RunPhase.FAILED else None
 
     def stop(self) -> None:
-        """The process is asked to stop before the end: open groups stay open."""
+        """Logs that the process stops before the run's end; open groups stay open."""
         if self.state.phase is not RunPhase.FINISHED:
             left = [group_id(self._settings.run.id, group.group_index) for group in self._store.open_groups()]
             self._events.append("run_stopped", version=self.state.version, open_groups=left)
 
 
-async def keep_house(run: Run, broker: Broker, status: Status, meter: Meter, trim_s: float) -> None:
-    """Trims what is acked and refreshes gauges, forever."""
+async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics, trim_s: float) -> None:
+    """Housekeeping loop: trims acknowledged entries and refreshes gauges, forever."""
     trimmed = time.monotonic()
     while True:
         await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""The gRPC and HTTP faces of the orchestrator: translate, delegate, translate back."""
+"""The orchestrator's gRPC service and its REST app: translate, delegate, translate back."""
 
 import json
 import time
@@ -8,22 +8,22 @@ from typing import Any
 import grpc
 from fastapi import FastAPI
 
-from services.orchestrator.annotation.api import add_annotation
-from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.guard import Guard, read_token
-from services.orchestrator.run import Run
-from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.status import Status
-from wire.errors import ContractError
-from wire.http import admin_app
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1 import orchestrator_pb2_grpc
+from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
+from headrace.services.orchestrator.annotation.api import add_annotation
+from headrace.services.orchestrator.http.guard import Guard, read_token
+from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.status import Status
+from headrace.wire.errors import ContractError
+from headrace.wire.http import admin_app
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import orchestrator_pb2_grpc
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
 
 
 class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
-    """See `proto/wire/v1/orchestrator.proto`."""
+    """Serves `OrchestratorService` of `proto/wire/v1/orchestrator.proto`."""
 
     def __init__(self, run: Run, status: Status, *, run_id: str) -> None:
         self._run = run
@@ -80,10 +80,10 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             raise ContractError("wrong_run", f"this is run {self._run_id!r}, the caller is of run {run_id!r}")
 
 
-def rest_app(ready: Callable[[], str | None], desk: Desk, settings: OrchestratorSettings) -> FastAPI:
-    """Health, metrics and the annotators' page, behind a guard. Raises ConfigError for a bad token file."""
+def rest_app(ready: Callable[[], str | None], desk: AnnotationService, settings: OrchestratorSettings) -> FastAPI:
+    """App with health, metrics and the annotation page, behind a guard. Raises ConfigError for a bad token file."""
     app = admin_app("orchestrator", ready)
-    # Its peers know it by a name that nobody else's page can have.
+    # The name by which its peers address it; no foreign page can be served under it.
     own = settings.orchestrator_address.rpartition(":")[0]
     table = settings.orchestrator
     token = read_token(table.operator_token_file)

@@ -1,10 +1,10 @@
-"""What the orchestrator may be told."""
+"""Settings of the orchestrator."""
 
 from pathlib import Path
 
 from pydantic import Field
 
-from wire.settings import SamplingTable, ServiceSettings, Table
+from headrace.wire.settings import SamplingTable, ServiceSettings, Table
 
 
 class PublicationTable(Table):
@@ -76,14 +76,14 @@ class EvalTable(Table):
 
 
 class OrchestratorSettings(ServiceSettings):
-    """All the orchestrator may be told. Built once in `__main__`, passed down, never looked up."""
+    """All settings of the orchestrator. Built once in `__main__` and passed down explicitly."""
 
     orchestrator: OrchestratorTable = OrchestratorTable()
     eval: EvalTable = EvalTable()
     sampling: SamplingTable = SamplingTable()
-    """Of training rollouts: `[rollout.sampling]`."""
+    """Sampling of training rollouts: `[rollout.sampling]`."""
     stop_token_ids: tuple[int, ...] = ()
-    """The tokenizer's, found out by `headrace` (the orchestrator has no tokenizer)."""
+    """Stop tokens of the tokenizer, determined by `headrace` (the orchestrator has no tokenizer)."""
     greedy_last: int = Field(0, ge=0)
-    """Greedily decoded baselines beside the `batch.group_size` rollouts of each training group: what the algorithm asks
-    for."""
+    """Greedily decoded baselines besides the `batch.group_size` rollouts of each training group, as the algorithm
+    requires."""

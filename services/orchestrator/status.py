@@ -1,20 +1,20 @@
-"""The run in one JSON object: what `headrace status`, the live table and the dashboard show."""
+"""The run's status as one JSON object, shown by `headrace status`, the live table and the dashboard."""
 
 import time
 from dataclasses import asdict
 from typing import Any
 
-from services.orchestrator.evaluation import Evaluation
-from services.orchestrator.issuer import Issuer
-from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import STATE_NAMES, Registry, Replica
-from services.orchestrator.run_state import RunState
-from services.orchestrator.store import Store
-from wire.streams import StreamStats
+from headrace.services.orchestrator.issuing.evaluation import Evaluation
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.state.registry import STATE_NAMES, Registry, Replica
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.streams import StreamStats
 
 
 class Status:
-    """Collects the view of all parts; `streams` is filled by the housekeeping loop."""
+    """Collects the status of all parts; `streams` is filled by the housekeeping loop."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Status:
         state: RunState,
         registry: Registry,
         issuer: Issuer,
-        publisher: Publisher,
+        publisher: PublicationCoordinator,
         evaluation: Evaluation | None,
     ) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Status:
         self.streams: dict[str, StreamStats] = {}
 
     def view(self) -> dict[str, Any]:
-        """JSON values only; times are seconds."""
+        """The whole status, JSON values only; times are seconds."""
         state = self._state
         counts = self._store.counts()
         trained, num_open = counts.pop("trained", 0), counts.pop("open", 0)
@@ -65,11 +65,11 @@ class Status:
 
     @property
     def state(self) -> str:
-        """The run in one word."""
+        """The run's phase."""
         return str(self._state.phase)
 
     def streams_view(self) -> dict[str, dict[str, Any]]:
-        """Name -> what the last look found."""
+        """Stream name -> statistics of the last housekeeping pass."""
         return {name: asdict(stats) for name, stats in self.streams.items()}
 
     def evals(self) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ class Status:
         return [asdict(result) for result in self._evaluation.results] if self._evaluation else []
 
     def trainer(self) -> dict[str, Any]:
-        """What the trainer does."""
+        """The trainer's state, what it waits for, and its metrics."""
         trainer = self._state.trainer
         return {
             "state": "finished" if trainer.finished else ("alive" if trainer.boot_id else "absent"),
@@ -89,7 +89,7 @@ class Status:
         }
 
     def replicas(self) -> list[dict[str, Any]]:
-        """Those with a live lease."""
+        """Replicas with a live lease."""
         return [
             {
                 "id": replica.replica_id,
@@ -127,7 +127,7 @@ class Status:
         }
 
     def _publication_to(self, replica_id: str) -> dict[str, Any]:
-        """Such as `transfer of 1.7 over gloo`, since when and until when; empty outside of a publication."""
+        """The replica's publication phase, such as `transfer of 1.7 over gloo`, with its times; empty without one."""
         for progress in self._publisher.sessions:
             if replica_id in progress.waiting_for:
                 way = progress.routes.get(replica_id)
@@ -137,7 +137,7 @@ class Status:
         return {"publication": ""}
 
     def _route_to(self, replica: Replica) -> dict[str, str]:
-        """The way of the next weights, and why it is not the best one; empty before there is a trainer."""
+        """The route of the next weights, and why it is not the best one; empty before there is a trainer."""
         if not self._state.trainer.boot_id:
             return {"route": "", "route_reason": ""}
         route = self._publisher.route(replica)

@@ -1,4 +1,4 @@
-"""Starts the reward service: `python -P -m services.reward --config RUN/config/reward.json`.
+"""Starts the reward service: `python -P -m headrace.services.reward --config RUN/config/reward.json`.
 
 With `--check` it only looks at scorers and data: a dry run asks whether they fit. With `--score IN --output OUT` it
 scores a file and ends.
@@ -8,28 +8,28 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from services.reward.settings import RewardSettings
-from wire.entry import end_process, run_service
+from headrace.services.reward.settings import RewardSettings
+from headrace.wire.entry import end_process, run_service
 
 
 def main(settings: RewardSettings) -> int:
     """Imports what is heavy, wires everything up, and serves until a signal."""
-    from services.reward.app import serve
+    from headrace.services.reward.app import serve
 
     return asyncio.run(serve(settings))
 
 
 def check(settings: RewardSettings) -> int:
     """Loads the scorers and holds the prepared rows against them."""
-    from services.reward.check import check as check_rows
+    from headrace.services.reward.check import check as check_rows
 
     return check_rows(settings)
 
 
 def score(settings: RewardSettings) -> int:
     """Scores the file of the command line."""
-    from services.reward.app import make_rubrics
-    from services.reward.file_scores import run
+    from headrace.services.reward.app import make_rubrics
+    from headrace.services.reward.file_scores import run
 
     rubrics = make_rubrics(settings)
     return asyncio.run(run(rubrics, asked.score, asked.output, concurrency=settings.reward.concurrency))

@@ -4,22 +4,22 @@ import asyncio
 import secrets
 import sys
 
-from services.reward import metrics
-from services.reward.http_api import HttpScorer, add_routes
-from services.reward.rubrics import Rubrics, context_of
-from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
-from services.reward.settings import RewardSettings
-from services.reward.threads import widen_threads
-from services.reward.turns import Turns
-from wire.contracts import DropReason
-from wire.events import EventLog
-from wire.http import admin_app, serve_http
-from wire.lifecycle import Shutdown
-from wire.rpc import serve as serve_rpc
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import Worker
-from wire.telemetry import get_logger
+from headrace.services.reward import metrics
+from headrace.services.reward.http_api import HttpScorer, add_routes
+from headrace.services.reward.request_limiter import RequestLimiter
+from headrace.services.reward.rubric.rubrics import Rubrics, context_of
+from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
+from headrace.services.reward.settings import RewardSettings
+from headrace.services.reward.threads import widen_threads
+from headrace.wire.contracts import DropReason
+from headrace.wire.events import EventLog
+from headrace.wire.http import admin_app, serve_http
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("reward")
 
@@ -57,7 +57,7 @@ async def serve(settings: RewardSettings) -> int:
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
     metrics.CAPACITY.set(concurrency)
     app = admin_app("reward", rubrics.trouble)
-    turns = Turns(concurrency, settings.reward.timeout_s)
+    turns = RequestLimiter(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))
     servicer = RewardServicer(scorer, turns)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=rubrics.trouble)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from services.reward.app import make_rubrics
-from services.reward.rubrics import Rubrics
-from services.reward.settings import RewardSettings
-from wire.errors import DataError
+from headrace.services.reward.app import make_rubrics
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.settings import RewardSettings
+from headrace.wire.errors import DataError
 
 _SHOWN = 5
 

@@ -12,13 +12,13 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from services.reward.circuit import CircuitOpenError, ScorerOutageError
-from services.reward.http_api import ScoreSample, sample_of
-from services.reward.rubric import Result
-from services.reward.rubrics import Rubrics
-from services.reward.scorers import Sample
-from services.reward.threads import widen_threads
-from wire.errors import DataError
+from headrace.services.reward.http_api import ScoreSample, sample_of
+from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError
+from headrace.services.reward.rubric.rubric import Result
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.scorers import Sample
+from headrace.services.reward.threads import widen_threads
+from headrace.wire.errors import DataError
 
 _AHEAD = 8
 """Samples or groups under way, for each group that the service scores at a time."""
@@ -48,7 +48,7 @@ class Tally:
             self.sum += result.value
 
     def as_json(self) -> dict[str, Any]:
-        """For whoever shows it."""
+        """Content of one progress line."""
         mean = self.sum / self.scored if self.scored else None
         return {
             "done": self.done,
@@ -61,7 +61,7 @@ class Tally:
 
 
 async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int, progress: TextIO) -> Tally:
-    """Writes `target` whole or not at all; tells its progress as JSON lines. Raises DataError naming file and line.
+    """Writes `target` whole or not at all; reports its progress as JSON lines. Raises DataError naming file and line.
 
     A scorer that is down is waited for, until ScorerOutageError.
     """

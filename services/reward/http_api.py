@@ -1,4 +1,4 @@
-"""`POST /score`: the run's scorers over HTTP, for whoever has completions and is no service of the run."""
+"""`POST /score`: the run's scorers over HTTP, for clients that are not services of the run."""
 
 from typing import Any, Literal
 
@@ -7,22 +7,22 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.reward.circuit import CircuitOpenError, ScorerOutageError, State
-from services.reward.rubric import Result
-from services.reward.rubrics import Rubrics
-from services.reward.scorers import Sample
-from services.reward.seat import Seat
-from services.reward.turns import Turns
-from wire.errors import WaitTimeoutError
+from headrace.services.reward.request_limiter import RequestLimiter
+from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError, State
+from headrace.services.reward.rubric.rubric import Result
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.rubric.scorer_slot import ScorerSlot
+from headrace.services.reward.scorers import Sample
+from headrace.wire.errors import WaitTimeoutError
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
 _MOST_TOLD = 20
-"""Of what is wrong with a request."""
+"""Validation errors that an answer lists, at most."""
 
 
 class TextPart(BaseModel):
-    """Of a message's content."""
+    """A text part of a message's content."""
 
     type: Literal["text"]
     """Nothing but text can be scored here."""
@@ -39,7 +39,7 @@ class TextMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The message's text."""
         if isinstance(self.content, list):
             return "".join(part.text for part in self.content)
         return self.content or ""
@@ -73,14 +73,14 @@ class SampleScore(BaseModel):
     """What was made of one sample."""
 
     score: float | None
-    """null = it abstained; `reason` says why."""
+    """null = it abstained; `reason` gives the cause."""
     components: dict[str, float]
     reason: str
     seconds: dict[str, float]
     version: str
-    """Of the sample's rubric."""
+    """Version of the sample's rubric."""
     versions: dict[str, str]
-    """Of each of its scorers."""
+    """Version of each of its scorers."""
 
 
 class ScoreResponse(BaseModel):
@@ -98,7 +98,7 @@ class ScorerState(BaseModel):
     high: float
     circuit: State
     reason: str
-    """Of the circuit: why it is not closed."""
+    """Why its circuit is not closed."""
     alarm: str
     """What it warns of: a judge whose canary earns reward."""
 
@@ -106,11 +106,11 @@ class ScorerState(BaseModel):
 class HttpScorer:
     """Scores requests, each in its turn."""
 
-    def __init__(self, rubrics: Rubrics, turns: Turns) -> None:
+    def __init__(self, rubrics: Rubrics, turns: RequestLimiter) -> None:
         self._rubrics, self._turns = rubrics, turns
 
     def states(self) -> list[ScorerState]:
-        """Of every scorer, once."""
+        """State of every scorer, each once."""
         return [_state(seat) for seat in self._rubrics.seats]
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
@@ -139,7 +139,7 @@ class HttpScorer:
         )
 
 
-def _state(seat: Seat) -> ScorerState:
+def _state(seat: ScorerSlot) -> ScorerState:
     return ScorerState(
         name=seat.name,
         version=seat.scorer.version,

@@ -1,4 +1,4 @@
-"""The gRPC and stream faces of the reward service: translate, delegate, translate back."""
+"""The gRPC and stream interfaces of the reward service: translate, delegate, translate back."""
 
 import asyncio
 import itertools
@@ -7,23 +7,23 @@ from typing import Any
 
 import grpc
 
-from services.reward import metrics
-from services.reward.circuit import CircuitOpenError, ScorerOutageError
-from services.reward.rubrics import Rubrics
-from services.reward.samples import samples_of, scores_of
-from services.reward.turns import Turns
-from wire import tracing
-from wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
-from wire.contracts.codec import group_from_pb
-from wire.contracts.score_codec import score_to_pb
-from wire.errors import ContractError, TransientError
-from wire.events import EventLog
-from wire.metrics import DEAD_LETTERS
-from wire.streams import Put, StreamName
-from wire.streams.worker import HandBack, bury_puts
-from wire.telemetry import get_logger, trace_id
-from wire.v1 import reward_pb2 as pb
-from wire.v1 import reward_pb2_grpc
+from headrace.services.reward import metrics
+from headrace.services.reward.request_limiter import RequestLimiter
+from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.rubric.samples import samples_of, scores_of
+from headrace.wire import tracing
+from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
+from headrace.wire.contracts.codec import group_from_pb
+from headrace.wire.contracts.score_codec import score_to_pb
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.events import EventLog
+from headrace.wire.metrics import DEAD_LETTERS
+from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.worker import HandBack, bury_puts
+from headrace.wire.telemetry import get_logger, trace_id
+from headrace.wire.v1 import reward_pb2 as pb
+from headrace.wire.v1 import reward_pb2_grpc
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RewardService"].full_name
 _LONGEST_PAUSE_S = 1.0
@@ -50,7 +50,7 @@ class GroupScorer:
     async def score(self, group: RolloutGroup, name: str, *, patient: bool) -> tuple[tuple[Score, ...], dict[str, str]]:
         """Scores of one group, and the versions of its scorers (of one that changed meanwhile, the last rollout's).
 
-        Raises CircuitOpenError, ScorerOutageError (see `Seat.judge`).
+        Raises CircuitOpenError, ScorerOutageError (see `ScorerSlot.judge`).
         """
         begin = time.monotonic()
         results = await self.rubrics.score(samples_of(group, name), patient=patient)
@@ -106,9 +106,9 @@ class GroupScorer:
 
 
 class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
-    """See `proto/wire/v1/reward.proto`."""
+    """Implements the service of `proto/wire/v1/reward.proto`."""
 
-    def __init__(self, scorer: GroupScorer, turns: Turns) -> None:
+    def __init__(self, scorer: GroupScorer, turns: RequestLimiter) -> None:
         self._scorer, self._turns = scorer, turns
         self._calls = itertools.count(1)
 
@@ -134,12 +134,12 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
 
 
 def _seen(scores: tuple[Score, ...]) -> dict[str, float]:
-    """Of a group, for its trace."""
+    """Counts and mean of a group's scores, for its trace."""
     values = [score.value for score in scores if score.value is not None]
     mean = {"score_mean": sum(values) / len(values)} if values else {}
     return {"scored": len(values), "abstained": len(scores) - len(values)} | mean
 
 
 def _why(scores: tuple[Score, ...]) -> str:
-    """What the first abstention says."""
+    """Reason of the first abstention."""
     return next((score.reason for score in scores if score.value is None), "") or "no reason given"

@@ -1,11 +1,11 @@
-"""What the reward service may be told."""
+"""Settings of the reward service."""
 
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from wire.settings import ServiceSettings, Table
+from headrace.wire.settings import ServiceSettings, Table
 
 Combination = Literal["weighted_sum", "mean", "product", "min", "median", "gate"]
 
@@ -17,9 +17,9 @@ class CombinationTable(Table):
     """`weighted_sum`; `mean` (weighted) and `median` over those of an ensemble that scored; `product`; `min` (the worst
     case); `gate`: scorers with `at_least` open the gate, the weighted sum of the others is the score."""
     gate_value: float = 0.0
-    """Of `gate`: the score where a gate stays closed."""
+    """For `gate`: the score where a gate stays closed."""
     quorum: float = Field(0.5, ge=0, lt=1)
-    """Of `mean` and `median`: it abstains unless more than this share of the members has scored."""
+    """For `mean` and `median`: the rubric abstains unless more than this share of the members has scored."""
 
 
 _PLAIN = ("weighted_sum", 0.0, 0.5)
@@ -34,17 +34,17 @@ class ScorerTable(CombinationTable):
     label: str = ""
     """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
     weight: float = 1.0
-    """Of the component in a weighted sum or mean."""
+    """Weight of the component in a weighted sum or mean."""
     range: tuple[float, float] | None = None
     """A value outside is refused; none = what the scorer itself declares."""
     at_least: float | None = None
-    """Of `gate`: the gate opens from this value on."""
+    """For `gate`: the gate opens from this value on."""
     optional: bool = False
     """Where it abstains, the others' score stands without it; else the whole score abstains."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of the scorer itself, e.g. `pattern` of `format`."""
+    """Options of the scorer itself, e.g. `pattern` of `format`."""
     members: tuple["ScorerTable", ...] = ()
-    """Of `ensemble`: the scorers that are combined by its `combination`."""
+    """For `ensemble`: the scorers that are combined by its `combination`."""
 
     @property
     def component(self) -> str:
@@ -99,6 +99,6 @@ class RewardTable(CombinationTable):
 
 
 class RewardSettings(ServiceSettings):
-    """All the reward service may be told. Built once in `__main__`, passed down, never looked up."""
+    """All settings of the reward service. Built once in `__main__`, passed down, never looked up."""
 
     reward: RewardTable = RewardTable()

@@ -1,6 +1,6 @@
-"""Starts one replica: `python -P -m services.rollout --config RUN/config/rollout-0.json`.
+"""Starts one replica: `python -P -m headrace.services.rollout --config RUN/config/rollout-0.json`.
 
-With `--chat` it answers one chat with a model folder, on stdout, and ends.
+With `--chat` it answers one chat with a model folder, on stdout, and exits.
 """
 
 import argparse
@@ -8,21 +8,21 @@ import asyncio
 import json
 import sys
 
-from services.rollout.chat_settings import ChatOnceSettings
-from services.rollout.settings import RolloutSettings
-from wire.entry import end_process, run_service
+from headrace.services.rollout.chat.settings import ChatOnceSettings
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.entry import end_process, run_service
 
 
 def main(settings: RolloutSettings) -> int:
-    """Imports what is heavy, wires everything up, and serves until a signal."""
-    from services.rollout.app import serve
+    """Imports the heavy modules, wires the service up, and serves until a signal."""
+    from headrace.services.rollout.app import serve
 
     return asyncio.run(serve(settings))
 
 
 def chat(settings: ChatOnceSettings) -> int:
-    """Imports what is heavy, and tells the answer as one JSON line."""
-    from services.rollout.chat_once import chat_once
+    """Imports the heavy modules, and writes the answer as one JSON line."""
+    from headrace.services.rollout.chat_once import chat_once
 
     sys.stdout.write(json.dumps(asyncio.run(chat_once(settings))) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""Wires one replica up."""
+"""Wires up one replica."""
 
 import asyncio
 import functools
@@ -8,33 +8,33 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from services.rollout import metrics
-from services.rollout.capacity import group_limit
-from services.rollout.chat import Chat
-from services.rollout.engines.protocol import Engine, InFlight
-from services.rollout.front import Front
-from services.rollout.gate import Gate
-from services.rollout.groups import GroupGenerator
-from services.rollout.heartbeat import Heartbeat, Identity
-from services.rollout.replica import ReplicaState
-from services.rollout.service import SERVICE_NAME, RolloutServicer
-from services.rollout.settings import RolloutSettings
-from services.rollout.text import TextDecoder
-from services.rollout.turns import Turns, first_turn, make_lock
-from services.rollout.update import Updates
-from wire.contracts import DropReason
-from wire.events import EventLog
-from wire.gpu_lock import GpuLock
-from wire.http import serve_http
-from wire.lifecycle import Shutdown, aside
-from wire.rpc import serve as serve_rpc
-from wire.streams import Broker, StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import Worker
-from wire.telemetry import get_logger
+from headrace.services.rollout import metrics
+from headrace.services.rollout.chat.chat import ChatService
+from headrace.services.rollout.engines.protocol import Engine, InFlight
+from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.gate import Gate
+from headrace.services.rollout.replica.gpu_turns import ReplicaTurns, first_turn, make_lock
+from headrace.services.rollout.replica.groups import GroupGenerator
+from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.service import SERVICE_NAME, RolloutServicer
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.rollout.text import TextDecoder
+from headrace.services.rollout.weights.update import Updates
+from headrace.wire.contracts import DropReason
+from headrace.wire.events import EventLog
+from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.http import serve_http
+from headrace.wire.lifecycle import Shutdown, aside
+from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.streams import Broker, StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from services.rollout.engines.torch.engine import TorchEngine
+    from headrace.services.rollout.engines.torch.engine import TorchEngine
 
 T = TypeVar("T")
 log = get_logger("rollout")
@@ -43,10 +43,10 @@ _CLOSE_S = 5.0
 
 
 async def serve(settings: RolloutSettings) -> int:
-    """Runs until SIGTERM or SIGINT; returns the exit code. Ends with the error of whatever part broke down."""
+    """Runs until SIGTERM or SIGINT; returns the exit code. Raises the error of a part that failed."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    front = Front()
+    front = ReplicaHttpServer()
     http = await serve_http(front.app(), settings.host, settings.http_port)
     log.info("answering", http_port=http.port)
     broker = RedisBroker(settings.broker.url, settings.run.id)
@@ -62,9 +62,9 @@ async def serve(settings: RolloutSettings) -> int:
 
 
 async def _start(
-    settings: RolloutSettings, broker: RedisBroker, front: Front, lock: GpuLock | None
+    settings: RolloutSettings, broker: RedisBroker, front: ReplicaHttpServer, lock: GpuLock | None
 ) -> tuple[Engine, TextDecoder]:
-    """What may take minutes, while the replica already answers over HTTP."""
+    """Connects to the broker and starts tokenizer and engine; may take minutes, while HTTP already answers."""
     front.starts("the broker is asked")
     await broker.check(settings.broker.connect_timeout_s)
     front.starts("the tokenizer is loaded")
@@ -78,7 +78,7 @@ async def _start(
 
 
 async def _started(start: Coroutine[Any, Any, T], shutdown: Shutdown) -> T | None:
-    """What has been started; None if the shutdown comes first: a server may need minutes to start."""
+    """The result of `start`; None if the shutdown comes first (an engine may need minutes to start)."""
     starting, stopping = asyncio.create_task(start), asyncio.create_task(shutdown.event.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -93,17 +93,17 @@ async def _started(start: Coroutine[Any, Any, T], shutdown: Shutdown) -> T | Non
 
 
 async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -> Engine:
-    """The engine of `[rollout] engine`, ready; raises ConfigError for what it can never be."""
+    """Starts the engine named by `[rollout] engine`; raises ConfigError for settings that it does not support."""
     if settings.rollout.engine == "sglang":
-        from services.rollout.engines.sglang.start import start_engine as start_sglang
+        from headrace.services.rollout.engines.sglang.start import start_engine as start_sglang
 
         return await start_sglang(settings, lock)
     return await aside(lambda: make_engine(settings), "start-engine")
 
 
 def make_engine(settings: RolloutSettings) -> "TorchEngine":
-    """The embedded torch engine; raises ConfigError for a model it does not know."""
-    from services.rollout.engines.torch.engine import TorchEngine
+    """Creates the embedded torch engine; raises ConfigError for an unsupported model."""
+    from headrace.services.rollout.engines.torch.engine import TorchEngine
 
     table, device = settings.rollout, settings.run.device
     if table.gpu_sharing == "turns" and device == "cuda":
@@ -127,23 +127,23 @@ async def run_replica(
     decoder: TextDecoder,
     broker: Broker,
     shutdown: Shutdown,
-    front: Front,
+    front: ReplicaHttpServer,
     lock: GpuLock | None = None,
 ) -> None:
-    """Serves with an engine and a broker until the shutdown; from here on `front` tells what this replica does.
+    """Serves with an engine and a broker until the shutdown; `front` then reports this replica's state.
 
-    `lock`: of a GPU that the engine shares with the trainer, and holds now.
+    `lock` is the held lock of a GPU that the engine shares with the trainer, if it does.
     """
     table = settings.rollout
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
     gate = front.gate
     events = EventLog(settings.run_dir, replica_id, boot_id)
     generator = _make_generator(settings, engine, gate, events, decoder, replica_id)
-    turns = Turns(engine, gate, events, lock, engine_timeout_s=table.engine_timeout_s)
+    turns = ReplicaTurns(engine, gate, events, lock, engine_timeout_s=table.engine_timeout_s)
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s, wake=turns.wake)
     worker = _make_worker(settings, broker, generator, replica_id)
     front.has_started(engine, generator)
-    chat = Chat(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
+    chat = ChatService(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
     servicer = RolloutServicer(updates, turns, engine, gate, generator, chat, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=front.why_not_ready)
     identity = Identity(
@@ -216,9 +216,9 @@ def _make_generator(
 
 
 async def _until_first_end(shutdown: Shutdown, drain: Callable[[], None], *parts: Awaitable[None]) -> None:
-    """Runs all parts; when one ends, or the shutdown comes, the worker hands back and the others are cancelled.
+    """Runs all parts; when one ends, or at shutdown, lets the worker hand back its prompts and cancels the others.
 
-    `drain` comes first: nothing new is taken, and the orchestrator is told, while the worker still hands back.
+    `drain` is called first: no prompts are taken and the orchestrator is notified while the worker hands back.
     """
     tasks = [asyncio.ensure_future(part) for part in (*parts, shutdown.event.wait())]
     try:

@@ -1,4 +1,4 @@
-"""One chat with a model folder, by the torch engine, with no run around it."""
+"""One chat with a model folder, on the torch engine, without a run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +8,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from services.rollout.app import make_engine
-from services.rollout.chat import Chat
-from services.rollout.chat_settings import ChatOnceSettings
-from services.rollout.gate import Gate, Serving
-from services.rollout.replica import ReplicaState
-from services.rollout.text import TextDecoder
-from wire.contracts import PolicyVersion
-from wire.errors import ConfigError
-from wire.v1 import rollout_pb2 as pb
+from headrace.services.rollout.app import make_engine
+from headrace.services.rollout.chat.chat import ChatService
+from headrace.services.rollout.chat.settings import ChatOnceSettings
+from headrace.services.rollout.replica.gate import Gate, Serving
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.text import TextDecoder
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.errors import ConfigError
+from headrace.wire.v1 import rollout_pb2 as pb
 
 _INSTALL_S = 60.0
 _CLOSE_S = 5.0
 
 
 async def chat_once(settings: ChatOnceSettings) -> dict[str, Any]:
-    """`text`, `finish_reason`, `usage`, `version`. Raises ConfigError for a folder or a chat that it cannot answer."""
+    """Returns `text`, `finish_reason`, `usage` and `version`. Raises ConfigError for an unusable folder or chat."""
     table = settings.chat
     decoder = TextDecoder(settings.model.path)
     engine = make_engine(settings)
@@ -31,7 +31,7 @@ async def chat_once(settings: ChatOnceSettings) -> dict[str, Any]:
         version = PolicyVersion(incarnation=0, version=table.version)
         await engine.adopt(dict(_weights(settings.model.path)), version, _INSTALL_S)
         gate = _open_gate(version)
-        chat = Chat(engine, gate, decoder.tokenizer, replica_id="here", at_once=1)
+        chat = ChatService(engine, gate, decoder.tokenizer, replica_id="here", at_once=1)
         pieces = [piece async for piece in chat.answer(_request(settings, decoder.tokenizer))]
     finally:
         await engine.close(_CLOSE_S)

@@ -1,4 +1,4 @@
-"""The gRPC face of a replica: translate, delegate, translate back."""
+"""The gRPC service of a replica: translate, delegate, translate back."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 
 import grpc
 
-from services.rollout.chat import Chat
-from services.rollout.engines.protocol import Engine
-from services.rollout.gate import Gate
-from services.rollout.groups import GroupGenerator
-from services.rollout.replica import ReplicaState
-from services.rollout.turns import Turns
-from services.rollout.update import Updates
-from wire import tracing
-from wire.contracts import PolicyVersion
-from wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2_grpc
-from wire.v1 import rollout_pb2 as pb
+from headrace.services.rollout.chat.chat import ChatService
+from headrace.services.rollout.engines.protocol import Engine
+from headrace.services.rollout.replica.gate import Gate
+from headrace.services.rollout.replica.gpu_turns import ReplicaTurns
+from headrace.services.rollout.replica.groups import GroupGenerator
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.weights.update import Updates
+from headrace.wire import tracing
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2_grpc
+from headrace.wire.v1 import rollout_pb2 as pb
 
 T = TypeVar("T")
 
@@ -27,21 +27,21 @@ WIRE_STATES = {state: orchestrator_pb2.ReplicaState.Value(f"REPLICA_STATE_{state
 
 
 def version_to_pb(version: PolicyVersion) -> message_pb2.PolicyVersion:
-    """The protobuf face of a version."""
+    """Converts a version to protobuf."""
     return message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)
 
 
 class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
-    """See `proto/wire/v1/rollout.proto`."""
+    """Serves `RolloutService` of `proto/wire/v1/rollout.proto`."""
 
     def __init__(
         self,
         updates: Updates,
-        turns: Turns,
+        turns: ReplicaTurns,
         engine: Engine,
         gate: Gate,
         generator: GroupGenerator,
-        chat: Chat,
+        chat: ChatService,
         *,
         replica_id: str,
     ) -> None:
@@ -124,13 +124,13 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         )
 
     async def Chat(self, request: pb.ChatRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
-        # Written and not yielded: when the asker goes away the answer is closed at once, and its place is free.
+        # Written and not yielded: when the caller disconnects, the answer is closed and its slot freed at once.
         async with aclosing(self._chat.answer(request)) as pieces:
             async for piece in pieces:
                 await context.write(piece)
 
     async def _whole(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
-        """A phase runs to its end even when its caller has given up waiting: half of one would wedge the replica."""
+        """Runs a phase to its end even if its caller gives up: a half-done phase would wedge the replica."""
         running = asyncio.ensure_future(self._traced(name, phase))
         self._running.add(running)
         running.add_done_callback(self._running.discard)

@@ -1,15 +1,15 @@
-"""What the rollout service may be told."""
+"""Settings of the rollout service."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from wire.settings import SamplingTable, ServiceSettings, Table
+from headrace.wire.settings import SamplingTable, ServiceSettings, Table
 
 TURN_MEMORY = 0.6
-"""Of a GPU that an SGLang server and a trainer use by turns: what training fits into the whole leaves a quarter for the
-weights of a trainer at rest."""
+"""Memory share of an SGLang server that takes turns with a trainer on a GPU: a training run that fits into the whole
+GPU leaves a quarter of it for the weights of the idle trainer."""
 
 
 class SGLangTable(Table):
@@ -20,7 +20,7 @@ class SGLangTable(Table):
     urls: tuple[str, ...] = ()
     """Attach to running servers, one a replica (`http://host:30000`), in place of launching."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Of a launched server; `auto` = the kind of `run.device`."""
+    """Device of a launched server; `auto` = the kind of `run.device`."""
     tp: int = Field(1, ge=1)
     """Tensor-parallel ranks of one server."""
     base_gpu_id: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
@@ -35,7 +35,7 @@ class SGLangTable(Table):
     max_total_tokens: int = Field(0, ge=0)
     """Tokens in the cache of keys and values; 0 = SGLang's choice (65536 on a CPU)."""
     port: int = Field(0, ge=0, le=65535)
-    """Of the first replica's server, the others follow; 0 = a free one."""
+    """Port of the first replica's server, the others follow; 0 = a free one."""
     api_key_file: Path = Path()
     """File with the key for requests; empty = made for each launched server, none for an attached one."""
     admin_key_file: Path = Path()
@@ -52,12 +52,12 @@ class SGLangTable(Table):
     python_path: tuple[Path, ...] = ()
     """Folders on the server's PYTHONPATH; empty = the stand-ins of `deploy/sglang-cpu` on a CPU, none on a GPU."""
     nccl_version: str = ""
-    """Of an attached server with NCCL, such as `2.28.9`: unequal versions take another way. Empty = not known."""
+    """NCCL version of an attached server, such as `2.28.9`: unequal versions take another way. Empty = not known."""
     devices: tuple[str, ...] = ()
     """GPU UUIDs of an attached server; empty = not known, weights then never travel by NCCL."""
 
     def first_gpu(self, number: int) -> int:
-        """Of the replica with this number."""
+        """Index of the first GPU of the replica with this number."""
         return (0 if self.base_gpu_id == "auto" else self.base_gpu_id) + number * self.tp
 
 
@@ -82,7 +82,7 @@ class RolloutTable(Table):
     in_flight: Literal["retract", "drain", "in_place"] = "retract"
     """Running rollouts at a publication: prefixes recomputed, ended first, or kept with their old keys and values."""
     sampling: SamplingTable = SamplingTable()
-    """Of training rollouts."""
+    """Sampling of training rollouts."""
     chats: int = Field(4, ge=0)
     """Answers of `/v1/chat/completions` that one replica makes at the same time, beside its rollouts; 0 = none."""
     hold_s: float = Field(5.0, ge=0)
@@ -94,11 +94,11 @@ class RolloutTable(Table):
 
 
 class RolloutSettings(ServiceSettings):
-    """All the rollout service may be told. Built once in `__main__`, passed down, never looked up."""
+    """All settings of the rollout service. Built once in `__main__` and passed down explicitly."""
 
     rollout: RolloutTable = RolloutTable()
     greedy_last: int = Field(0, ge=0)
-    """Greedily decoded baselines that come to the `batch.group_size` rollouts of each training group."""
+    """Greedily decoded baselines in addition to the `batch.group_size` rollouts of each training group."""
 
     @property
     def group_rows(self) -> int:

@@ -1,17 +1,17 @@
-"""The model folder's tokenizer, used in one direction only: completions become text for scorers and people."""
+"""Decodes completions to text, for scorers and people, with the model folder's tokenizer."""
 
 from pathlib import Path
 
-from services.rollout.engines.protocol import Completion
-from wire.contracts import FinishReason
-from wire.errors import ConfigError
+from headrace.services.rollout.engines.protocol import Completion
+from headrace.wire.contracts import FinishReason
+from headrace.wire.errors import ConfigError
 
 
 class TextDecoder:
-    """Token ids to text."""
+    """Decodes token ids to text."""
 
     def __init__(self, model_path: Path) -> None:
-        """Raises ConfigError if the folder has no tokenizer. Nothing is fetched and no code of the folder is run."""
+        """Loads the tokenizer, offline and without remote code; raises ConfigError if the folder has none."""
         from transformers import AutoTokenizer
 
         try:

@@ -1,4 +1,4 @@
-"""Starts the trainer: `python -P -m services.trainer [--stage STAGE] --config RUN/config/trainer.json`.
+"""Starts the trainer: `python -P -m headrace.services.trainer [--stage STAGE] --config RUN/config/trainer.json`.
 
 With `--write-base` it only writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
 checkpoint; with `--replay` it trains batches of a journal again. `--stopped-code N` is the exit code when a signal ends
@@ -12,25 +12,25 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from services.trainer.export_settings import ExportSettings
-from services.trainer.settings import TrainerSettings
-from services.trainer.stage_settings import StageSettings
-from services.trainer.stages.replay_settings import ReplaySettings
-from wire.entry import end_process, run_service
-from wire.telemetry import get_logger
+from headrace.services.trainer.config.export import ExportSettings
+from headrace.services.trainer.config.replay import ReplaySettings
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.entry import end_process, run_service
+from headrace.wire.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from services.trainer.place import Place
-    from services.trainer.stop import StopSignal
+    from headrace.services.trainer.distributed.stop import StopSignal
+    from headrace.services.trainer.distributed.topology import RankTopology
 
 
 def run_rl(settings: TrainerSettings) -> int:
     """Imports what is heavy and runs the RL stage until `max_steps` or a signal."""
-    from services.trainer.stages.follower import run_follower
-    from services.trainer.stages.rl import RlStage
-    from wire.streams.redis import RedisBroker
+    from headrace.services.trainer.stages.follower import run_follower
+    from headrace.services.trainer.stages.rl import RlStage
+    from headrace.wire.streams.redis import RedisBroker
 
-    def run(place: "Place", stop: "StopSignal") -> int:
+    def run(place: "RankTopology", stop: "StopSignal") -> int:
         if place.rank:
             return run_follower(settings, place, stop)
         return RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
@@ -40,26 +40,26 @@ def run_rl(settings: TrainerSettings) -> int:
 
 def run_stage(settings: StageSettings) -> int:
     """Imports what is heavy and runs a stage on given examples to its end or a signal."""
-    from services.trainer.stages.offline_ranks import run_offline
+    from headrace.services.trainer.stages.offline.ranks import run_offline
 
     return _run_ranks(settings, lambda place, stop: run_offline(settings, place, stop))
 
 
 def run_replay(settings: ReplaySettings) -> int:
     """Imports what is heavy and trains journaled batches again."""
-    from services.trainer.stages.follower import run_follower
-    from services.trainer.stages.replay import Replay
+    from headrace.services.trainer.stages.follower import run_follower
+    from headrace.services.trainer.stages.replay.replay import Replay
 
-    def run(place: "Place", stop: "StopSignal") -> int:
+    def run(place: "RankTopology", stop: "StopSignal") -> int:
         return run_follower(settings, place, stop) if place.rank else Replay(settings, stop).run()
 
     return _run_ranks(settings, run)
 
 
-def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[Place, StopSignal], int]") -> int:
+def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[RankTopology, StopSignal], int]") -> int:
     """Runs this process's part of the training to its end or a signal; returns the exit code."""
-    from services.trainer.place import settle_place
-    from services.trainer.stop import StoppedError, StopSignal
+    from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+    from headrace.services.trainer.distributed.topology import settle_place
 
     place = settle_place(settings, sys.argv[1:])
     stop = StopSignal()
@@ -69,21 +69,24 @@ def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[Place,
     except StoppedError as error:
         get_logger("trainer").info("stopped", reason=str(error))
         code = 0
-    # Whoever keeps a machine's part alive looks at its first process, which takes another code of a child for a death.
+    # A supervisor sees only a machine's first process, which treats any other code of a child as a failure.
     return _options().stopped_code if stop.signalled and place.first and not code else code
 
 
 def write_export(settings: ExportSettings) -> int:
-    """Imports what is heavy, writes the model of a checkpoint, and tells on stdout where it lies."""
-    from services.trainer.checkpoint_export import export_checkpoint
+    """Exports the model of a checkpoint and writes path, step and digest to stdout as one line of JSON.
+
+    Heavy imports happen here.
+    """
+    from headrace.services.trainer.export.checkpoint_export import export_checkpoint
 
     sys.stdout.write(json.dumps(asdict(export_checkpoint(settings))) + "\n")
     return 0
 
 
 def write_base(settings: TrainerSettings) -> int:
-    """Imports what is heavy and writes RUN/base."""
-    from services.trainer.engine_base import write_engine_base
+    """Writes RUN/base. Heavy imports happen here."""
+    from headrace.services.trainer.stages.engine_base import write_engine_base
 
     write_engine_base(settings)
     return 0
@@ -95,7 +98,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write-base", action="store_true")
     parser.add_argument("--replay", action="store_true")
     parser.add_argument("--export", action="store_true")
-    # A Job takes 0 for the end of the run, also from a pod that was only moved to another node.
+    # A Kubernetes Job takes 0 for the end of the run, even from a pod that was only moved to another node.
     parser.add_argument("--stopped-code", type=int, default=0)
     return parser.parse_known_args()[0]
 

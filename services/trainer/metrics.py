@@ -7,10 +7,10 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from services.trainer.phases import KEY
-from services.trainer.throughput import peak_keys, speed
-from wire.contracts import DropReason
-from wire.operations import Operation
+from headrace.services.trainer.throughput import peak_keys, speed
+from headrace.services.trainer.timing.phases import KEY
+from headrace.wire.contracts import DropReason
+from headrace.wire.operations import Operation
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 
@@ -70,7 +70,7 @@ OPERATION_UNTIL = Gauge(
     ["operation"],
 )
 CHECKPOINTING = Operation(OPERATION_ACTIVE.labels("checkpoint").set, OPERATION_UNTIL.labels("checkpoint").set)
-"""Steps wait for it: it is written between them."""
+"""Steps wait for checkpoints, which are written between them."""
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Copy of the weights that a publication sends.")
 SENT_BYTES = Counter(
     "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]
@@ -130,7 +130,7 @@ LABELLED_OF_STEP = MappingProxyType(
         peak_keys.HOST: (PEAK_MEMORY, "host"),
     }
 )
-"""Key of metrics.jsonl -> its gauge and label. A series begins with its first number: one that there is not is no 0."""
+"""Key of metrics.jsonl -> its gauge and label. A series begins with its first number: a missing one is not 0."""
 OF_STEP = MappingProxyType(
     {
         key: Gauge(f"headrace_trainer_{name}", f"{text} Of the last step.")
@@ -187,7 +187,7 @@ for _route in ("nccl", "gloo", "disk"):
 
 
 def show_step(numbers: Mapping[str, Any]) -> None:
-    """Sets the gauges of a step; those it has no number for keep what they said."""
+    """Sets the gauges of a step; a gauge without a number keeps its value."""
     for key, gauge in OF_STEP.items():
         if key in numbers:
             gauge.set(numbers[key])
@@ -197,13 +197,13 @@ def show_step(numbers: Mapping[str, Any]) -> None:
 
 
 def count_phases(line: Mapping[str, Any]) -> None:
-    """Adds the phases of a step, as metrics.jsonl has them."""
+    """Adds the phase times of a step, given as a line of metrics.jsonl."""
     for key, seconds in line.items():
         if key.startswith(KEY):
             PHASE_SECONDS.labels(key.removeprefix(KEY)).inc(seconds)
 
 
 def show_checkpoint(version: int, path: Path) -> None:
-    """Tells the newest whole checkpoint: written now, or found at the start."""
+    """Sets the gauges of the newest whole checkpoint, just written or found at the start."""
     CHECKPOINT_VERSION.set(version)
     CHECKPOINT_TIME.set(path.stat().st_mtime)

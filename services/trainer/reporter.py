@@ -1,4 +1,4 @@
-"""The trainer's side of the orchestrator's door: registration, reports, fencing."""
+"""The trainer's client of the orchestrator: registration, reports, fencing."""
 
 import asyncio
 import os
@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from services.trainer import metrics
-from services.trainer.book import Book
-from services.trainer.ledger import GroupFate
-from wire.errors import FencedError, TransientError, WaitTimeoutError
-from wire.rpc import call
-from wire.telemetry import get_logger
-from wire.v1 import common_pb2, orchestrator_pb2, orchestrator_pb2_grpc
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import GroupFate
+from headrace.wire.errors import FencedError, TransientError, WaitTimeoutError
+from headrace.wire.rpc import call
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import common_pb2, orchestrator_pb2, orchestrator_pb2_grpc
 
 FENCED_EXIT = 4
 _CALL_S = 10.0
@@ -32,7 +32,7 @@ def end_fenced(reason: str) -> None:
 
 
 def wire_fates(fates: Sequence[GroupFate]) -> list[common_pb2.Fate]:
-    """Fates as the wire has them."""
+    """Converts fates to their protobuf messages."""
     return [
         common_pb2.Fate(group_index=fate.group_index, group_id=fate.group_id, step=fate.step, reason=fate.reason)
         for fate in fates
@@ -40,7 +40,7 @@ def wire_fates(fates: Sequence[GroupFate]) -> list[common_pb2.Fate]:
 
 
 async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest, *, timeout_s: float) -> int:
-    """The number of this life; waits for an orchestrator that is away, up to `timeout_s`."""
+    """Registers and returns the incarnation of this life; retries an absent orchestrator for up to `timeout_s`."""
     end = time.monotonic() + timeout_s
     delay = _FIRST_DELAY_S
     while True:
@@ -56,12 +56,12 @@ async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest,
 
 
 class Reporter:
-    """Reports from the background loop: after each step and drop, and every two seconds as a sign of life."""
+    """Reports from the background loop: after each step and drop, and every two seconds as a heartbeat."""
 
     def __init__(
         self,
         stub: Stub,
-        book: Book,
+        book: JournaledLedger,
         registration: orchestrator_pb2.RegisterTrainerRequest,
         *,
         republish: Callable[[], None],
@@ -79,34 +79,34 @@ class Reporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.waiting_for = ""
         self.waiting_until: float | None = None
-        """Monotonic: when it gives up; None without a deadline."""
+        """Monotonic time at which the wait gives up; None without a deadline."""
         self.waiting_share = 0.0
         self.awaited: Sequence[int] = ()
-        """Groups that the next batch waits for, the lowest first; empty = it waits for any, or for nothing."""
+        """Groups that the next batch waits for, lowest first; empty = any group will do, or nothing is awaited."""
         self.places: Mapping[int, str] = {}
-        """Where the first of them is, as the orchestrator last said of that group."""
+        """Where the first of them is, as the orchestrator last reported for that group."""
         self.has_turn: Callable[[], bool] = lambda: False
-        """Whether the GPUs that it shares with the engines are the trainer's now, or asked for."""
+        """Whether the trainer has its turn on GPUs shared with the engines, or is requesting it."""
         self.finished = False
         self.replicas = 1
-        """How many live, as the orchestrator last said."""
+        """Number of live rollout replicas, as the orchestrator last reported."""
         self.rollout_gpus = 0
-        """On how many GPUs, as far as it knows; 0 = on CPUs, or unknown."""
+        """Number of their GPUs, as far as the orchestrator knows; 0 = on CPUs, or unknown."""
         self.paused = False
-        """An operator holds new prompts back."""
+        """An operator has paused new prompts."""
         self.stop_asked = False
         """An operator wants the process to stop."""
         self.stopped = False
         self.stop_told = False
-        """The orchestrator knows that it has."""
+        """Whether the orchestrator has received `stopped`."""
         self.checkpoint_asked = 0
         """Number of the checkpoint that an operator wants; 0 = none."""
         self.checkpoint_done = 0
         self.evaluating = True
-        """What the orchestrator last said; true until it has answered a finished trainer."""
+        """Whether evaluations still run, as last reported; true until the orchestrator answers a finished trainer."""
 
     async def run(self) -> None:
-        """Reports until cancelled. An orchestrator that is away is waited for: the trainer goes on as it can."""
+        """Reports until cancelled. Retries while the orchestrator is away; the trainer goes on meanwhile as it can."""
         self._loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
@@ -124,18 +124,18 @@ class Reporter:
 
     @property
     def hindrance(self) -> str:
-        """Why no batch can arrive, whoever waits; empty if one can."""
+        """Why no batch can arrive, however long the trainer waits; empty if one can."""
         if self.paused:
             return ": the run is paused"
         return "" if self.replicas else ": no rollout replica takes prompts"
 
     def wake(self) -> None:
-        """There is something to tell (from any thread)."""
+        """Triggers a report (from any thread)."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def step(self, numbers: Mapping[str, float]) -> None:
-        """A step is done; its numbers go to the orchestrator (from any thread)."""
+        """Queues the numbers of a finished step for the orchestrator (from any thread)."""
         self._steps.append(numbers)
         self.wake()
 
@@ -183,7 +183,7 @@ class Reporter:
             self.evaluating = answer.evaluating
 
     def _take_wishes(self, answer: orchestrator_pb2.ReportProgressResponse) -> None:
-        """What the operators of the run want of the trainer."""
+        """Takes over what the orchestrator's answer contains of replicas and operator requests."""
         self.replicas, self.paused, self.checkpoint_asked = answer.replicas, answer.paused, answer.checkpoint
         self.rollout_gpus = answer.rollout_gpus
         if answer.stop and not self.stop_asked:
@@ -192,7 +192,7 @@ class Reporter:
             self._stop()
 
     async def _register_again(self) -> None:
-        """The orchestrator has lost its state: it gets all fates, and publishes what replicas should hold."""
+        """The orchestrator has lost its state: sends it all fates, and publishes again for the replicas."""
         progress = self._book.progress(from_index=0)
         request = orchestrator_pb2.RegisterTrainerRequest()
         request.CopyFrom(self._registration)

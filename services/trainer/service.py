@@ -1,4 +1,4 @@
-"""The gRPC and HTTP faces of the trainer: translate, delegate, translate back."""
+"""The gRPC and HTTP APIs of the trainer: translate, delegate, translate back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,24 +6,27 @@ from typing import Any
 import grpc
 from fastapi import FastAPI
 
-from services.trainer.book import Book
-from services.trainer.publication.publisher import Publisher
-from services.trainer.reporter import wire_fates
-from wire.errors import TransientError
-from wire.http import admin_app
-from wire.v1 import common_pb2, trainer_pb2_grpc
-from wire.v1 import trainer_pb2 as pb
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.reporter import wire_fates
+from headrace.wire.errors import TransientError
+from headrace.wire.http import admin_app
+from headrace.wire.v1 import common_pb2, trainer_pb2_grpc
+from headrace.wire.v1 import trainer_pb2 as pb
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TrainerService"].full_name
 
 
 class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
-    """See `proto/wire/v1/trainer.proto`. Serves from the process's start; `book` comes with the registration."""
+    """Implements `proto/wire/v1/trainer.proto`.
+
+    Serves from process start; `book`, the ledger, is set after registration.
+    """
 
     def __init__(self, publisher: Publisher, waiting_for: Callable[[], str]) -> None:
         self._publisher = publisher
         self._waiting_for = waiting_for
-        self.book: Book | None = None
+        self.book: JournaledLedger | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Registers itself on a server."""
@@ -75,12 +78,12 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
             incarnation=book.incarnation, version=book.version, waiting_for=self._waiting_for()
         )
 
-    def _book(self) -> Book:
+    def _book(self) -> JournaledLedger:
         if self.book is None:
             raise TransientError("the trainer is replaying its journal")
         return self.book
 
 
 def http_app(ready: Callable[[], str | None]) -> FastAPI:
-    """Health and metrics."""
+    """Returns the HTTP app with health and metrics."""
     return admin_app("trainer", ready)

@@ -1,14 +1,14 @@
-"""What the trainer may be told. Imports no torch: `headrace` reads it to check a config."""
+"""Settings of the trainer. Imports no torch: `headrace` reads them to check a config."""
 
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from services.trainer.algorithm_checks import critic_problem
-from services.trainer.algorithm_settings import AlgorithmTable, CriticTable
-from services.trainer.discriminator_settings import DiscriminatorTable
-from services.trainer.tracker_settings import TrackersTable
-from wire.settings import ServiceSettings, Table
+from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.checks import critic_problem
+from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
 
@@ -32,9 +32,9 @@ class TrainerTable(Table):
     node_timeout_s: float = Field(60.0, gt=0)
     """With several `nodes`: a rank that is silent for so long ends the trainer on all of them; it then starts anew."""
     zero_stage: Literal[1, 2, 3] = 3
-    """Of DeepSpeed: 1 shards the optimizer, 2 the gradient too, 3 the weights too."""
+    """For DeepSpeed: 1 shards the optimizer, 2 the gradient too, 3 the weights too."""
     cpu_offload: bool = False
-    """Of FSDP2 and DeepSpeed: weights and optimizer are kept in host memory."""
+    """For FSDP2 and DeepSpeed: weights and optimizer are kept in host memory."""
     compile: bool = False
     """Compile the model's layers: a slow first step, faster ones after."""
     collective_timeout_s: float = Field(600.0, gt=0)
@@ -48,7 +48,7 @@ class TrainerTable(Table):
     eps: float = Field(1e-8, gt=0)
     """AdamW's guard against a division by zero."""
     weight_decay: float = Field(0.0, ge=0)
-    """Of matrices only: norms and biases are not decayed."""
+    """Applies to matrices only: norms and biases are not decayed."""
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
@@ -123,7 +123,7 @@ class TrainerTable(Table):
 
 
 class TrainerSettings(ServiceSettings):
-    """All the RL stage may be told. Built once in `__main__`, passed down, never looked up."""
+    """All settings of the RL stage. Built once in `__main__` and passed down, never looked up."""
 
     node: int = Field(0, ge=0)
     """Which of `trainer.nodes` machines this is."""

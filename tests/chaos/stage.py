@@ -4,11 +4,11 @@ import asyncio
 import random
 import sys
 
-from wire.contracts import DropReason, Message, encode
-from wire.lifecycle import Shutdown
-from wire.streams import Put, StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import Worker
+from headrace.wire.contracts import DropReason, Message, encode
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.worker import Worker
 
 
 async def main(url: str, source: str, target: str, name: str) -> None:

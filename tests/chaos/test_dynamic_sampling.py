@@ -9,30 +9,37 @@ from pathlib import Path
 
 import pytest
 
-from headrace.history import Verdict, check_run
-from services.orchestrator.issuer import Issuer
-from services.orchestrator.peers import Peers
-from services.orchestrator.prompt_stream import PromptStream
-from services.orchestrator.prompts import PromptRow
-from services.orchestrator.run_state import RunState
-from services.orchestrator.settings import OrchestratorSettings, OrchestratorTable
-from services.orchestrator.store import Store
-from services.trainer.book import Book
-from services.trainer.inbox import Inbox
-from services.trainer.ledger import Ledger
-from services.trainer.replay import read_history
-from services.trainer.reporter import wire_fates
+from headrace.inspect.history import HistoryVerdict, check_run
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompts import PromptRow
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.settings import OrchestratorSettings, OrchestratorTable
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import Ledger
+from headrace.services.trainer.reporter import wire_fates
+from headrace.services.trainer.runtime.inbox import Inbox
+from headrace.services.trainer.stages.restore import read_history
+from headrace.wire.contracts import DropReason, Message, PromptGroup, encode, group_id
+from headrace.wire.events import EventLog
+from headrace.wire.journal import (
+    BatchRecord,
+    DroppedRecord,
+    JournalWriter,
+    highest_incarnation,
+    read_journal,
+    read_lengths,
+)
+from headrace.wire.rpc import serve
+from headrace.wire.settings import BatchTable, RunTable
+from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.v1 import orchestrator_pb2, trainer_pb2, trainer_pb2_grpc
 from tests.unit.services.trainer.builders import scored_group
 from tests.valkey import Valkey
-from wire.contracts import DropReason, Message, PromptGroup, encode, group_id
-from wire.events import EventLog
-from wire.journal import BatchRecord, DroppedRecord, JournalWriter, highest_incarnation, read_journal, read_lengths
-from wire.rpc import serve
-from wire.settings import BatchTable, RunTable
-from wire.streams import Put, StreamName
-from wire.streams.redis import RedisBroker
-from wire.streams.worker import Worker
-from wire.v1 import orchestrator_pb2, trainer_pb2, trainer_pb2_grpc
 
 STEPS, GROUPS, RUN = 12, 3, "test"
 
@@ -56,7 +63,7 @@ WIPED_AT = 6
 
 
 class DeathError(Exception):
-    """Of the trainer: nothing is closed, nothing is told."""
+    """Death of the trainer: nothing is closed, nothing is reported."""
 
 
 class World:
@@ -79,7 +86,7 @@ class World:
         self.state = RunState(self.store, max_steps=STEPS)
         self.orchestrator = EventLog(self.run_dir, "orchestrator", "x")
         self.replica = EventLog(self.run_dir, "rollout-0", "x")
-        self.peers = Peers()
+        self.peers = Clients()
         prompts = PromptStream(broker, self.store)
         self.issuer = Issuer(
             settings, rows, self.store, self.state, broker, prompts, self.peers, self.orchestrator
@@ -173,7 +180,7 @@ class Life:
             read_to=read_lengths(records),
         )
         events = EventLog(world.run_dir, "trainer", incarnation)
-        book = Book(ledger, writer, events, version=version, digest=f"d{version}")
+        book = JournaledLedger(ledger, writer, events, version=version, digest=f"d{version}")
         if version and version not in history.done:
             book.step_done(version, f"d{version}")
         world.publish(incarnation, version)
@@ -279,7 +286,7 @@ async def test_nothing_is_lost_or_trained_twice_while_groups_are_discarded(
     judge(world, lives, check_run(world.run_dir))
 
 
-def judge(world: World, lives: int, verdict: Verdict) -> None:
+def judge(world: World, lives: int, verdict: HistoryVerdict) -> None:
     assert verdict.ok, verdict.problems
     # Not every one of those steps need have something to discard.
     assert lives >= 4, "the trainer must have died for this test to mean anything"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psutil
 
+from headrace.wire.contracts import Message, ScoredGroup, decode, encode
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
 from tests import builders
 from tests.reward_service import RewardProcess
 from tests.valkey import Valkey
-from wire.contracts import Message, ScoredGroup, decode, encode
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
 
 KILLS, GROUPS = 20, 400
 SLOWLY = """

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.contracts import decode, encode, group_id
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
 from tests import builders
 from tests.proxy import LossyProxy
 from tests.valkey import Valkey
-from wire.contracts import decode, encode, group_id
-from wire.lifecycle import die_with_parent
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
 
 GROUPS = 1000
 STAGE = Path(__file__).with_name("stage.py")

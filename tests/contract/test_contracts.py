@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import builders
-from wire.contracts import (
+from headrace.wire.contracts import (
     DropReason,
     FinishReason,
     Header,
@@ -31,9 +30,10 @@ from wire.contracts import (
     encode,
     rollout_seed,
 )
-from wire.contracts.ids import check_run_id
-from wire.errors import ContractError
-from wire.v1 import message_pb2
+from headrace.wire.contracts.ids import check_run_id
+from headrace.wire.errors import ContractError
+from headrace.wire.v1 import message_pb2
+from tests import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -197,7 +197,7 @@ def test_spans_must_cover_the_completion(spans: list[tuple[int, int]], length: i
 
 
 def test_an_oversized_entry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wire.contracts.codec.MAX_ENTRY_BYTES", 50)
+    monkeypatch.setattr("headrace.wire.contracts.codec.MAX_ENTRY_BYTES", 50)
     with pytest.raises(ContractError, match="too_large"):
         encode(MESSAGES["rollouts"])
 

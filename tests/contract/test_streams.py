@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.streams import Broker, Put, StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.streams.redis import RedisBroker
 from tests.valkey import Valkey
-from wire.streams import Broker, Put, StreamName
-from wire.streams.memory import MemoryBroker
-from wire.streams.redis import RedisBroker
 
 
 @pytest.fixture(params=["memory", "redis"])

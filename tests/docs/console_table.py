@@ -213,6 +213,7 @@ AFTER_UP = Case(line="docker compose --profile '*' down --volumes", says="")
 
 ELSEWHERE = {
     "make demo": ("tests/e2e/compose/test_newcomer.py", "make demo"),
+    "source .venv/bin/activate": ("tests/e2e/compose/test_newcomer.py", r"source \.venv/bin/activate"),
     "make test": (".ci/run", "make test"),
     "make sglang": (".ci/run", "make sglang"),
     "deploy/sglang-cpu/install.sh VENV": ("Makefile", "deploy/sglang-cpu/install.sh $(SGLANG_VENV)"),

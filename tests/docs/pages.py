@@ -31,7 +31,7 @@ class Block:
 
 
 def blocks(*kinds: str) -> Iterator[Block]:
-    """Of all pages, in order."""
+    """Blocks of all pages, in order."""
     for page in PAGES:
         for match in _FENCED.finditer(page.read_text(encoding="utf-8")):
             if not kinds or match[1] in kinds:

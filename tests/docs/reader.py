@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.demo.arithmetic import CHARACTERS, exercises
-from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.wire.lifecycle import die_with_parent
 from tests.docs.console import Case
 from tests.docs.pages import ROOT
-from wire.lifecycle import die_with_parent
 
 COMMAND_S = 240
-"""Of one line, on a machine that has others to serve."""
+"""Deadline of one line, on a machine that has others to serve."""
 RUN_TOML = """
 [run]
 id = "mine"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from headrace.cli import app, split_overrides
+from headrace.cli.app import app, split_overrides
 from headrace.config.schema import RunFile
 from tests.docs.pages import KINDS, Block, blocks, commands, indented_commands
 

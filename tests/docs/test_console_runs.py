@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.execute import STOPPED
+from headrace.run.execute import STOPPED
 from tests.dead_letters import bury_prompts
 from tests.docs.console import Case
 from tests.docs.console_table import ENDED, LIVE, LIVE_RUN, TRAINING, UNTIL_STOPPED, WITHOUT_A_RUN, WORDS

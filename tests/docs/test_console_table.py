@@ -8,7 +8,7 @@ from tests.docs.pages import ROOT
 
 
 def cases() -> list[Case]:
-    """Of all tables."""
+    """Cases of all tables."""
     found = []
     for table in vars(console_table).values():
         found += [one for one in (table if isinstance(table, tuple) else (table,)) if isinstance(one, Case)]

@@ -63,7 +63,7 @@ def test_kubectl_is_told_of_objects_that_exist() -> None:
 
 @cache
 def objects() -> set[tuple[str, str]]:
-    """Of the overlays that the pages walk through, and the Jobs that a JobSet makes."""
+    """Objects of the overlays that the pages walk through, and the Jobs that a JobSet makes."""
     rendered = [
         one
         for overlay in ("cpu", "cluster")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.config.schema import RunFile
-from services.trainer.metrics import TRACKER_DROPPED, TRACKER_ERRORS
+from headrace.services.trainer.metrics import TRACKER_DROPPED, TRACKER_ERRORS
+from headrace.wire.tracing.metrics import DROPPED
 from tests.docs.pages import ROOT, blocks
-from wire.tracing.metrics import DROPPED
 
 PAGES = [ROOT / "docs" / name for name in ("tracing.md", "trackers.md")]
 

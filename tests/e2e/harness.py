@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.demo.arithmetic import CHARACTERS, exercises
-from headrace.demo.models import Shape, character_tokenizer, write_model
-from wire.lifecycle import die_with_parent
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 200

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from headrace.demo.arithmetic import CHARACTERS
-from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from tests.e2e.harness import TinyRun
 
 SIZE = 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 
 ROOT = Path(__file__).parents[2]
 SEATS = ("orchestrator", "reward-0", "rollout-0", "rollout-1", "trainer")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.events import read_events
 from tests.e2e.broker_log import DAMAGES, flip_commands
 from tests.e2e.harness import TinyRun
-from wire.events import read_events
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 5

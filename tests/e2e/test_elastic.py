@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.supervisor.lock import supervisor
+from headrace.wire.control import ask
 from tests.e2e.paced import PacedRun
-from wire.control import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 

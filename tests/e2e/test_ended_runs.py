@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import run
-from services.orchestrator.store import Store
+from headrace.cli.app import run
+from headrace.services.orchestrator.state.store import Store
 from tests.e2e.harness import DEADLINE_S, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.scale import scale
+from headrace.operate.scale import scale
 from tests.e2e.harness import DEADLINE_S, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

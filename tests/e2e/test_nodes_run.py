@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.lifecycle import die_with_parent
 from tests.e2e.harness import TinyRun
 from tests.e2e.test_stages import Stage
-from wire.lifecycle import die_with_parent
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 180

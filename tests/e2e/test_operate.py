@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.cli import run
-from headrace.operate import find_face
+from headrace.cli.app import run
+from headrace.operate.client import find_face
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import read_events
 from tests.e2e.harness import DEADLINE_S, TinyRun
-from wire.errors import ConfigError
-from wire.events import read_events
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 CHAT = "/v1/chat/completions"
@@ -178,7 +178,7 @@ def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
 def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: TinyRun, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from wire.weights import weights_sha256
+    from headrace.wire.weights import weights_sha256
 
     found = headrace("export", ended.run_dir)
     assert found["path"] == str(ended.run_dir / "exports" / f"step-{found['step']:06d}")

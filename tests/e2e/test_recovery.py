@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.wire.events import read_events
+from headrace.wire.telemetry import trace_id
 from tests.e2e.harness import TinyRun
-from wire.events import read_events
-from wire.telemetry import trace_id
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 8

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from headrace.demo.models import Shape, character_tokenizer, write_model
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.wire.events import read_events
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights import make_snapshot
 from tests.e2e.harness import ROOT
 from tests.families import tiny_family
 from tests.sglang import sglang_venv
-from wire.events import read_events
-from wire.lifecycle import die_with_parent
-from wire.weights import make_snapshot
 
 pytestmark = [pytest.mark.e2e, pytest.mark.sglang, pytest.mark.timeout(600)]
 STEPS = 5

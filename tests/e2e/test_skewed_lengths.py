@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.events import read_events
 from tests.e2e.harness import DEADLINE_S
 from tests.e2e.skewed import SkewedRun
-from wire.events import read_events
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 12

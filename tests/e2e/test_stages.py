@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.demo.arithmetic import exercises
-from wire.lifecycle import die_with_parent
+from headrace.wire.lifecycle import die_with_parent
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 120
@@ -74,7 +74,7 @@ class Stage:
         return line
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Of whole lines: it is looked at while it is written."""
+        """Rows of whole lines: the file is read while it is written."""
         path = self.run_dir / "metrics.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

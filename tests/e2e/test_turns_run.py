@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from headrace.wire.events import read_events
+from headrace.wire.host.gpu_lock import GpuLock
 from tests.e2e.harness import TinyRun
-from wire.events import read_events
-from wire.gpu_lock import GpuLock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 6

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from headrace.selfcheck.verb import ON
+from headrace.cli.gpu import ON
 
 DEVICE = torch.device("cpu" if os.environ.get(ON) == "cpu" else "cuda")
 CUDA = DEVICE.type == "cuda" and torch.cuda.is_available()

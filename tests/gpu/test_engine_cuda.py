@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from services.rollout.engines.protocol import GenerateRequest, InFlight
-from services.rollout.engines.torch.architecture import read_architecture
-from services.rollout.engines.torch.cache import KeyValueCache
-from services.rollout.engines.torch.core import EngineCore
-from services.rollout.engines.torch.groups import Installed, Outcome
-from services.rollout.engines.torch.linear import WideLinear
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.rope import rotation_table
-from services.rollout.engines.torch.weights import build_weights
-from services.trainer.algorithms.products import wide_product
+from headrace.services.rollout.engines.protocol import GenerateRequest, InFlight
+from headrace.services.rollout.engines.torch.architecture import read_architecture
+from headrace.services.rollout.engines.torch.cache import KeyValueCache
+from headrace.services.rollout.engines.torch.core import EngineCore
+from headrace.services.rollout.engines.torch.groups import Installed, Outcome
+from headrace.services.rollout.engines.torch.linear import WideLinear
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.rope import rotation_table
+from headrace.services.rollout.engines.torch.weights import build_weights
+from headrace.services.trainer.algorithms.products import wide_product
+from headrace.wire.contracts import PolicyVersion
 from tests.gpu.device import DEVICE, on_device
 from tests.rollout_models import make_model, make_request, random_prompts, run
-from wire.contracts import PolicyVersion
 
 pytestmark = on_device
 

@@ -3,8 +3,8 @@ import time
 import pytest
 import torch
 
-from services.trainer.device_clock import clock_of
-from services.trainer.phases import OTHER, Phases
+from headrace.services.trainer.timing.device_clock import clock_of
+from headrace.services.trainer.timing.phases import OTHER, Phases
 from tests.gpu.device import DEVICE, needs_cuda, on_device
 
 pytestmark = [*on_device, needs_cuda]

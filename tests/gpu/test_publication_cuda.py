@@ -5,15 +5,23 @@ import asyncio
 import pytest
 import torch
 
-from services.orchestrator.routes import choose_route
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.publisher import Publisher
+from headrace.services.orchestrator.publication.routes import choose_route
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.v1.common_pb2 import Routes
+from headrace.wire.weights import (
+    CollectiveGroup,
+    allocate,
+    bucket_digest,
+    device_names,
+    load_weights,
+    nccl_version,
+    tensors_of,
+)
 from tests.gpu.device import CUDA, DEVICE, on_device
 from tests.unit.services.trainer.builders import tiny_model
-from wire.v1.common_pb2 import Routes
-from wire.weights import CollectiveGroup, allocate, bucket_digest, device_names, load_weights, nccl_version, tensors_of
 
 pytestmark = on_device
 

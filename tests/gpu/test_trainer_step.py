@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from services.trainer.actors import Actors, Rates, Recipe
-from services.trainer.algorithm_settings import AlgorithmTable
-from services.trainer.algorithms.registry import build_algorithm
-from services.trainer.assembly import assemble
-from services.trainer.backends.single import SingleDevice
-from services.trainer.checkpoint import CheckpointState, CheckpointStore
-from services.trainer.loading import load_policy
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.publisher import Publisher
-from services.trainer.step import train_step
+from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.step.batch import assemble
+from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
+from headrace.services.trainer.step.step import train_step
 from tests.gpu.device import CUDA, DEVICE, on_device
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 
@@ -18,7 +18,7 @@ pytestmark = on_device
 
 GROUPS = [scored_group(index) for index in range(4)]
 TABLE = AlgorithmTable(aggregation="token-mean")
-RECIPE = Recipe(
+RECIPE = StepConfig(
     algorithm=build_algorithm(TABLE.model_dump()),
     table=TABLE,
     micro_batch_tokens=64,
@@ -33,7 +33,7 @@ def backend(folder, device=DEVICE, dtype=torch.float32):
 
 
 def steps(used, count):
-    actors, rates = Actors(policy=used), Rates(policy=1e-3)
+    actors, rates = StepModels(policy=used), Rates(policy=1e-3)
     return [train_step(actors, assemble(GROUPS, version=0), RECIPE, rates).metrics for _ in range(count)]
 
 

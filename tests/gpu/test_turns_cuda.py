@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
-from services.rollout.engines.torch.engine import TorchEngine
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
+from headrace.services.rollout.engines.torch.engine import TorchEngine
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.wire.contracts import PolicyVersion
 from tests.gpu.device import CUDA, DEVICE, needs_cuda, on_device
 from tests.rollout_models import make_model, make_request, random_prompts, save_folder
 from tests.unit.services.trainer.builders import tiny_model
-from wire.contracts import PolicyVersion
 
 pytestmark = on_device
 

@@ -15,7 +15,7 @@ sys.meta_path.insert(0, Refuse())
 root = importlib.import_module(sys.argv[1])
 names = [root.__name__]
 for found in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
-    if not found.name.startswith("wire.weights") and not found.name.endswith("__main__"):
+    if not found.name.startswith("headrace.wire.weights") and not found.name.endswith("__main__"):
         names.append(found.name)
 for name in names:
     importlib.import_module(name)
@@ -23,7 +23,7 @@ print(len(names))
 """
 
 
-@pytest.mark.parametrize("package", ["wire", "services.reward", "services.orchestrator"])
+@pytest.mark.parametrize("package", ["headrace.wire", "headrace.services.reward", "headrace.services.orchestrator"])
 def test_imports_without_torch_and_transformers(package: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _BLOCKED, package], capture_output=True, text=True, timeout=60, check=False

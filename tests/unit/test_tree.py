@@ -14,20 +14,22 @@ SOURCES = [
     if "wire/v1/" not in path.as_posix()
 ]
 PURE_SCORERS = (
-    *("rules", "numbers", "numbers_said", "answers", "hedges", "notation", "units", "formulas", "math_reading"),
-    *("language_pieces", "json_reading", "code_asserts", "code_answers", "code_blocks", "code_tests"),
+    *(f"answers/{name}" for name in ("answers", "final_number", "formulas", "hedges", "notation", "numbers", "units")),
+    *(f"code/{name}" for name in ("asserts", "blocks", "expected", "tests")),
+    *("json/reading", "math/reading", "rules/builtin", "rules/language_pieces"),
 )
 PURE = [
-    *sorted((ROOT / "services/trainer/algorithms").glob("*.py")),
+    *sorted((ROOT / "services/trainer/algorithms").rglob("*.py")),
     *(ROOT / "services/reward/scorers" / f"{name}.py" for name in PURE_SCORERS),
-    ROOT / "services/reward/circuit.py",
-    ROOT / "services/reward/refusal.py",
+    ROOT / "services/reward/rubric/circuit.py",
+    ROOT / "services/reward/rubric/refusal.py",
     ROOT / "services/reward/endpoint/addresses.py",
     ROOT / "services/reward/endpoint/target.py",
-    ROOT / "services/orchestrator/credit.py",
-    *(ROOT / "services/orchestrator/dashboard" / f"{name}.py" for name in ("bottleneck", "numbers", "query", "thin")),
-    ROOT / "services/orchestrator/scoring.py",
-    ROOT / "services/trainer/ledger.py",
+    ROOT / "services/orchestrator/issuing/credit.py",
+    ROOT / "services/orchestrator/dashboard/bottleneck.py",
+    *(ROOT / "services/orchestrator/dashboard/readers" / f"{name}.py" for name in ("numbers", "query", "thin")),
+    ROOT / "services/orchestrator/issuing/eval_result.py",
+    ROOT / "services/trainer/durability/ledger.py",
 ]
 NOT_PURE = {"asyncio", "grpc", "logging", "os", "pathlib", "random", "redis", "secrets", "structlog", "time"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -62,7 +64,7 @@ def test_only_the_stream_package_knows_redis_and_only_weight_movers_know_torch(p
         "wire/weights/",
         "services/trainer/",
         "services/rollout/",
-        "services/reward/scorers/classifier.py",
+        "services/reward/scorers/models/classifier.py",
         "headrace/demo/",
         "headrace/",
     )
@@ -73,7 +75,9 @@ def test_only_the_stream_package_knows_redis_and_only_weight_movers_know_torch(p
 def test_pure_files_import_nothing_that_reads_the_world(path: Path) -> None:
     assert not roots(path) & NOT_PURE
     assert not {
-        name for name in imports(path) if name.endswith("settings") or name in ("wire.telemetry", "wire.events")
+        name
+        for name in imports(path)
+        if name.endswith("settings") or name in ("headrace.wire.telemetry", "headrace.wire.events")
     }
 
 
@@ -92,7 +96,12 @@ def test_nothing_is_pickled_and_no_text_becomes_code(path: Path) -> None:
 def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else(path: Path) -> None:
     # zero.py: DeepSpeed takes its device from there alone, and at its import. probe.py: proves that a sandbox has none.
     # collective.py, groups.py: torch's constructor and NCCL read theirs from there alone.
-    allowed = ("headrace/launch.py", "headrace/cli.py", "wire/environment.py", "services/trainer/backends/zero.py")
+    allowed = (
+        "headrace/run/launch.py",
+        "headrace/cli/app.py",
+        "wire/environment.py",
+        "services/trainer/backends/zero.py",
+    )
     others = ("services/reward/sandbox/probe.py", "wire/weights/collective.py", "headrace/selfcheck/groups.py")
     if name_of(path) in (*allowed, *others):
         return

@@ -1,8 +1,8 @@
 """Messages that cross a process border: dataclasses in a process, protobuf on the wire."""
 
-from wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
-from wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed
-from wire.contracts.messages import (
+from headrace.wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
+from headrace.wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed
+from headrace.wire.contracts.messages import (
     DropReason,
     FinishReason,
     Header,
@@ -17,8 +17,8 @@ from wire.contracts.messages import (
     Tombstone,
     VersionSpan,
 )
-from wire.contracts.scores import Score
-from wire.contracts.turns import JoinedTurns, Turn, join_turns
+from headrace.wire.contracts.scores import Score
+from headrace.wire.contracts.turns import JoinedTurns, Turn, join_turns
 
 __all__ = [
     "MAX_ENTRY_BYTES",

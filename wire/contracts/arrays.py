@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from wire.contracts.messages import Logprobs, TokenIds, TokenMask
-from wire.errors import ContractError
+from headrace.wire.contracts.messages import Logprobs, TokenIds, TokenMask
+from headrace.wire.errors import ContractError
 
 
 def ids_to_bytes(values: TokenIds) -> bytes:

@@ -1,4 +1,4 @@
-"""The only place that knows both faces of a message: protobuf bytes and frozen dataclasses."""
+"""Converts messages between protobuf bytes and frozen dataclasses; no other module knows both forms."""
 
 import json
 import zlib
@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
 
-from wire.contracts.arrays import (
+from headrace.wire.contracts.arrays import (
     floats_from_bytes,
     floats_to_bytes,
     ids_from_bytes,
@@ -14,7 +14,7 @@ from wire.contracts.arrays import (
     mask_from_bytes,
     mask_to_bytes,
 )
-from wire.contracts.messages import (
+from headrace.wire.contracts.messages import (
     SCHEMA_VERSION,
     Body,
     DropReason,
@@ -31,9 +31,9 @@ from wire.contracts.messages import (
     Tombstone,
     VersionSpan,
 )
-from wire.contracts.score_codec import score_from_pb, score_to_pb
-from wire.errors import ContractError
-from wire.v1 import message_pb2 as pb
+from headrace.wire.contracts.score_codec import score_from_pb, score_to_pb
+from headrace.wire.errors import ContractError
+from headrace.wire.v1 import message_pb2 as pb
 
 MAX_ENTRY_BYTES = 64 * 1024 * 1024
 """A larger stream entry is refused at the door."""
@@ -249,7 +249,7 @@ def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
 
 
 def group_to_pb(value: RolloutGroup) -> pb.RolloutGroup:
-    """The protobuf face of a group (the reward service's gRPC call uses it directly)."""
+    """The protobuf form of a group (the reward service's gRPC call uses it directly)."""
     return pb.RolloutGroup(
         prompt=_prompt_to_pb(value.prompt),
         rollouts=[_rollout_to_pb(rollout) for rollout in value.rollouts],
@@ -259,7 +259,7 @@ def group_to_pb(value: RolloutGroup) -> pb.RolloutGroup:
 
 
 def group_from_pb(raw: pb.RolloutGroup) -> RolloutGroup:
-    """The dataclass face of a group; raises ContractError for what the contract forbids."""
+    """The dataclass form of a group; raises ContractError for what the contract forbids."""
     return RolloutGroup(
         prompt=_prompt_from_pb(raw.prompt),
         rollouts=tuple(_rollout_from_pb(rollout) for rollout in raw.rollouts),

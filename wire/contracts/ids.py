@@ -1,7 +1,7 @@
 """Derived identity: group index -> group id -> rollout id -> seed. Nothing here is drawn at random.
 
-Two issues of one group have one id, so whoever takes ids once takes groups once; on a deterministic engine a rollout
-made again from its seed is the same rollout.
+Two issues of one group have one id, so a consumer that accepts each id once accepts each group once; on a
+deterministic engine a rollout repeated from its seed is the same rollout.
 """
 
 import hashlib

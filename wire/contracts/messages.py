@@ -1,7 +1,7 @@
-"""Stream messages as frozen dataclasses: what the services work with.
+"""Stream messages as frozen dataclasses, the form in which services handle them.
 
-Axes: prompt = tokens of the prompt, completion = sampled tokens (stop token included). Bad values are refused at
-construction with a `ContractError`, so whoever holds one of these may trust it.
+Axes: prompt = tokens of the prompt, completion = sampled tokens (stop token included). The constructors
+reject bad values with a `ContractError`, so an instance is always valid.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wire.contracts.scores import Score
-from wire.errors import ContractError
+from headrace.wire.contracts.scores import Score
+from headrace.wire.errors import ContractError
 
 SCHEMA_VERSION = 1
 
@@ -225,9 +225,9 @@ class ScoredGroup:
     group: RolloutGroup
     scores: tuple[Score, ...]
     scorer_version: str = ""
-    """Of the rubric: changes with its config and with the version of any of its scorers."""
+    """Version of the rubric: changes with its config and with the version of any of its scorers."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of each scorer, by its name: its code, weights or prompt."""
+    """Version of each scorer, by its name: its code, weights or prompt."""
 
     def __post_init__(self) -> None:
         wanted = [rollout.rollout_id for rollout in self.group.rollouts]

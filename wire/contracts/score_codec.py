@@ -1,12 +1,12 @@
-"""Both faces of a score."""
+"""Converts scores between protobuf and dataclasses."""
 
-from wire.contracts.arrays import floats_from_bytes, floats_to_bytes
-from wire.contracts.scores import Score
-from wire.v1 import message_pb2 as pb
+from headrace.wire.contracts.arrays import floats_from_bytes, floats_to_bytes
+from headrace.wire.contracts.scores import Score
+from headrace.wire.v1 import message_pb2 as pb
 
 
 def score_to_pb(score: Score) -> pb.Score:
-    """The protobuf face of a score."""
+    """The protobuf form of a score."""
     return pb.Score(
         rollout_id=score.rollout_id,
         value=0.0 if score.value is None else score.value,
@@ -19,7 +19,7 @@ def score_to_pb(score: Score) -> pb.Score:
 
 
 def score_from_pb(raw: pb.Score) -> Score:
-    """The dataclass face of a score; raises ContractError for what the contract forbids."""
+    """The dataclass form of a score; raises ContractError for what the contract forbids."""
     return Score(
         rollout_id=raw.rollout_id,
         value=None if raw.abstained else raw.value,

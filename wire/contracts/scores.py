@@ -1,4 +1,4 @@
-"""What a scorer says of one rollout."""
+"""The score of one rollout."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from wire.errors import ContractError
+from headrace.wire.errors import ContractError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Score:
     value: float | None
     """None = abstained: the rollout is left out of the baseline and of the loss. Never a zero in place of it."""
     components: dict[str, float] = field(default_factory=dict)
-    """What each scorer said, by its name; those that abstained are absent."""
+    """Score of each scorer, by its name; those that abstained are absent."""
     reason: str = ""
     """Why it abstained, or what the verdict rests on; for people."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -3,4 +3,4 @@
 from typing import Literal
 
 StalePolicy = Literal["wait", "mask", "drop"]
-"""See `wire.settings.RunTable.stale`."""
+"""Values of the setting `run.stale`, which `headrace.wire.settings.RunTable.stale` describes."""

@@ -1,7 +1,7 @@
 """The turns of one conversation as the engine saw them, joined into sequences that may be trained as they are. Pure.
 
 A turn is one call of the engine: the context it was given, as token ids, and what it sampled behind it. The next turn's
-context is rendered anew from the messages, and nobody promises that the same text gets the same ids: a tokenizer may
+context is rendered anew from the messages, and the same text is not guaranteed to get the same ids: a tokenizer may
 merge across the border between what was sampled and what follows, sampled ids need not be those that the text encodes
 to, and a chat template may drop the reasoning of earlier turns. A sequence put together from such parts is one that no
 policy has seen, with logprobs of other contexts ("No More Retokenization Drift", blog.vllm.ai, 2025-10-22). So turns
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wire.contracts.messages import (
+from headrace.wire.contracts.messages import (
     FinishReason,
     Logprobs,
     TokenIds,
@@ -58,7 +58,7 @@ class JoinedTurns:
     loss_mask: TokenMask
     """bool [completion]: True where the policy sampled, False where others wrote."""
     finish_reason: FinishReason
-    """Of the last turn."""
+    """Finish reason of the last turn."""
     spans: tuple[VersionSpan, ...]
     """What others wrote belongs to the span before it: a version of its own would age the rollout for nothing."""
     turns: int
@@ -76,7 +76,7 @@ def join_turns(turns: Sequence[Turn]) -> list[JoinedTurns]:
 
 
 def _continues(before: Turn, turn: Turn) -> bool:
-    """Whether `turn` was asked behind exactly the ids that `before` had seen and sampled."""
+    """Whether the context of `turn` begins with exactly the ids that `before` had seen and sampled."""
     seen = np.concatenate([before.context_ids, before.completion_ids])
     return np.array_equal(turn.context_ids[: len(seen)], seen)
 

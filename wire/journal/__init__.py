@@ -4,11 +4,11 @@ Facts (ids, steps, digests, drops) are in segment files that are never deleted, 
 the batches' payloads are files of their own, which go when a checkpoint covers them.
 """
 
-from wire.journal.framing import JournalDamagedError
-from wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload
-from wire.journal.reader import JournalRecord, highest_incarnation, read_journal
-from wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
-from wire.journal.writer import JournalWriter, read_lengths
+from headrace.wire.journal.framing import JournalDamagedError
+from headrace.wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload
+from headrace.wire.journal.reader import JournalRecord, highest_incarnation, read_journal
+from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
+from headrace.wire.journal.writer import JournalWriter, read_lengths
 
 __all__ = [
     "BatchRecord",

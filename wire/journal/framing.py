@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from wire.errors import HeadraceError
+from headrace.wire.errors import HeadraceError
 
 MAGIC = b"HRJRNL01"
 _FIELDS = struct.Struct("<IB")
@@ -18,7 +18,7 @@ _SECTOR = 512
 
 
 class JournalDamagedError(HeadraceError):
-    """A segment has been altered where no crash alters it: whoever continues would train on something else."""
+    """A segment was altered in a way that no crash explains: a trainer that continued would train on other data."""
 
     final = True
 

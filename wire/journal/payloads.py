@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from wire.journal.framing import JournalDamagedError
-from wire.journal.records import BatchRecord
+from headrace.wire.journal.framing import JournalDamagedError
+from headrace.wire.journal.records import BatchRecord
 
 FOLDER = "payloads"
 _LENGTH = struct.Struct("<Q")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wire.journal.framing import JournalDamagedError, unframe
-from wire.journal.records import IncarnationRecord, Record, unpack
+from headrace.wire.journal.framing import JournalDamagedError, unframe
+from headrace.wire.journal.records import IncarnationRecord, Record, unpack
 
 SEGMENT = re.compile(r"segment-(\d{6})\.journal")
 
@@ -39,9 +39,9 @@ def highest_incarnation(folder: Path) -> int:
 
 
 def read_journal(folder: Path) -> Iterator[JournalRecord]:
-    """All records that count, oldest segment first.
+    """Yields all records that count, oldest segment first.
 
-    The newest segment's head says how far each older one was read; what is beyond is void, and a segment it does not
+    The newest segment's head records how far each older one was read; what is beyond is void, and a segment it does not
     name is void as a whole (its writer came too late). Raises JournalDamagedError, with file and offset, for anything
     that no crash and no zombie can have left behind.
     """

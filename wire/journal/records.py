@@ -1,10 +1,10 @@
-"""What the journal says, as frozen dataclasses, and their bytes: JSON, so that a person can read it too."""
+"""Journal records as frozen dataclasses, and their bytes: JSON, so that a person can read them too."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
-from wire.journal.framing import JournalDamagedError
+from headrace.wire.journal.framing import JournalDamagedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,7 @@ class IncarnationRecord:
 
     incarnation: int
     version: int
-    """Of the weights it begins with: the journal's end, replayed."""
+    """Version of the weights it begins with: the journal's end, replayed."""
     weights_digest: str
     seals: dict[str, int] = field(default_factory=dict)
     """Older segments' names and lengths in bytes; what a zombie appends beyond is void."""

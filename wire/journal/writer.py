@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wire.errors import FencedError
-from wire.journal.framing import MAGIC, frame
-from wire.journal.payloads import FOLDER, fsync_folder, payload_name, write_payload
-from wire.journal.reader import JournalRecord, highest_incarnation, segment_name
-from wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord, pack
+from headrace.wire.errors import FencedError
+from headrace.wire.journal.framing import MAGIC, frame
+from headrace.wire.journal.payloads import FOLDER, fsync_folder, payload_name, write_payload
+from headrace.wire.journal.reader import JournalRecord, highest_incarnation, segment_name
+from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord, pack
 
 
 class JournalWriter:

@@ -1,5 +1,14 @@
 """Streams between the services: one protocol, on Redis or in memory."""
 
-from wire.streams.protocol import CONSUMER_GROUP, Broker, BrokerMemory, Consumer, Entry, Put, StreamName, StreamStats
+from headrace.wire.streams.protocol import (
+    CONSUMER_GROUP,
+    Broker,
+    BrokerMemory,
+    Consumer,
+    Entry,
+    Put,
+    StreamName,
+    StreamStats,
+)
 
 __all__ = ["CONSUMER_GROUP", "Broker", "BrokerMemory", "Consumer", "Entry", "Put", "StreamName", "StreamStats"]

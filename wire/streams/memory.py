@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wire.streams.protocol import BrokerMemory, Entry, Put, StreamName, StreamStats
+from headrace.wire.streams.protocol import BrokerMemory, Entry, Put, StreamName, StreamStats
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Stream:
 
 
 class MemoryBroker:
-    """All consumers must live on one event loop."""
+    """Implements `Broker` with dictionaries. All consumers must live on one event loop."""
 
     def __init__(self) -> None:
         self.streams = {name: _Stream() for name in StreamName}
@@ -35,14 +35,14 @@ class MemoryBroker:
         self.life = 0
 
     def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> "MemoryConsumer":
-        """See `wire.streams.Broker`."""
+        """A consumer of the stream's group on this broker."""
         return MemoryConsumer(self, self.streams[stream], name, lease_s)
 
     async def check(self, timeout_s: float) -> None:
-        """See `wire.streams.Broker`: always there."""
+        """Always succeeds: the streams are in this process."""
 
     async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
-        """See `wire.streams.Broker`."""
+        """Adds an entry, unless `sequence` is not above the last one."""
         self.put(stream, data, sequence)
 
     def put(self, stream: StreamName, data: bytes, sequence: int | None = None, note: str = "") -> None:
@@ -59,22 +59,22 @@ class MemoryBroker:
         self.changed.set()
 
     async def live(self, stream: StreamName) -> list[bytes]:
-        """See `wire.streams.Broker`."""
+        """Data of the entries that are pending or not yet delivered, oldest first."""
         target = self.streams[stream]
         return [data for i, data in target.entries.items() if i > target.delivered or i in target.pending]
 
     async def newest(self, stream: StreamName, *, before: str, count: int) -> list[Entry]:
-        """See `wire.streams.Broker`."""
+        """Up to `count` entries older than `before`, newest first."""
         target = self.streams[stream]
         found = [i for i in reversed(target.entries) if not before or i < int(before)][:count]
         return [Entry(id=str(i), data=target.entries[i], note=target.notes.get(i, "")) for i in found]
 
     async def last_sequence(self, stream: StreamName) -> int:
-        """See `wire.streams.Broker`."""
+        """Highest sequence number added; 0 for none."""
         return self.streams[stream].last_sequence
 
     async def trim(self, stream: StreamName) -> int:
-        """See `wire.streams.Broker`."""
+        """Removes the entries before the first pending one, or all delivered ones if none is pending."""
         target = self.streams[stream]
         first = min(target.pending, default=target.delivered + 1)
         gone = [i for i in target.entries if i < first]
@@ -83,7 +83,7 @@ class MemoryBroker:
         return len(gone)
 
     async def stats(self, stream: StreamName) -> StreamStats:
-        """See `wire.streams.Broker`."""
+        """Counts the entries, and measures the age of the oldest pending one."""
         target = self.streams[stream]
         oldest = min((pending.since for pending in target.pending.values()), default=time.monotonic())
         return StreamStats(
@@ -94,12 +94,12 @@ class MemoryBroker:
         )
 
     async def memory(self) -> BrokerMemory:
-        """See `wire.streams.Broker`: what the entries take; there is no limit."""
+        """Size of the entries' data; there is no limit."""
         used = sum(len(data) for stream in self.streams.values() for data in stream.entries.values())
         return BrokerMemory(used_bytes=used, limit_bytes=0)
 
     async def generation(self) -> str:
-        """See `wire.streams.Broker`."""
+        """Number of times that the data was lost."""
         return str(self.life)
 
     def lose_everything(self) -> None:
@@ -108,11 +108,11 @@ class MemoryBroker:
         self.life += 1
 
     async def close(self) -> None:
-        """See `wire.streams.Broker`."""
+        """Does nothing: there is no connection."""
 
 
 class MemoryConsumer:
-    """See `wire.streams.Consumer`."""
+    """Implements `Consumer` on a `MemoryBroker`."""
 
     def __init__(self, broker: MemoryBroker, stream: _Stream, name: str, lease_s: float) -> None:
         self._broker = broker
@@ -121,7 +121,7 @@ class MemoryConsumer:
         self._lease_s = lease_s
 
     async def read(self, *, count: int, block_s: float) -> list[Entry]:
-        """See `wire.streams.Consumer`."""
+        """Takes orphans, else new entries, else waits for a change until `block_s` has passed."""
         end = time.monotonic() + block_s
         while True:
             taken = self._take_orphans(count) or self._take_new(count)
@@ -153,36 +153,36 @@ class MemoryConsumer:
         return Entry(id=str(i), data=self._stream.entries[i], deliveries=deliveries)
 
     async def reclaim_own(self) -> list[Entry]:
-        """See `wire.streams.Consumer`."""
+        """Takes all pending entries of this name again, whatever their lease."""
         return [self._take(i) for i, pending in list(self._stream.pending.items()) if pending.owner == self._name]
 
     async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Adds the entries and acks; one event loop makes that a transaction."""
         for put in puts:
             self._broker.put(put.stream, put.data, note=put.note)
         await self.ack([entry])
 
     async def ack(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Removes the entries from the pending ones and forgets their failures."""
         for entry in entries:
             self._stream.pending.pop(int(entry.id), None)
             self._stream.failures.pop(int(entry.id), None)
 
     async def release(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Hands the entries that this consumer still owns back, with the delivery not counted."""
         for entry in self._owned(entries):
             self._stream.pending[int(entry.id)] = _Pending("released", float("-inf"), max(0, entry.deliveries - 1))
         self._broker.changed.set()
 
     async def fail(self, entry: Entry) -> int:
-        """See `wire.streams.Consumer`."""
+        """Releases the entry and counts a failure."""
         await self.release([entry])
         failures = self._stream.failures.get(int(entry.id), 0) + 1
         self._stream.failures[int(entry.id)] = failures
         return failures
 
     async def renew(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Starts the lease of the entries that this consumer still owns anew."""
         for entry in self._owned(entries):
             self._stream.pending[int(entry.id)].since = time.monotonic()
 

@@ -1,6 +1,6 @@
-"""What a stream is to a service: at-least-once delivery, idempotent effects, one group an entry.
+"""The protocol of streams: at-least-once delivery, idempotent effects, one group per entry.
 
-Two implementations hold this protocol: `redis` (a real server) and `memory` (unit tests). The words:
+Two modules implement this protocol: `redis` (a real server) and `memory` (unit tests). The terms:
 *settle* = put entries on other streams and ack this one, in one transaction: the effect of a consumer;
 *release* = hand an entry back, so that another consumer takes it at once;
 *renew* = keep the claim on work that takes longer than the lease.
@@ -41,7 +41,7 @@ class Entry:
     deliveries: int = 1
     """How often this entry was delivered, this time included."""
     note: str = ""
-    """What people should know of it; of dead entries the reason, as JSON."""
+    """A note for people; for a dead entry the reason, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,11 @@ class StreamStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerMemory:
-    """What the server's data takes, and at how much it takes no more; bytes."""
+    """Memory that the server's data takes, and its limit; bytes."""
 
     used_bytes: int
     limit_bytes: int
-    """Its `maxmemory`; without one the memory of its machine (a container may have less); 0 = it does not tell."""
+    """Its `maxmemory`; without one the memory of its machine (a container may have less); 0 = not reported."""
 
 
 class Consumer(Protocol):
@@ -140,7 +140,7 @@ class Broker(Protocol):
         ...
 
     async def memory(self) -> BrokerMemory:
-        """Of the whole server, all runs and databases together."""
+        """Memory of the whole server, all runs and databases together."""
         ...
 
     async def generation(self) -> str:

@@ -10,11 +10,11 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable
 
-from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
-from wire.errors import ContractError, TransientError
-from wire.metrics import DEAD_LETTERS
-from wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
-from wire.telemetry import bind_trace, get_logger
+from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.metrics import DEAD_LETTERS
+from headrace.wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
+from headrace.wire.telemetry import bind_trace, get_logger
 
 MAX_FAILURES = 3
 MAX_DELIVERIES = 20
@@ -22,7 +22,7 @@ _BLOCK_S = 0.5
 _POLL_S = 0.01
 
 Handler = Callable[[Message], Awaitable[list[Put]]]
-log = get_logger("wire.streams.worker")
+log = get_logger("headrace.wire.streams.worker")
 
 
 class HandBack(Exception):
@@ -83,9 +83,9 @@ class Worker:
         failure: DropReason,
         observe: Callable[[str], None] = lambda outcome: None,
     ) -> None:
-        """`capacity(in_flight)` says how many more entries may be taken now (0 = closed gate).
+        """`capacity(in_flight)` returns how many more entries may be taken now (0 = closed gate).
 
-        `failure` is the drop reason of a group whose handler kept failing. `observe` is told the outcome of each
+        `failure` is the drop reason of a group whose handler kept failing. `observe` receives the outcome of each
         entry: settled, handed_back, failed, buried.
         """
         self._consumer: Consumer = broker.consumer(stream, name, lease_s=lease_s)

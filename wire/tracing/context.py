@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from wire.telemetry import trace_id
+from headrace.wire.telemetry import trace_id
 
 KEY = "traceparent"
-"""Of the gRPC metadata."""
+"""Key of the gRPC metadata."""
 CURRENT: ContextVar[str] = ContextVar("headrace_span", default="")
 
 
@@ -17,7 +17,7 @@ def current() -> str:
 
 
 def is_sampled(traceparent: str) -> bool:
-    """Whether spans of this trace are recorded: whoever began it has decided."""
+    """Whether spans of this trace are recorded, as the process that began it decided."""
     return bool(trace_id(traceparent)) and bool(int(traceparent[-2:], 16) & 1)
 
 

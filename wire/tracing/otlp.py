@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
-from wire.settings import TracingTable
-from wire.telemetry import trace_id
-from wire.tracing.outbox import Export
-from wire.tracing.spans import Finished
+from headrace.wire.settings import TracingTable
+from headrace.wire.telemetry import trace_id
+from headrace.wire.tracing.outbox import Export
+from headrace.wire.tracing.spans import Finished
 
 _PATH = "/v1/traces"
 _SCOPE = InstrumentationScope("headrace")
@@ -21,7 +21,7 @@ _PREFIX = "headrace."
 
 def open_otlp(table: TracingTable, headers: Mapping[str, str], resource: Mapping[str, str]) -> Export:
     """A way to the collector of `[tracing]`; connects with the first export."""
-    # They tell every failed try; we tell the first one of an outage, in our own log.
+    # They log every failed try; our own log has the first one of an outage.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     exporter = _exporter(table, dict(headers))
     whose = Resource(dict(resource))

@@ -1,4 +1,4 @@
-"""Finished spans on their way out: a bounded queue and one daemon thread. Whoever puts a span never waits.
+"""Finished spans on their way out: a bounded queue and one daemon thread. Putting a span never blocks.
 
 The thread begins with the first span: the trainer starts its other ranks while it has no threads. It ends with the
 process, or within the time that `close` is given; what has not left by then is dropped, and counted.
@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from wire.telemetry import get_logger
-from wire.tracing import metrics
-from wire.tracing.spans import Finished
+from headrace.wire.telemetry import get_logger
+from headrace.wire.tracing import metrics
+from headrace.wire.tracing.spans import Finished
 
 _EVERY_S = 0.5
 _BATCH = 512
 _SIZE = 4096
-log = get_logger("wire.tracing")
+log = get_logger("headrace.wire.tracing")
 
 Export = Callable[[Sequence[Finished]], bool]
 """Sends some spans; whether they have arrived. May take its time, may raise."""
@@ -111,7 +111,7 @@ class Outbox:
         return batch
 
     def _drop(self, count: int, reason: str) -> None:
-        """Tells it once an outage."""
+        """Counts dropped spans; logs a line once per outage."""
         self._lost += count
         metrics.DROPPED.inc(count)
         if not self._is_failing:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from wire.telemetry import trace_id
-from wire.tracing.context import CURRENT, is_sampled
+from headrace.wire.telemetry import trace_id
+from headrace.wire.tracing.context import CURRENT, is_sampled
 
 Value = str | bool | int | float | Sequence[str] | Sequence[int]
 _ID = slice(36, 52)
-"""Of the span's id in a traceparent."""
+"""Position of the span's id in a traceparent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from importlib.util import find_spec
 
-from wire.errors import ConfigError
-from wire.settings import TracingTable
-from wire.tracing.outbox import Export, Outbox
-from wire.tracing.spans import STATE
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import TracingTable
+from headrace.wire.tracing.outbox import Export, Outbox
+from headrace.wire.tracing.spans import STATE
 
 _CLOSE_S = 2.0
 """A process that is to end must end: at most so long for the last spans."""
@@ -51,7 +51,7 @@ def _headers(table: TracingTable) -> dict[str, str]:
 
 
 def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> None:
-    """From here on spans are recorded, if the table names an endpoint. Raises ConfigError."""
+    """Begins to record spans, if the table names an endpoint. Raises ConfigError."""
     if not table.endpoint:
         return
     headers = check_ready(table)
@@ -63,7 +63,7 @@ def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> N
     }
 
     def open_export() -> Export:
-        from wire.tracing.otlp import open_otlp
+        from headrace.wire.tracing.otlp import open_otlp
 
         return open_otlp(table, headers, resource)
 

@@ -534,7 +534,7 @@ class Tombstone(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     LENGTHS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """A closed set, see wire.contracts.DropReason."""
+    """A closed set, see headrace.wire.contracts.DropReason."""
     detail: _builtins.str
     service: _builtins.str
     @_builtins.property

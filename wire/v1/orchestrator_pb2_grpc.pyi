@@ -5,7 +5,7 @@ The orchestrator: who is alive, what is trained, which version everybody holds."
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from wire.v1 import orchestrator_pb2 as _orchestrator_pb2
+from headrace.wire.v1 import orchestrator_pb2 as _orchestrator_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -22,14 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
+from headrace.wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
 
 
 DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/reward.proto\x12\x07wire.v1\x1a\x15wire/v1/message.proto\"4\n\x0cScoreRequest\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.wire.v1.RolloutGroup\"\xb0\x01\n\rScoreResponse\x12\x1e\n\x06scores\x18\x01 \x03(\x0b\x32\x0e.wire.v1.Score\x12\x16\n\x0escorer_version\x18\x02 \x01(\t\x12\x36\n\x08versions\x18\x03 \x03(\x0b\x32$.wire.v1.ScoreResponse.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x14\n\x12ListScorersRequest\"$\n\x13ListScorersResponse\x12\r\n\x05names\x18\x01 \x03(\t2\x91\x01\n\rRewardService\x12\x36\n\x05Score\x12\x15.wire.v1.ScoreRequest\x1a\x16.wire.v1.ScoreResponse\x12H\n\x0bListScorers\x12\x1b.wire.v1.ListScorersRequest\x1a\x1c.wire.v1.ListScorersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.reward_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.wire.v1.reward_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SCORERESPONSE_VERSIONSENTRY']._loaded_options = None

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from wire.v1 import reward_pb2 as wire_dot_v1_dot_reward__pb2
+from headrace.wire.v1 import reward_pb2 as wire_dot_v1_dot_reward__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__

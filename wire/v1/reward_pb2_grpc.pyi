@@ -5,7 +5,7 @@ The reward service called directly; the run's groups come over the stream."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from wire.v1 import reward_pb2 as _reward_pb2
+from headrace.wire.v1 import reward_pb2 as _reward_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -5,7 +5,7 @@ A rollout replica as the orchestrator sees it. Prompts come over the stream, not
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from wire.v1 import rollout_pb2 as _rollout_pb2
+from headrace.wire.v1 import rollout_pb2 as _rollout_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

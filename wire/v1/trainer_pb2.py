@@ -22,14 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from wire.v1 import common_pb2 as wire_dot_v1_dot_common__pb2
+from headrace.wire.v1 import common_pb2 as wire_dot_v1_dot_common__pb2
 
 
 DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/trainer.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\"%\n\x0fGetFatesRequest\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\"h\n\x10GetFatesResponse\x12\x10\n\x08\x66rontier\x18\x01 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x02 \x03(\x0b\x32\r.wire.v1.Fate\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\"K\n\x10OpenGroupRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x12\n\nreplica_id\x18\x03 \x01(\t\"]\n\x11OpenGroupResponse\x12\x12\n\nstore_host\x18\x01 \x01(\t\x12\x12\n\nstore_port\x18\x02 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x0f\n\x07refused\x18\x04 \x01(\t\"r\n\x12SendWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x12\n\ndeadline_s\x18\x05 \x01(\x01\"\x15\n\x13SendWeightsResponse\"\'\n\x11\x43loseGroupRequest\x12\x12\n\ngroup_name\x18\x01 \x01(\t\"\x14\n\x12\x43loseGroupResponse\"%\n\x12SaveWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"(\n\x13SaveWeightsResponse\x12\x11\n\tdisk_path\x18\x01 \x01(\t\"L\n\x13GetChecksumsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x14\n\x0cmodel_folder\x18\x03 \x01(\x08\"B\n\x14GetChecksumsResponse\x12*\n\tchecksums\x18\x01 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"\x13\n\x11GetTrainerRequest\"O\n\x12GetTrainerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x13\n\x0bwaiting_for\x18\x03 \x01(\t2\x84\x04\n\x0eTrainerService\x12?\n\x08GetFates\x12\x18.wire.v1.GetFatesRequest\x1a\x19.wire.v1.GetFatesResponse\x12\x42\n\tOpenGroup\x12\x19.wire.v1.OpenGroupRequest\x1a\x1a.wire.v1.OpenGroupResponse\x12H\n\x0bSendWeights\x12\x1b.wire.v1.SendWeightsRequest\x1a\x1c.wire.v1.SendWeightsResponse\x12\x45\n\nCloseGroup\x12\x1a.wire.v1.CloseGroupRequest\x1a\x1b.wire.v1.CloseGroupResponse\x12H\n\x0bSaveWeights\x12\x1b.wire.v1.SaveWeightsRequest\x1a\x1c.wire.v1.SaveWeightsResponse\x12K\n\x0cGetChecksums\x12\x1c.wire.v1.GetChecksumsRequest\x1a\x1d.wire.v1.GetChecksumsResponse\x12\x45\n\nGetTrainer\x12\x1a.wire.v1.GetTrainerRequest\x1a\x1b.wire.v1.GetTrainerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.trainer_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.wire.v1.trainer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETFATESREQUEST']._serialized_start=56

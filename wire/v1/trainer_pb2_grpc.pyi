@@ -5,7 +5,7 @@ The trainer as the orchestrator sees it."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from wire.v1 import trainer_pb2 as _trainer_pb2
+from headrace.wire.v1 import trainer_pb2 as _trainer_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -3,11 +3,11 @@
 The only part of `wire` that imports torch. Weights are named and shaped as in a checkpoint; tied ones travel once.
 """
 
-from wire.weights.collective import CollectiveGroup, open_store
-from wire.weights.digest import bucket_digest, digest_as, plan_digest, weights_sha256
-from wire.weights.disk import load_weights, read_metadata, save_weights
-from wire.weights.groups import WeightGroup, plain_group
-from wire.weights.plan import (
+from headrace.wire.weights.collective import CollectiveGroup, open_store
+from headrace.wire.weights.digest import bucket_digest, digest_as, plan_digest, weights_sha256
+from headrace.wire.weights.disk import load_weights, read_metadata, save_weights
+from headrace.wire.weights.groups import WeightGroup, plain_group
+from headrace.wire.weights.plan import (
     DEFAULT_BUCKET_BYTES,
     Snapshot,
     allocate,
@@ -17,8 +17,8 @@ from wire.weights.plan import (
     snapshot_groups,
     tensors_of,
 )
-from wire.weights.routes import device_names, nccl_version
-from wire.weights.staging import Staging, host_buffer, on_gpu, side_stream, wait_for_copies
+from headrace.wire.weights.routes import device_names, nccl_version
+from headrace.wire.weights.staging import Staging, host_buffer, on_gpu, side_stream, wait_for_copies
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",

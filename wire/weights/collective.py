@@ -20,9 +20,9 @@ from torch import Tensor
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from wire.errors import ContractError, TransientError
-from wire.interfaces import address_towards
-from wire.lifecycle import in_time
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.host.interfaces import address_towards
+from headrace.wire.lifecycle import in_time
 
 SOURCE_RANK = 0
 _JOIN_S = 20.0
@@ -89,7 +89,7 @@ class CollectiveGroup:
         limit = timedelta(seconds=timeout_s)
 
         def join() -> "CollectiveGroup":
-            # Asked first: torch's store takes twice the deadline to find that nobody listens.
+            # Asked first: torch's store takes twice the deadline to find that nothing listens.
             socket.create_connection((store_host, store_port), min(timeout_s, _PROBE_S)).close()
             tcp = TCPStore(store_host, store_port, is_master=False, timeout=limit, wait_for_workers=False)
             store = _keys_of(name, backend, tcp)
@@ -137,19 +137,19 @@ class CollectiveGroup:
 
     @property
     def name(self) -> str:
-        """Unique."""
+        """The unique name of the group."""
         return self._name
 
     @property
     def aborted(self) -> bool:
-        """It cannot be used any more."""
+        """Whether the group has been aborted and cannot be used any more."""
         return self._backend is None
 
     def abort(self) -> None:
         """Ends the group at once, whatever the peers do; idempotent.
 
-        Dropping the reference closes gloo's connections, which is what tells the other members: they fail at once
-        and not at their deadline.
+        Dropping the reference closes gloo's connections, so the other members fail at once and not at
+        their deadline.
         """
         backend, self._backend = self._backend, None
         if backend is not None:

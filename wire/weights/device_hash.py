@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from wire.digests import SGL64_MOST_BYTES
-from wire.errors import ContractError
+from headrace.wire.digests import SGL64_MOST_BYTES
+from headrace.wire.errors import ContractError
 
 _TILE = 8192
 _WORDS = {"cpu": 32 * _TILE, "cuda": 512 * _TILE}
@@ -24,7 +24,7 @@ _MASK_64 = 2**64 - 1
 
 
 def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> str:
-    """16 hex digits: what SGLang says of a tensor that holds the bytes of `parts`, one behind the other.
+    """16 hex digits: SGLang's checksum of a tensor that holds the bytes of `parts`, one behind the other.
 
     Parts of any shape, dtype and stride; they are hashed on `device`, or where the first one lies. Raises ContractError
     (`tensor_too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.

@@ -7,10 +7,18 @@ import torch
 import xxhash
 from torch import Tensor
 
-from wire.digests import SGL64, SGL64_MOST_BYTES, XXH3, algorithm_of, named, unknown_algorithm, value_of
-from wire.errors import ContractError
-from wire.v1 import common_pb2
-from wire.weights.device_hash import device_hash
+from headrace.wire.digests import (
+    SGL64,
+    SGL64_MOST_BYTES,
+    XXH3,
+    algorithm_of,
+    named,
+    unknown_algorithm,
+    value_of,
+)
+from headrace.wire.errors import ContractError
+from headrace.wire.v1 import common_pb2
+from headrace.wire.weights.device_hash import device_hash
 
 _CHUNK_BYTES = 64 * 1024 * 1024
 
@@ -26,7 +34,7 @@ def algorithm_on(device: torch.device) -> str:
 
 
 def bucket_digest(bucket: Tensor, algorithm: str = "", *, device: torch.device | None = None) -> str:
-    """Of a tensor's bytes, under the name of its algorithm: by default that of the tensor's device.
+    """Digest of a tensor's bytes, with the name of its algorithm: by default that of the tensor's device.
 
     `device` is where `sgl64` is computed, if not where the tensor lies; `xxh3` is always computed on the host. A bucket
     too large for `sgl64` (one tensor of 8 GiB) is hashed in pieces, and then the pieces' hashes. Raises
@@ -62,7 +70,7 @@ def plan_digest(plan: common_pb2.WeightPlan) -> str:
 
     It has the name of the buckets' algorithm, for by that alone it can be compared.
 
-    Cheap, since it reads no weights: whoever has compared the bucket digests has compared everything.
+    Cheap, since it reads no weights: comparing the bucket digests compares everything.
     """
     state = hashlib.sha256()
     for bucket in plan.buckets:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from wire.errors import ContractError
+from headrace.wire.errors import ContractError
 
 _WEIGHTS = "model.safetensors"
 _MANIFEST = "manifest.json"

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor, Replicate
 
-from wire.errors import TransientError
+from headrace.wire.errors import TransientError
 
 
 def gather(tensors: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from wire.weights.digest import dtype_name
+from headrace.wire.weights.digest import dtype_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class WeightGroup:
 
     @property
     def size_bytes(self) -> int:
-        """Of what is published."""
+        """Bytes of what is published."""
         return sum(math.prod(shape) for _, shape in self.published) * self.dtype.itemsize
 
 

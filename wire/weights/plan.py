@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from wire.digests import XXH3
-from wire.errors import ContractError
-from wire.v1 import common_pb2
-from wire.weights.digest import algorithm_on, bucket_digest, dtype_name, plan_digest
-from wire.weights.gather import gather
-from wire.weights.groups import WeightGroup, partition, plain_group
-from wire.weights.staging import Staging, host_buffer, on_gpu
+from headrace.wire.digests import XXH3
+from headrace.wire.errors import ContractError
+from headrace.wire.v1 import common_pb2
+from headrace.wire.weights.digest import algorithm_on, bucket_digest, dtype_name, plan_digest
+from headrace.wire.weights.gather import gather
+from headrace.wire.weights.groups import WeightGroup, partition, plain_group
+from headrace.wire.weights.staging import Staging, host_buffer, on_gpu
 
 DEFAULT_BUCKET_BYTES = 512 * 1024 * 1024
 
@@ -25,7 +25,7 @@ _DTYPES = {dtype_name(dtype): dtype for dtype in _TRAINED + _WHOLE}
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Weights of one version as flat buckets: copies that nobody writes to any more."""
+    """Weights of one version as flat buckets: copies that are not written to any more."""
 
     plan: common_pb2.WeightPlan
     buckets: list[Tensor]
@@ -42,7 +42,7 @@ def make_snapshot(
     into: Sequence[Tensor] = (),
     algorithm: str = "",
 ) -> Snapshot:
-    """As `snapshot_groups`, of tensors that travel as they are, all in `dtype`.
+    """Does what `snapshot_groups` does, for tensors that travel as they are, all in `dtype`.
 
     A parameter that appears under two names (tied) travels once, under the first.
     """
@@ -99,7 +99,7 @@ def join_groups(groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BU
 def join_snapshot(
     named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
 ) -> None:
-    """As `join_groups`, where the first rank is in `make_snapshot`."""
+    """Does what `join_groups` does, where the first rank is in `make_snapshot`."""
     join_groups((plain_group(name, tensor, dtype) for name, tensor in _untied(named)), bucket_bytes=bucket_bytes)
 
 
@@ -129,7 +129,7 @@ def _view(spec: common_pb2.TensorSpec, bucket: Tensor) -> Tensor:
 
 
 def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Without tensors that came before under another name. One that is gone by now may have left its address behind."""
+    """Drops tensors that came before under another name. A freed one may have left its address to another."""
     seen: dict[tuple[int, tuple[int, ...], torch.device], StorageWeakRef] = {}
     for name, tensor in named:
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor

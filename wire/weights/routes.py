@@ -1,4 +1,4 @@
-"""By which ways weights can travel from and to this process."""
+"""The routes by which weights can travel from and to this process."""
 
 import torch
 from torch import distributed as dist

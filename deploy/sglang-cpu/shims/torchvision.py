@@ -26,7 +26,7 @@ def _lookup(name: str) -> Any:
 
 
 class _AnyName(type):
-    """Of a class that has every attribute."""
+    """Metaclass of a class that has every attribute."""
 
     def __getattr__(cls, name: str) -> Any:
         return _lookup(name)
@@ -56,7 +56,7 @@ class Modules(MetaPathFinder, Loader):
     """Finds every module below torchvision."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Of our own modules only."""
+        """Finds our own modules only."""
         return ModuleSpec(fullname, self, is_package=True) if fullname.startswith(f"{__name__}.") else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -1,1 +1,1 @@
-"""People judge pairs of completions: the page `/annotate`, its API, its votes and the ranked pairs made of them."""
+"""Human preference annotation: the page `/annotate`, its API, the votes and the ranked pairs derived from them."""

@@ -1,6 +1,6 @@
-"""How far annotators agree. Pure.
+"""Inter-annotator agreement. Pure.
 
-A unit is a pair of completions, given as the verdicts of those who judged it; who gave which does not matter.
+A unit is one pair of completions, represented by the verdicts on it; which annotator gave which is irrelevant.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from itertools import combinations
 
 
 def percent_agreement(units: Iterable[Sequence[str]]) -> float | None:
-    """Share of pairs of annotators that say the same, over all units; None if no unit was judged twice."""
+    """Share of annotator pairs with equal verdicts, over all units; None if no unit was judged twice."""
     agreed = total = 0
     for verdicts in units:
         for one, other in combinations(verdicts, 2):
@@ -19,9 +19,9 @@ def percent_agreement(units: Iterable[Sequence[str]]) -> float | None:
 
 
 def krippendorff_alpha(units: Iterable[Sequence[str]]) -> float | None:
-    """Krippendorff's alpha for nominal data, with missing verdicts: 1 = perfect, 0 = as by chance, below = worse.
+    """Krippendorff's alpha for nominal data, with missing verdicts: 1 = perfect, 0 = chance level, below 0 = worse.
 
-    None if no unit was judged twice, or if all verdicts are the same: then there is nothing to disagree about.
+    None if no unit was judged twice, or if all verdicts are the same: then no disagreement is possible.
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), section D.
     """
     pairable = [Counter(verdicts) for verdicts in units if len(verdicts) > 1]

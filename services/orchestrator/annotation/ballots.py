@@ -1,32 +1,32 @@
-"""What annotators have said so far, as the acts in the votes add up to it. Pure."""
+"""The annotators' current verdicts, accumulated from the vote records. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
-from services.orchestrator.annotation.agreement import krippendorff_alpha, percent_agreement
-from services.orchestrator.annotation.pairs import Message, Pair
+from headrace.services.orchestrator.annotation.agreement import krippendorff_alpha, percent_agreement
+from headrace.services.orchestrator.annotation.pairs import CompletionPair, Message
 
 Choice = Literal["left", "right", "tie", "skip"]
 CHOICES: tuple[str, ...] = get_args(Choice)
 _ENOUGH = 3
-"""Verdicts on one pair; more are asked for only when there is nothing else."""
+"""Target number of verdicts per pair; more are requested only when no other pair is left."""
 
 
 class Ballots:
-    """Pairs that somebody has judged, and who said what."""
+    """Pairs with at least one vote, and each annotator's choice."""
 
     def __init__(self) -> None:
-        self.pairs: dict[str, Pair] = {}
+        self.pairs: dict[str, CompletionPair] = {}
         self._votes: dict[str, dict[str, str]] = {}
         """Pair -> annotator -> choice."""
         self._of: dict[str, dict[str, str]] = {}
         """Annotator -> pair -> choice, in the order in which they were made."""
 
     def apply(self, record: Mapping[str, Any]) -> None:
-        """One line of the votes."""
+        """Applies one record of the vote log."""
         if record["kind"] == "pair":
-            pair = Pair.from_record({key: value for key, value in record.items() if key != "kind"})
+            pair = CompletionPair.from_record({key: value for key, value in record.items() if key != "kind"})
             self.pairs[pair.pair_id] = pair
             return
         pair_id, annotator = record["pair"], record["annotator"]
@@ -38,32 +38,32 @@ class Ballots:
             self._of.get(annotator, {}).pop(pair_id, None)
 
     def choice(self, pair_id: str, annotator: str) -> str | None:
-        """What the annotator said of the pair."""
+        """The annotator's choice for the pair; None without one."""
         return self._votes.get(pair_id, {}).get(annotator)
 
     def seen(self, annotator: str) -> dict[str, str]:
-        """Pair -> choice of one annotator, the latest last; skipped ones are among them."""
+        """Pair -> choice of one annotator, latest last, including skips."""
         return self._of.get(annotator, {})
 
     def verdicts(self, pair_id: str) -> list[str]:
-        """Of all annotators, without those who skipped it."""
+        """Verdicts of all annotators on the pair, without skips."""
         return [choice for choice in self._votes.get(pair_id, {}).values() if choice != "skip"]
 
     def shared(self, annotator: str) -> tuple[list[str], list[str]]:
-        """Pairs that only others have judged: those that want a further verdict (fewest first), and the rest."""
+        """Pairs judged only by others: those still short of verdicts (fewest first), and the rest."""
         seen = self.seen(annotator)
         counts = {one: len(self.verdicts(one)) for one in self.pairs if one not in seen}
         found = sorted((one for one, count in counts.items() if count), key=lambda one: counts[one])
         return [one for one in found if counts[one] < _ENOUGH], [one for one in found if counts[one] >= _ENOUGH]
 
     def wants_shared(self, annotator: str) -> bool:
-        """Whether the next one should be a pair that others have judged: until half of the annotator's are."""
+        """Whether the next pair should be one judged by others: until half of the annotator's pairs overlap."""
         seen = self.seen(annotator)
         overlap = sum(any(other != annotator for other in self._votes[one]) for one in seen)
         return 2 * overlap <= len(seen)
 
     def ranked(self) -> Iterator[dict[str, Any]]:
-        """Rows for the stages reward_model and dpo: pairs for which more than half of the verdicts are one side."""
+        """Rows for the stages reward_model and dpo: pairs in which one side has a strict majority of the verdicts."""
         for pair_id, pair in self.pairs.items():
             verdicts = Counter(self.verdicts(pair_id))
             for chosen, rejected in (("left", "right"), ("right", "left")):
@@ -91,7 +91,7 @@ def _person(name: str, choices: Counter[str]) -> dict[str, Any]:
     return {"name": name, "judged": choices.total() - choices["skip"], "skipped": choices["skip"]}
 
 
-def _row(pair: Pair, chosen: str, rejected: str, verdicts: Counter[str]) -> dict[str, Any]:
+def _row(pair: CompletionPair, chosen: str, rejected: str, verdicts: Counter[str]) -> dict[str, Any]:
     texts = {"left": pair.left.text, "right": pair.right.text}
     return {
         "prompt": pair.prompt if isinstance(pair.prompt, str) else list(pair.prompt),
@@ -104,6 +104,6 @@ def _row(pair: Pair, chosen: str, rejected: str, verdicts: Counter[str]) -> dict
     }
 
 
-def _answer(pair: Pair, text: str) -> str | list[Message]:
-    """In the prompt's own form: the stages render both by one rule."""
+def _answer(pair: CompletionPair, text: str) -> str | list[Message]:
+    """The answer in the prompt's form (text or messages): the stages render both the same way."""
     return text if isinstance(pair.prompt, str) else [{"role": "assistant", "content": text}]

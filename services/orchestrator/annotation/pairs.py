@@ -1,4 +1,4 @@
-"""Pairs of different completions of one group, out of the rows of a step's rollouts. Pure."""
+"""Builds pairs of different completions of one group from a step's rollout rows. Pure."""
 
 import hashlib
 import json
@@ -17,41 +17,41 @@ class Side:
     rollout_index: int
     text: str
     truncated: bool
-    """The limit cut it off."""
+    """Cut off by the token limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """What an annotator is asked about. Its sides stand as a hash of its id throws them, for all annotators alike."""
+class CompletionPair:
+    """Two completions to compare. A hash decides which is left and which right, the same for all annotators."""
 
     pair_id: str
-    """`STEP-DIGEST` of group and completions: the same pair has the same id, another has another."""
+    """`STEP-DIGEST`, the digest being of group id, rollout indices and completions."""
     step: int
     group_id: str
     sample_id: str
     prompt: str | tuple[Message, ...]
-    """The messages that the chat template was given, or the text as the policy got it."""
+    """The messages passed to the chat template, or the text as the policy received it."""
     left: Side
     right: Side
 
     def as_record(self) -> dict[str, Any]:
-        """JSON values; `from_record` is the inverse."""
+        """The pair as JSON values; `from_record` is the inverse."""
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "Pair":
-        """Raises KeyError or TypeError for what `as_record` never wrote."""
+    def from_record(cls, record: Mapping[str, Any]) -> "CompletionPair":
+        """Inverse of `as_record`; raises KeyError or TypeError for a malformed record."""
         prompt = record["prompt"]
         sides = {name: Side(**record[name]) for name in ("left", "right")}
         return cls(**{**record, **sides, "prompt": prompt if isinstance(prompt, str) else tuple(prompt)})
 
 
-def pairs_of_step(rows: Iterable[Mapping[str, Any]], messages: Mapping[str, Sequence[Message]]) -> list[Pair]:
-    """Pairs of a step, those of different groups in turn.
+def pairs_of_step(rows: Iterable[Mapping[str, Any]], messages: Mapping[str, Sequence[Message]]) -> list[CompletionPair]:
+    """Pairs of a step, interleaved across groups.
 
-    `rows` are those of `RUN/rollouts/step-*.parquet`; `messages` by sample id, of the prompts that were messages. Each
-    completion is in one pair at most. Empty ones, and those that differ in outer white space only, are in none: a chat
-    template would make them the same.
+    `rows` are those of `RUN/rollouts/step-*.parquet`; `messages` maps sample id -> messages, for prompts that have
+    them. Each completion is in at most one pair. Empty completions are left out, and of those that differ only in
+    outer white space one is used: a chat template would render them identically.
     """
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
@@ -60,18 +60,18 @@ def pairs_of_step(rows: Iterable[Mapping[str, Any]], messages: Mapping[str, Sequ
             groups.setdefault(row["group_id"], {}).setdefault(text, row)
     of_groups = []
     for group_id, found in groups.items():
-        # By hash: neither the first of a group nor the best is in more pairs than the others.
+        # Sorted by hash: neither the first completion nor the best is favoured.
         different = sorted(found.values(), key=lambda row: _digest(group_id, row["completion"]))
         halves = zip(different[::2], different[1::2], strict=False)
         of_groups.append([_pair(one, other, messages.get(one["sample_id"])) for one, other in halves])
     return [pair for turn in zip_longest(*of_groups) for pair in turn if pair is not None]
 
 
-def _pair(one: Mapping[str, Any], other: Mapping[str, Any], messages: Sequence[Message] | None) -> Pair:
+def _pair(one: Mapping[str, Any], other: Mapping[str, Any], messages: Sequence[Message] | None) -> CompletionPair:
     first, second = sorted((_side(one), _side(other)), key=lambda side: side.rollout_index)
     digest = _digest(one["group_id"], first.rollout_index, first.text, second.rollout_index, second.text)
     left, right = (first, second) if int(digest, 16) % 2 else (second, first)
-    return Pair(
+    return CompletionPair(
         pair_id=f"{one['step']}-{digest}",
         step=one["step"],
         group_id=one["group_id"],

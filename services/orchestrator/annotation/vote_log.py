@@ -1,4 +1,4 @@
-"""`RUN/annotations/votes.jsonl`: all that annotators did, one line an act, on disk before it is answered."""
+"""`RUN/annotations/votes.jsonl`: all annotator actions, one per line, on disk before the request is answered."""
 
 import fcntl
 import json
@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.annotation.ballots import CHOICES
-from services.orchestrator.annotation.pairs import Pair
-from wire.errors import ConfigError, DataError
+from headrace.services.orchestrator.annotation.ballots import CHOICES
+from headrace.services.orchestrator.annotation.pairs import CompletionPair
+from headrace.wire.errors import ConfigError, DataError
 
 Record = Mapping[str, Any]
 
 
 class VoteLog:
-    """Appended to by one process at a time, which a kernel lock holds it to."""
+    """Append-only log with a single writer, enforced by `flock`."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ConfigError if another process has it, DataError naming the line if it is no log of ours."""
+        """Raises ConfigError if another process holds the lock, DataError naming the first invalid line."""
         self.path = folder / "votes.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class VoteLog:
             raise
 
     def append(self, records: Sequence[Record]) -> None:
-        """Returns when they are on the disk; raises OSError, and has written none of them, if they cannot be."""
+        """Appends the records and returns once they are on disk. Raises OSError and writes none of them on failure."""
         data = b"".join(json.dumps(record).encode() + b"\n" for record in records)
         size = os.fstat(self._file).st_size
         try:
@@ -50,13 +50,13 @@ class VoteLog:
             raise
 
     def close(self) -> None:
-        """Lets another process have it."""
+        """Closes the file and releases the lock."""
         os.close(self._file)
 
     def _load(self) -> list[dict[str, Any]]:
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):  # A crash has torn the last line: it was never answered.
+        if whole < len(data):  # A crash truncated the last line: that request was never answered.
             os.ftruncate(self._file, whole)
             os.fsync(self._file)
         return [self._record(number, line) for number, line in enumerate(data[:whole].splitlines(), start=1)]
@@ -72,9 +72,9 @@ class VoteLog:
 
 
 def _is_act(record: dict[str, Any]) -> bool:
-    """Whether it has all that is asked of it later; raises KeyError or TypeError for some that have not."""
+    """Whether the record is well-formed; raises KeyError or TypeError for some that are not."""
     if record["kind"] == "pair":
-        pair = Pair.from_record({key: value for key, value in record.items() if key != "kind"})
+        pair = CompletionPair.from_record({key: value for key, value in record.items() if key != "kind"})
         texts = (pair.pair_id, pair.left.text, pair.right.text)
         is_prompt = isinstance(pair.prompt, str) or all(isinstance(message, dict) for message in pair.prompt)
         return is_prompt and all(isinstance(text, str) for text in texts)
@@ -83,7 +83,7 @@ def _is_act(record: dict[str, Any]) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Else the file's name could be lost with the machine."""
+    """Syncs the directory entry: without this the file's name could be lost in a machine crash."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,1 +1,1 @@
-"""The dashboard's backend: reads the run, live or ended, and answers over HTTP; `static/` is built from `ui/`."""
+"""The dashboard's backend: reads a live or ended run and serves it over HTTP; `static/` is built from `ui/`."""

@@ -1,19 +1,19 @@
-"""Shows a run directory, read-only: `python -P -m services.orchestrator.dashboard RUN_DIR [--port P]`."""
+"""Shows a run directory, read-only: `python -P -m headrace.services.orchestrator.dashboard RUN_DIR [--port P]`."""
 
 import argparse
 import asyncio
 from pathlib import Path
 
-from wire.entry import GIVEN_UP, REFUSED, end_process
-from wire.errors import ConfigError, HeadraceError
-from wire.telemetry import configure_logging, get_logger
+from headrace.wire.entry import GIVEN_UP, REFUSED, end_process
+from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.wire.telemetry import configure_logging, get_logger
 
 
 def main() -> int:
     """Serves until a signal; returns the exit code."""
-    from services.orchestrator.dashboard.serve import serve_dashboard
+    from headrace.services.orchestrator.dashboard.serve import serve_dashboard
 
-    parser = argparse.ArgumentParser(prog="services.orchestrator.dashboard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="headrace.services.orchestrator.dashboard", description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--port", type=int, default=0, help="0 = a free one; the log tells")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the dashboard shows and tells: the files of the run, its status, and the feed of what happens."""
+"""Everything the dashboard shows: the run's files, its status, and the feed of events."""
 
 import asyncio
 import json
@@ -8,71 +8,71 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from services.orchestrator.dashboard.curves import Fresh
-from services.orchestrator.dashboard.feed import Event, Feed
-from services.orchestrator.dashboard.files import Files
-from services.orchestrator.dashboard.numbers import Rows
-from services.orchestrator.dashboard.records import Record, RunLog
-from wire.errors import HeadraceError
-from wire.lifecycle import wait_for
-from wire.telemetry import get_logger
+from headrace.services.orchestrator.dashboard.event_feed import Event, EventFeed
+from headrace.services.orchestrator.dashboard.readers.curves import Fresh
+from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
+from headrace.services.orchestrator.dashboard.readers.records import Record, RunLog
+from headrace.wire.errors import HeadraceError
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("dashboard")
 
 MOST_MISSED = 2000
-"""A client that has missed more steps loads the series anew."""
+"""A client that has missed more steps reloads the series."""
 _LOOK_S = 0.5
 _STATUS_S = 1.0
 _LOAD_S = 60.0
 _EVALS = 5
 _BURST = 200
-"""More new steps than this in one look are no news but a file that is being read."""
+"""More new steps than this in one poll mean that a file is being loaded: clients get a resync instead."""
 
 
-class Source(Protocol):
-    """The run, live or ended. JSON values only; times are unix seconds."""
+class RunSource(Protocol):
+    """A live or ended run. Returns JSON values only; times are unix seconds."""
 
     def status(self) -> dict[str, Any]:
-        """The run in one object."""
+        """The whole run in one object."""
         ...
 
     def state(self) -> str:
-        """As in the status; so are the others that follow."""
+        """The state of the run, as in `status`; the same holds for the methods below."""
         ...
 
     def evals(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All evaluations so far."""
         ...
 
     def replicas(self) -> list[dict[str, Any]]:
-        """Those with a live lease."""
+        """Replicas with a live lease."""
         ...
 
     def trainer(self) -> dict[str, Any]:
-        """What it does."""
+        """The trainer's state, what it waits for, and its metrics."""
         ...
 
     def streams(self) -> dict[str, dict[str, Any]]:
-        """Name -> what is in it."""
+        """Stream name -> its entry counts."""
         ...
 
     def publications(self) -> list[dict[str, Any]]:
-        """Newest first."""
+        """Publications, newest first."""
         ...
 
 
 class Board:
-    """Of one run; on one event loop."""
+    """Dashboard state of one run. Used on one event loop only."""
 
-    def __init__(self, files: Files, source: Source) -> None:
+    def __init__(self, files: Files, source: RunSource) -> None:
         self.files = files
         self.source = source
-        self.feed = Feed()
+        self.feed = EventFeed()
         self._loaded = asyncio.Event()
         self._told = ""
 
     async def run(self) -> None:
-        """Looks at everything again and again. Never ends by itself."""
+        """Polls files, rollouts and status. Runs until cancelled."""
         looks = (
             _again(self._look_at_files, _LOOK_S),
             _again(self._look_at_rollouts, _LOOK_S),
@@ -81,11 +81,11 @@ class Board:
         await asyncio.gather(*looks)
 
     def close(self) -> None:
-        """Ends the streams; before the server is stopped."""
+        """Ends the event streams; to be called before the server is stopped."""
         self.feed.close()
 
     async def missed(self, after: int | None) -> list[Event]:
-        """What a client that knows step `after` has to be told first; None = it has loaded everything just now."""
+        """Initial events for a client whose last known step is `after`; None = it has just loaded everything."""
         if after is None:
             return [_status(self.source.status())]
         await wait_for(self._loaded.wait(), _LOAD_S, "metrics.jsonl to be read")
@@ -127,7 +127,7 @@ class Board:
 
 
 async def _again(look: Callable[[], Awaitable[None]], pause_s: float) -> None:
-    """For ever. Whatever goes wrong is told and tried again: what people look at must never end a run."""
+    """Calls `look` forever. Logs any error and retries: the dashboard must never end a run."""
     while True:
         began = time.monotonic()
         try:
@@ -136,11 +136,11 @@ async def _again(look: Callable[[], Awaitable[None]], pause_s: float) -> None:
             log.warning("dashboard_waits", error=str(error))
         except Exception:
             log.exception("dashboard_failed")
-        # What takes long, such as a folder of 100,000 files, is not done without a pause.
+        # A slow poll, such as of a folder with 100,000 files, is followed by a longer pause.
         await asyncio.sleep(max(pause_s, 3 * (time.monotonic() - began)))
 
 
-def _missed(rows: Rows, evals: list[Record], lines: RunLog, after: int) -> list[Event]:
+def _missed(rows: MetricRows, evals: list[Record], lines: RunLog, after: int) -> list[Event]:
     start = int(rows.steps.searchsorted(after, side="right"))
     if start == 0 or rows.steps[start - 1] != after or len(rows) - start > MOST_MISSED:
         return [_resync(rows)]
@@ -151,13 +151,13 @@ def _missed(rows: Rows, evals: list[Record], lines: RunLog, after: int) -> list[
 
 
 def _status(status: Mapping[str, Any]) -> Event:
-    """With the newest evaluations alone: all of a long run every second would be a burden, and they have events."""
+    """A status event with only the newest evaluations: they have events of their own, and a long run has many."""
     return Event.of("status", {**status, "eval": status["eval"][-_EVALS:]})
 
 
-def _step(rows: Rows, position: int) -> Event:
+def _step(rows: MetricRows, position: int) -> Event:
     return Event.of("step", rows.row(position), int(rows.steps[position]))
 
 
-def _resync(rows: Rows) -> Event:
+def _resync(rows: MetricRows) -> Event:
     return Event.of("resync", {"last": int(rows.steps[-1]) if len(rows) else 0})

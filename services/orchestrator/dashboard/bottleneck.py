@@ -1,19 +1,19 @@
-"""Which side holds the run up, out of its status: one line for people. Pure."""
+"""Derives from the status which side is the bottleneck, as one line for people. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 _PHASE = "phase_seconds_"
 _NAMED = 0.1
-"""A phase with less of the trainer's time is not worth a word."""
+"""Phases with a smaller share of the trainer's time are not mentioned."""
 SIDES = ("trainer", "rollout", "reward", "none")
 _MUCH = 0.25
-"""A side that waits for more than this share of its time is held up."""
+"""A side that waits for more than this share of its time is starved."""
 _WORKING = ("serving", "updating", "sleeping")
 
 
 def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
-    """`side` and `text`. The two dials decide: the trainer's wait for batches, the replicas' wait for credit."""
+    """Returns `side` and `text`, decided by the trainer's wait for batches and the replicas' wait for credit."""
     if status["state"] != "running":
         return _said("none", "" if status["state"] == "starting" else f"The run is {status['state']}.")
     if status.get("operator", {}).get("paused"):
@@ -24,7 +24,7 @@ def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
     if not replicas:
         return _said("rollout", "No rollout replica serves: start one, or wait until one has its weights.")
     if f"{_PHASE}turn" in status["trainer"].get("metrics", {}):
-        # Neither is ever held up by the other's speed: each waits for its turn.
+        # Neither is limited by the other's speed: each waits for its turn.
         share = _percent(float(status["trainer"]["waiting_share"]))
         return _said("none", f"Trainer and engines take turns on the GPU: generation has {share} of the time.")
     trainer = float(status["trainer"]["waiting_share"])
@@ -45,13 +45,13 @@ def bottleneck(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unscored(streams: Mapping[str, Mapping[str, Any]]) -> int:
-    """Groups that are generated and wait for reward, or are with it."""
+    """Generated groups that wait for the reward service or are being scored."""
     stream = streams.get("rollouts", {})
     return int(stream.get("pending", 0)) + int(stream.get("undelivered", 0))
 
 
 def _spent(metrics: Mapping[str, Any]) -> str:
-    """The trainer's largest phases in its last step, the wait left out; empty if it has told none."""
+    """The trainer's largest phases in its last step, without the wait; empty if it has reported none."""
     seconds = {key.removeprefix(_PHASE): float(value) for key, value in metrics.items() if key.startswith(_PHASE)}
     seconds.pop("wait", None)
     whole = sum(seconds.values())

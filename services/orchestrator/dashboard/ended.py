@@ -1,4 +1,4 @@
-"""A run of which nothing is alive, out of its files: the same answers as a live one's."""
+"""An ended run, reconstructed from its files; answers the same queries as a live run."""
 
 import contextlib
 import sqlite3
@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.dashboard.bottleneck import bottleneck
-from services.orchestrator.dashboard.files import Files
-from wire.errors import ConfigError
+from headrace.services.orchestrator.dashboard.bottleneck import bottleneck
+from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.wire.errors import ConfigError
 
 _STATES = {"run_ended": "finished", "run_stopped": "stopped"}
 
@@ -24,18 +24,18 @@ def read_config(run_dir: Path) -> dict[str, Any]:
 
 
 def table_of(tables: dict[str, Any], name: str) -> dict[str, Any]:
-    """One table; empty where there is none of the name."""
+    """The table of this name; empty if there is none."""
     found = tables.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def run_view(run_dir: Path, run_id: str, began: float | None) -> dict[str, Any]:
-    """`run` of the status."""
+    """The `run` object of the status."""
     return {"id": run_id, "run_dir": str(run_dir), "name": run_dir.resolve().name, "began": began}
 
 
 class EndedRun:
-    """Reads through the files that the board keeps current."""
+    """Implements `RunSource` on the run's files, which the board keeps current."""
 
     def __init__(self, files: Files) -> None:
         """Raises ConfigError if the folder is no run directory."""
@@ -44,7 +44,7 @@ class EndedRun:
         self._groups = _groups(files.run_dir / "state.sqlite")
 
     def status(self) -> dict[str, Any]:
-        """See `Source`."""
+        """Implements `RunSource.status`: no credit limit, no publication and no operator requests."""
         last = self._last()
         step = int(last["step"])
         state = self._state(step)
@@ -71,19 +71,19 @@ class EndedRun:
         return status | {"bottleneck": bottleneck(status)}
 
     def state(self) -> str:
-        """See `Source`."""
+        """Implements `RunSource.state`: `finished` or `stopped`."""
         return self._state(int(self._last()["step"]))
 
     def evals(self) -> list[dict[str, Any]]:
-        """See `Source`."""
+        """Implements `RunSource.evals` from `evals.jsonl`."""
         return self._files.evals.all
 
     def replicas(self) -> list[dict[str, Any]]:
-        """See `Source`: none lives."""
+        """Implements `RunSource.replicas`: none is alive."""
         return []
 
     def trainer(self) -> dict[str, Any]:
-        """See `Source`."""
+        """Implements `RunSource.trainer` with the metrics of the last step."""
         last = self._last()
         return {
             "state": "finished" if self.state() == "finished" else "absent",
@@ -93,11 +93,11 @@ class EndedRun:
         }
 
     def streams(self) -> dict[str, dict[str, Any]]:
-        """See `Source`: nobody looks at them."""
+        """Implements `RunSource.streams`: empty, since nothing polls the broker."""
         return {}
 
     def publications(self) -> list[dict[str, Any]]:
-        """See `Source`."""
+        """Implements `RunSource.publications` from the event logs."""
         return self._files.log.publications
 
     def _last(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EndedRun:
         return found if type(found) is int else otherwise
 
     def _state(self, step: int) -> str:
-        """By the last word of the orchestrator; one that was killed has said none."""
+        """By the orchestrator's last end-of-run event; by the step count if it was killed before writing one."""
         for record in self._files.log.newest(50):
             if record["service"] == "orchestrator" and record["event"] in _STATES:
                 return _STATES[str(record["event"])]
@@ -117,14 +117,14 @@ class EndedRun:
 
 
 def _groups(path: Path) -> dict[str, Any]:
-    """Counts as the live status has them; zeros where the table is gone or damaged."""
+    """Group counts in the form of the live status; zeros if the database is missing or damaged."""
     query = (
         "SELECT CASE WHEN step IS NULL THEN 'open' WHEN step > 0 THEN 'trained' ELSE reason END, COUNT(*) "
         "FROM groups GROUP BY 1"
     )
     counts: dict[str, int] = {}
     if path.is_file():
-        # Without a log to read, SQLite would make one, even to read only: to look changes nothing in a run directory.
+        # Without a WAL to read, SQLite would create one even in read-only mode: viewing must not change the run.
         how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
         with (
             contextlib.suppress(sqlite3.Error),

@@ -1,22 +1,28 @@
-"""The live run as the dashboard sees it: its status, and what operators have asked for."""
+"""The live run as the dashboard sees it: its status and the operator requests."""
 
 import time
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.dashboard.bottleneck import bottleneck
-from services.orchestrator.dashboard.ended import run_view
-from services.orchestrator.dashboard.records import RunLog
-from services.orchestrator.operator import Operator
-from services.orchestrator.publication import Publisher
-from services.orchestrator.status import Status
+from headrace.services.orchestrator.dashboard.bottleneck import bottleneck
+from headrace.services.orchestrator.dashboard.ended import run_view
+from headrace.services.orchestrator.dashboard.readers.records import RunLog
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.state.operator import Operator
+from headrace.services.orchestrator.status import Status
 
 
 class LiveRun:
-    """See `Source`."""
+    """Implements `RunSource` on the objects of the running orchestrator."""
 
     def __init__(
-        self, run_dir: Path, run_id: str, status: Status, operator: Operator, publisher: Publisher, log: RunLog
+        self,
+        run_dir: Path,
+        run_id: str,
+        status: Status,
+        operator: Operator,
+        publisher: PublicationCoordinator,
+        log: RunLog,
     ) -> None:
         self._run_dir, self._run_id = run_dir, run_id
         self._status = status
@@ -25,7 +31,7 @@ class LiveRun:
         self._log = log
 
     def status(self) -> dict[str, Any]:
-        """See `Source`."""
+        """Implements `RunSource.status`: adds operator requests, time and bottleneck to `Status.view`."""
         view = self._status.view() | {
             "run": run_view(self._run_dir, self._run_id, self._log.began),
             "operator": self._operator.view(),
@@ -34,26 +40,26 @@ class LiveRun:
         return view | {"bottleneck": bottleneck(view)}
 
     def evals(self) -> list[dict[str, Any]]:
-        """See `Source`."""
+        """Implements `RunSource.evals`."""
         return self._status.evals()
 
     def replicas(self) -> list[dict[str, Any]]:
-        """See `Source`."""
+        """Implements `RunSource.replicas`."""
         return self._status.replicas()
 
     def trainer(self) -> dict[str, Any]:
-        """See `Source`."""
+        """Implements `RunSource.trainer`."""
         return self._status.trainer()
 
     def state(self) -> str:
-        """See `Source`."""
+        """Implements `RunSource.state`."""
         return self._status.state
 
     def streams(self) -> dict[str, dict[str, Any]]:
-        """See `Source`."""
+        """Implements `RunSource.streams`: as of the last housekeeping pass."""
         return self._status.streams_view()
 
     def publications(self) -> list[dict[str, Any]]:
-        """See `Source`: those under way first."""
+        """Implements `RunSource.publications`: those in progress first, then those of the event log."""
         now = [progress.timeline() | {"ended": False} for progress in self._publisher.sessions]
         return [*sorted(now, key=lambda one: -float(one["began"])), *self._log.publications]

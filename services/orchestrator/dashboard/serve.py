@@ -1,33 +1,33 @@
-"""Serves the dashboard of a run directory, without a broker and without a run: nothing can be changed."""
+"""Serves the dashboard of an ended run's directory, read-only, without a broker."""
 
 import asyncio
 from pathlib import Path
 
-from services.orchestrator.annotation.api import add_annotation
-from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.dashboard.board import Board
-from services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
-from services.orchestrator.dashboard.face import add_dashboard
-from services.orchestrator.dashboard.files import Files
-from services.orchestrator.guard import Guard
-from wire.http import admin_app, serve_http
-from wire.lifecycle import Shutdown
-from wire.telemetry import get_logger
+from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
+from headrace.services.orchestrator.annotation.api import add_annotation
+from headrace.services.orchestrator.dashboard.api import add_dashboard
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
+from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.http.guard import Guard
+from headrace.wire.http import admin_app, serve_http
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("dashboard")
 
 
 async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: bool = False) -> int:
-    """Until SIGTERM or SIGINT; returns the exit code.
+    """Serves until SIGTERM or SIGINT; returns the exit code.
 
-    Raises ConfigError if the folder is no run directory, or, if it `takes_votes`, if another process has them.
+    Raises ConfigError if the folder is no run directory, or with `takes_votes` if another process has the votes open.
     """
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     model = table_of(read_config(run_dir), "model").get("path", ".")
     files = Files.of(run_dir, Path(str(model)))
     board = Board(files, EndedRun(files))
-    desk = Desk(run_dir)
+    desk = AnnotationService(run_dir)
     if takes_votes:
         await desk.ask(lambda book: book.summary())
     app = admin_app("dashboard", lambda: None)

@@ -1,4 +1,4 @@
-"""The built page: `/` and `/assets/`, out of the package; nothing is fetched from elsewhere."""
+"""The built page, served from the package: `/` and `/assets/`. Nothing is fetched from elsewhere."""
 
 import hashlib
 import re
@@ -40,7 +40,7 @@ class _File:
 
 
 def add_static(app: FastAPI, folder: Path = STATIC) -> None:
-    """Adds the routes; what is not in the folder now is never served."""
+    """Adds the routes; serves only files that exist in the folder now."""
     files = {path.relative_to(folder).as_posix(): _read(path) for path in folder.rglob("*") if path.suffix in _TYPES}
 
     def found(name: str, if_none_match: str | None) -> Response:
@@ -59,12 +59,12 @@ def add_static(app: FastAPI, folder: Path = STATIC) -> None:
 
     @app.get("/assets/{name:path}", include_in_schema=False)
     async def get_asset(name: str, if_none_match: str | None = Header(None)) -> Response:
-        """What the page is made of."""
+        """An asset of the page."""
         return found(f"assets/{name}", if_none_match)
 
     @app.get("/{name}", include_in_schema=False)
     async def get_file(name: str, if_none_match: str | None = Header(None)) -> Response:
-        """Such as /favicon.svg."""
+        """A file in the root folder, such as /icon.svg."""
         return found(name, if_none_match)
 
 

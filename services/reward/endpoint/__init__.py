@@ -1,8 +1,8 @@
 """The only way out of the reward service: one endpoint a client, with checked addresses, deadlines and caps."""
 
-from services.reward.endpoint.client import Endpoint
-from services.reward.endpoint.errand import Errand, request_s
-from services.reward.endpoint.errors import EndpointError, Kind
-from services.reward.endpoint.together import together
+from headrace.services.reward.endpoint.client import Endpoint
+from headrace.services.reward.endpoint.errors import EndpointError, Kind
+from headrace.services.reward.endpoint.request import RequestBudget, request_s
+from headrace.services.reward.endpoint.together import together
 
-__all__ = ["Endpoint", "EndpointError", "Errand", "Kind", "request_s", "together"]
+__all__ = ["Endpoint", "EndpointError", "Kind", "RequestBudget", "request_s", "together"]

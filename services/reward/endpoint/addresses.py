@@ -25,7 +25,7 @@ _METADATA = {
 }
 _NAT64 = ip_network("64:ff9b::/96")
 _TUNNELS = [ip_network(text) for text in ("64:ff9b:1::/48", "2001::/32", "::/96")]
-"""Local NAT64, Teredo, IPv4-compatible: where a packet goes is not told by the address alone."""
+"""Local NAT64, Teredo, IPv4-compatible: the address alone does not determine where a packet goes."""
 _PRIVATE = [
     ip_network(text)
     for text in (

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import httpx
 
-from services.reward.endpoint.errors import EndpointError
+from headrace.services.reward.endpoint.errors import EndpointError
 
 _NOT_SERVED = {401, 402, 404, 407, 410}
 _BANS = {403, 405, 451}
@@ -71,7 +71,7 @@ async def _told(answer: httpx.Response, secret: str) -> str:
             if len(body) >= _WORDS:
                 break
     except httpx.TransportError:
-        pass  # The status says enough.
+        pass  # The status is enough.
     text = body.decode("utf-8", "replace")
     if secret:
         text = text.replace(secret, "***")
@@ -79,7 +79,7 @@ async def _told(answer: httpx.Response, secret: str) -> str:
 
 
 def _retry_after(answer: httpx.Response) -> float:
-    """Seconds; 0 where the header is missing or says nothing."""
+    """Seconds; 0 where the header is missing or unreadable."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

@@ -1,6 +1,6 @@
-"""Whether a server that turns a request away (403) means this request, or everybody.
+"""Decides whether a server that refuses a request (403) refuses only this one, or all.
 
-A firewall or a moderation answers so for what one sample says; a server that we may not use, for all.
+A firewall or a moderation filter refuses a sample for its content; a server that we may not use refuses every request.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 
 class Bans:
-    """What is known of one endpoint, since the start."""
+    """Requests and successes of one endpoint since the start."""
 
     def __init__(self) -> None:
         self._has_served = False

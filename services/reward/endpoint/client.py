@@ -12,17 +12,17 @@ from typing import Any
 
 import httpx
 
-from services.reward import metrics
-from services.reward.endpoint.answers import read_answer
-from services.reward.endpoint.bans import Bans
-from services.reward.endpoint.errand import Errand
-from services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
-from services.reward.endpoint.target import Target, read_target
-from services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
-from services.reward.scorers.base import Context
-from wire.errors import ConfigError
-from wire.lifecycle import wait_for
-from wire.telemetry import get_logger
+from headrace.services.reward import metrics
+from headrace.services.reward.endpoint.answers import read_answer
+from headrace.services.reward.endpoint.bans import Bans
+from headrace.services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
+from headrace.services.reward.endpoint.request import RequestBudget
+from headrace.services.reward.endpoint.target import Target, read_target
+from headrace.services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
+from headrace.services.reward.scorer import Context
+from headrace.wire.errors import ConfigError
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("reward")
 
@@ -93,12 +93,12 @@ class Endpoint:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
 
     @asynccontextmanager
-    async def turn(self, errand: Errand | None = None) -> AsyncIterator[float]:
+    async def turn(self, errand: RequestBudget | None = None) -> AsyncIterator[float]:
         """Waits for one of the `concurrency` places; gives the time (of the loop's clock) by which its holder ends.
 
-        `errand`: the scorer call that it belongs to; none = it stands alone. Raises EndpointError if that is over.
+        `errand`: the request budget of the scorer call; none = one of its own. Raises EndpointError if it is used up.
         """
-        errand = errand or Errand(self._deadline_s)
+        errand = errand or RequestBudget(self._deadline_s)
         try:
             with self._bans.request():
                 async with errand.waiting():
@@ -115,7 +115,7 @@ class Endpoint:
             raise
 
     async def _place(self) -> None:
-        # Whoever is before us ends by its deadline, so the wait has one too.
+        # Every request ahead ends by its deadline, so the wait has one too.
         longest_s = (self._waiting // self._concurrency + 1) * self._deadline_s * 1.1 + 1
         self._waiting += 1
         try:
@@ -124,7 +124,7 @@ class Endpoint:
             self._waiting -= 1
 
     async def post(
-        self, path: str, body: Mapping[str, Any], *, errand: Errand | None = None, until: float | None = None
+        self, path: str, body: Mapping[str, Any], *, errand: RequestBudget | None = None, until: float | None = None
     ) -> Any:
         """The parsed JSON of the answer; raises EndpointError when no try is left.
 
@@ -142,7 +142,7 @@ class Endpoint:
             except EndpointError as error:
                 pause_s = max(error.after_s, _pause_s(tries))
                 if not error.may_retry or tries > self._retries or clock() + pause_s >= until:
-                    # Without times: one fault has one message, so that logs and counts can tell it from others.
+                    # Without times: one fault has one message, so that logs and counts can distinguish it from others.
                     spent = f"{tries} {'try' if tries == 1 else 'tries'}"
                     words = f"{self.what} at {self.url}{path}: {error.message} ({spent})"
                     raise EndpointError(error.kind, words, is_ban=error.is_ban) from error
@@ -171,7 +171,7 @@ class Endpoint:
             outcome = "forbidden"
             raise EndpointError("down", self._tell_forbidden(error)) from error
         finally:
-            if outcome != "forbidden":  # Counted where it is told.
+            if outcome != "forbidden":  # `_tell_forbidden` has counted it.
                 metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
                 metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
 
@@ -197,7 +197,7 @@ class Endpoint:
         return target
 
     def _tell_forbidden(self, error: AddressForbiddenError) -> str:
-        """Logs and counts it; returns what to tell."""
+        """Logs and counts the refusal; returns the error text."""
         metrics.ENDPOINT_REQUESTS.labels(self._label, "forbidden").inc()
         log.warning("address_refused", endpoint=self._label, url=self.url, error=str(error))
         entry = f"{self._target.host}:{self._target.port}"

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from wire.errors import HeadraceError, TransientError
+from headrace.wire.errors import HeadraceError, TransientError
 
 Kind = Literal["down", "busy", "refused", "bad_answer"]
-"""`down`: nobody could be served: no connection, no such name, address not allowed, 401, 404, a redirect; 403, 405
+"""`down`: no request can be served: no connection, no such name, address not allowed, 401, 404, a redirect; 403, 405
 and 451 while no request has been served.
 `busy`: 429, 5xx, no answer in time, connection lost before the answer; after all retries.
 `refused`: another 4xx: this request is not taken, others may be; 403, 405 and 451 where others have been.
@@ -26,7 +26,7 @@ class EndpointError(TransientError):
         self.after_s = after_s
         """The server asked to be left alone for so long."""
         self.is_ban = is_ban
-        """The server turned it away, for what it says or for who we are."""
+        """The server refused it, for its content or for its sender."""
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.kind, self.message)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from urllib.parse import urlsplit
 
-from services.reward.endpoint.addresses import Address, why_forbidden
-from wire.errors import ConfigError
+from headrace.services.reward.endpoint.addresses import Address, why_forbidden
+from headrace.wire.errors import ConfigError
 
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\Z")
@@ -17,14 +17,14 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where requests go. Only the config says so."""
+    """Where requests go; only the config sets it."""
 
     scheme: str
     host: str
     """Lower case; an IPv6 address without brackets."""
     port: int
     path: str
-    """Of the base URL, without a slash at its end."""
+    """Path of the base URL, without a slash at its end."""
     address: Address | None
     """None = `host` is a name."""
     is_listed: bool

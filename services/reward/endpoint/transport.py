@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 import httpx
 
-from services.reward.endpoint.addresses import Address
-from services.reward.endpoint.errors import AddressForbiddenError
-from services.reward.endpoint.target import Target
+from headrace.services.reward.endpoint.addresses import Address
+from headrace.services.reward.endpoint.errors import AddressForbiddenError
+from headrace.services.reward.endpoint.target import Target
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Name and port -> its addresses, as text. Raises OSError."""

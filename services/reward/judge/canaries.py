@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from services.reward import metrics
-from services.reward.endpoint import EndpointError
-from services.reward.scorers.base import Sample, ScorerDownError
-from wire.errors import WaitTimeoutError
-from wire.telemetry import get_logger
+from headrace.services.reward import metrics
+from headrace.services.reward.endpoint import EndpointError
+from headrace.services.reward.scorer import Sample, ScorerDownError
+from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("reward")
 

@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.reward import metrics
-from services.reward.endpoint import Endpoint, EndpointError, Errand, request_s
-from services.reward.judge.cost import Cost
-from services.reward.judge.prompts import Messages
-from services.reward.judge.settings import ChatOptions
-from services.reward.judge.verdicts import Allowed, MalformedVerdictError, read_verdict, schema
-from services.reward.scorers.base import Context, ScorerDownError
+from headrace.services.reward import metrics
+from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, request_s
+from headrace.services.reward.judge.cost import Cost
+from headrace.services.reward.judge.prompts import Messages
+from headrace.services.reward.judge.settings import ChatOptions
+from headrace.services.reward.judge.verdicts import Allowed, MalformedVerdictError, read_verdict, schema
+from headrace.services.reward.scorer import Context, ScorerDownError
 
 _PATH = "/chat/completions"
 
@@ -36,15 +36,15 @@ class ChatJudge:
         )
         self.cost = Cost(context.component, options.price_in, options.price_out)
 
-    def errand(self) -> Errand:
-        """For all that one call of the scorer asks: it ends by the scorer's deadline, however much that is."""
-        return Errand(self._timeout_s)
+    def errand(self) -> RequestBudget:
+        """A request budget for one call of the scorer: it ends by the scorer's deadline."""
+        return RequestBudget(self._timeout_s)
 
-    async def ask(self, messages: Callable[[str], Messages], errand: Errand) -> dict[str, Any]:
-        """The verdict, in the form asked for. `messages` makes a conversation with a fresh key.
+    async def ask(self, messages: Callable[[str], Messages], errand: RequestBudget) -> dict[str, Any]:
+        """Returns the verdict, in the form asked for. `messages` makes a conversation with a fresh key.
 
-        All tries together end by the deadline, and by that of the errand. Raises EndpointError when no verdict
-        came, ScorerDownError when the endpoint serves nobody.
+        All tries together end by the deadline, and by that of the request budget. Raises EndpointError when no
+        verdict came, ScorerDownError when the endpoint serves no request.
         """
         try:
             async with self.endpoint.turn(errand) as until:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.reward import metrics
+from headrace.services.reward import metrics
 
 
 @dataclass(slots=True)
@@ -17,13 +17,13 @@ class Cost:
     price_out: float
     answers: int = 0
     unmetered: int = 0
-    """Answers that did not tell their tokens."""
+    """Answers that did not report their tokens."""
     tokens_in: int = 0
     tokens_out: int = 0
 
     @property
     def money(self) -> float:
-        """In the currency of the prices."""
+        """The cost so far, in the currency of the prices."""
         return self._price(self.tokens_in, self.tokens_out)
 
     def add(self, answer: Any) -> None:

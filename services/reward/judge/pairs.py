@@ -1,4 +1,4 @@
-"""Who meets whom, and what wins are worth. Pure."""
+"""Which answers are paired, and how many points wins give. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def round_robin(players: int, most: int) -> list[Pair]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of one player, after all its pairs."""
+    """Result of one player, after all its pairs."""
 
     planned: int
     decided: int

@@ -1,4 +1,4 @@
-"""`pairwise_judge`: a chat model says which of two answers to one prompt is better; the score is the share of wins.
+"""`pairwise_judge`: a chat model picks the better of two answers to one prompt; the score is the share of wins.
 
 Each pair is judged in both orders, since judges favour a position ("Large Language Models are not Fair Evaluators",
 arXiv 2305.17926): two verdicts that contradict each other are a tie, and counted.
@@ -8,17 +8,17 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.reward import metrics
-from services.reward.endpoint import EndpointError, Errand, together
-from services.reward.judge.canaries import CanaryWatch
-from services.reward.judge.chat import ChatJudge
-from services.reward.judge.cost import Cost
-from services.reward.judge.pairs import round_robin, standings
-from services.reward.judge.prompts import PAIRWISE, Instructions, as_text, read_template, task_of
-from services.reward.judge.settings import PairwiseOptions
-from services.reward.judge.single import version_of
-from services.reward.judge.verdicts import Allowed
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from headrace.services.reward import metrics
+from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
+from headrace.services.reward.judge.canaries import CanaryWatch
+from headrace.services.reward.judge.chat import ChatJudge
+from headrace.services.reward.judge.cost import Cost
+from headrace.services.reward.judge.pairs import round_robin, standings
+from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_text, read_template, task_of
+from headrace.services.reward.judge.settings import PairwiseOptions
+from headrace.services.reward.judge.single import version_of
+from headrace.services.reward.judge.verdicts import Allowed
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 
 _POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
@@ -53,7 +53,7 @@ class PairwiseJudge(Scorer):
 
     @property
     def canaries(self) -> CanaryWatch:
-        """Its watch."""
+        """The watch over its canaries."""
         return self._canaries
 
     def problem(self, columns: Mapping[str, Any]) -> str | None:
@@ -72,7 +72,7 @@ class PairwiseJudge(Scorer):
         await self._chat.endpoint.close()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
-        """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
+        """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
         errand = self._chat.errand()
         if self._options.against == "reference":
             return await together([self._against_reference(sample, errand) for sample in samples])
@@ -89,7 +89,7 @@ class PairwiseJudge(Scorer):
         }
         return [verdicts[index] for index in range(len(samples))]
 
-    async def _tournament(self, samples: list[Sample], errand: Errand) -> list[Verdict]:
+    async def _tournament(self, samples: list[Sample], errand: RequestBudget) -> list[Verdict]:
         pairs = round_robin(len(samples), self._options.max_pairs)
         results = await together([self._compare(samples[a], samples[b].completion, errand) for a, b in pairs])
         met = dict(zip(pairs, results, strict=True))
@@ -111,7 +111,7 @@ class PairwiseJudge(Scorer):
         self._watch(samples, verdicts)
         return verdicts
 
-    async def _against_reference(self, sample: Sample, errand: Errand) -> Verdict:
+    async def _against_reference(self, sample: Sample, errand: RequestBudget) -> Verdict:
         reference = self._reference(sample)
         if reference is None:
             missing = f"no column {self._options.reference!r} to compare with"
@@ -124,7 +124,7 @@ class PairwiseJudge(Scorer):
         unasked = sample.completion == reference
         return Verdict(value=found, reason=f"{words[found]} the reference", unasked=unasked)
 
-    async def _compare(self, sample: Sample, rival: str, errand: Errand) -> float | str:
+    async def _compare(self, sample: Sample, rival: str, errand: RequestBudget) -> float | str:
         """The sample's points, or why there are none."""
         if sample.completion == rival:
             metrics.JUDGE_PAIRS.labels(self._name, "same").inc()
@@ -135,7 +135,7 @@ class PairwiseJudge(Scorer):
             metrics.JUDGE_PAIRS.labels(self._name, "failed").inc()
             return error.message
 
-    async def _points(self, sample: Sample, rival: str, errand: Errand) -> float:
+    async def _points(self, sample: Sample, rival: str, errand: RequestBudget) -> float:
         """1, 0.5 or 0, from both orders; raises EndpointError."""
         one, other = await together(
             [self._ask(sample, sample.completion, rival, errand), self._ask(sample, rival, sample.completion, errand)]
@@ -147,7 +147,7 @@ class PairwiseJudge(Scorer):
     async def _meets(self, canary: Sample, *, rival: str) -> float:
         return await self._points(canary, rival, self._chat.errand())
 
-    async def _ask(self, sample: Sample, first: str, second: str, errand: Errand) -> str:
+    async def _ask(self, sample: Sample, first: str, second: str, errand: RequestBudget) -> str:
         blocks = {
             "prompt": ("PROMPT", task_of(sample)),
             "first": ("ANSWER_A", first),
@@ -178,5 +178,5 @@ def _are_equal(samples: Sequence[Sample], pair: tuple[int, int]) -> bool:
 
 
 def build(options: Mapping[str, Any], context: Context) -> Scorer:
-    """Makes the judge; raises ConfigError. Asks nobody yet."""
+    """Builds the judge; sends no request yet. Raises ConfigError."""
     return PairwiseJudge(context.options(PairwiseOptions, options), context)

@@ -1,4 +1,4 @@
-"""What a judge is told. The rules are ours; criteria and template may be the user's. Pure, but for reading a file."""
+"""The prompt of a judge. The rules are ours; criteria and template may be the user's. Pure, but for reading a file."""
 
 import json
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from services.reward.judge.untrusted import block
-from services.reward.judge.verdicts import Allowed
-from services.reward.scorers.base import Sample
-from wire.errors import ConfigError
+from headrace.services.reward.judge.untrusted import block
+from headrace.services.reward.judge.verdicts import Allowed
+from headrace.services.reward.scorer import Sample
+from headrace.wire.errors import ConfigError
 
 RULES = """\
 You are a strict and impartial grader.

@@ -1,11 +1,11 @@
-"""What judges may be told."""
+"""Options of the judges."""
 
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from wire.settings import Table
+from headrace.wire.settings import Table
 
 _OURS = {"model", "messages", "n", "stream", "response_format", "temperature", "max_tokens"}
 
@@ -30,15 +30,15 @@ class ChatOptions(Table):
     reference: str = "answer"
     """Data column with the reference answer; a row without it is judged without."""
     reasoning: bool = True
-    """The judge says why before it says what."""
+    """The judge gives its reasons before its verdict."""
     temperature: float = Field(0.0, ge=0, le=2)
-    """Of the judge's sampling."""
+    """Sampling temperature of the judge."""
     max_tokens: int = Field(512, ge=8)
-    """Of its verdict; for a model that thinks first, thoughts included."""
+    """Longest verdict, in tokens; for a model that thinks first, thoughts included."""
     response_format: Literal["json_schema", "json_object", "off"] = "json_schema"
     """How the endpoint is asked to hold to the form; the verdict is checked strictly whatever it is."""
     block_chars: int = Field(16_000, ge=100)
-    """Of each block (prompt, reference, answer): of longer ones head and tail are shown."""
+    """Longest block (prompt, reference, answer); of longer ones head and tail are shown."""
     concurrency: int = Field(16, ge=1)
     """Requests in flight."""
     deadline_s: float | None = Field(None, gt=0)
@@ -55,9 +55,9 @@ class ChatOptions(Table):
     canary_above: float = Field(0.2, ge=0, le=1)
     """A canary that is scored higher has fooled the judge: the alarm."""
     price_in: float = Field(0.0, ge=0)
-    """Of a million prompt tokens, for the cost counter."""
+    """Price of a million prompt tokens, for the cost counter."""
     price_out: float = Field(0.0, ge=0)
-    """Of a million completion tokens."""
+    """Price of a million completion tokens."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of the request, e.g. `chat_template_kwargs = { enable_thinking = false }`."""
 
@@ -98,4 +98,4 @@ class PairwiseOptions(ChatOptions):
     against: Literal["group", "reference"] = "group"
     """Each answer meets others of its group, or the reference answer."""
     max_pairs: int = Field(32, ge=1)
-    """Of one group; each pair is two requests, one in each order."""
+    """Most pairs of one group; each pair is two requests, one in each order."""

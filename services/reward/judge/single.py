@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.reward.endpoint import EndpointError, Errand, together
-from services.reward.judge.canaries import CanaryWatch
-from services.reward.judge.chat import ChatJudge
-from services.reward.judge.cost import Cost
-from services.reward.judge.prompts import SINGLE, Instructions, as_text, read_template, task_of
-from services.reward.judge.settings import ChatOptions, JudgeOptions
-from services.reward.judge.untrusted import neutral
-from services.reward.judge.verdicts import Allowed
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
+from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
+from headrace.services.reward.judge.canaries import CanaryWatch
+from headrace.services.reward.judge.chat import ChatJudge
+from headrace.services.reward.judge.cost import Cost
+from headrace.services.reward.judge.prompts import SINGLE, Instructions, as_text, read_template, task_of
+from headrace.services.reward.judge.settings import ChatOptions, JudgeOptions
+from headrace.services.reward.judge.untrusted import neutral
+from headrace.services.reward.judge.verdicts import Allowed
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 
 _TOLD = 200
 """Characters of the judge's reasoning that a verdict keeps."""
@@ -49,7 +49,7 @@ class Judge(Scorer):
 
     @property
     def canaries(self) -> CanaryWatch:
-        """Its watch."""
+        """The watch over its canaries."""
         return self._canaries
 
     async def load(self) -> None:
@@ -57,7 +57,7 @@ class Judge(Scorer):
         await self._chat.endpoint.check()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
-        """One verdict a sample; raises ScorerDownError if the endpoint serves nobody."""
+        """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
         errand = self._chat.errand()
         return await together([self._judge(sample, errand) for sample in samples])
 
@@ -66,7 +66,7 @@ class Judge(Scorer):
         await self._canaries.close()
         await self._chat.endpoint.close()
 
-    async def _judge(self, sample: Sample, errand: Errand) -> Verdict:
+    async def _judge(self, sample: Sample, errand: RequestBudget) -> Verdict:
         votes = await together([self._vote(sample, errand) for _ in range(self._options.votes)])
         grades = [vote for vote in votes if not isinstance(vote, str)]
         if len(grades) * 2 <= len(votes):
@@ -82,7 +82,7 @@ class Judge(Scorer):
             parts={"votes": float(len(grades))} if self._options.votes > 1 else {},
         )
 
-    async def _vote(self, sample: Sample, errand: Errand) -> tuple[int, str] | str:
+    async def _vote(self, sample: Sample, errand: RequestBudget) -> tuple[int, str] | str:
         """Grade and reasoning, or why there is none."""
         try:
             return await self._grade(sample, errand)
@@ -92,7 +92,7 @@ class Judge(Scorer):
     async def _grade_canary(self, sample: Sample) -> float:
         return self._mapped((await self._grade(sample, self._chat.errand()))[0])
 
-    async def _grade(self, sample: Sample, errand: Errand) -> tuple[int, str]:
+    async def _grade(self, sample: Sample, errand: RequestBudget) -> tuple[int, str]:
         blocks = {"prompt": ("PROMPT", task_of(sample)), "answer": ("ANSWER", sample.completion)}
         reference = sample.columns.get(self._options.reference)
         if reference is not None:
@@ -107,7 +107,7 @@ class Judge(Scorer):
 
 
 def build(options: Mapping[str, Any], context: Context) -> Scorer:
-    """Makes the judge; raises ConfigError. Asks nobody yet."""
+    """Builds the judge; sends no request yet. Raises ConfigError."""
     return Judge(context.options(JudgeOptions, options), context)
 
 

@@ -2,7 +2,7 @@
 
 A block's content can neither end its block nor look like a part of the conversation: every line of it begins with
 `| `, no two angle brackets stand together (delimiters are made of three), what chat templates take for special tokens
-is broken by a space, and what nobody can see (controls, zero-width, direction marks, tags) becomes visible.
+is broken by a space, and invisible characters (controls, zero-width, direction marks, tags) become visible.
 """
 
 import re
@@ -45,7 +45,7 @@ def neutral(text: str) -> str:
 
 
 def capped(text: str, most: int) -> str:
-    """Its head (two thirds) and its tail, if it has more than `most` characters; what is left out is told."""
+    """Its head (two thirds) and its tail, if it has more than `most` characters; a note counts what is left out."""
     if len(text) <= most:
         return text
     head = most * 2 // 3

@@ -1,4 +1,4 @@
-"""What a judge must say: one JSON object of a given form. Anything else is an error, never a number. Pure."""
+"""The form of a judge's answer: one JSON object with given keys. Anything else is an error, never a number. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence

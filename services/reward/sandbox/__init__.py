@@ -1,8 +1,17 @@
-"""Runs programs that nobody trusts, in bubblewrap."""
+"""Runs untrusted programs in bubblewrap."""
 
-from services.reward.sandbox.errors import SandboxError, SandboxStartError
-from services.reward.sandbox.inside.confine import PATIENCE, Limits
-from services.reward.sandbox.outcome import Backend, Outcome, Program
-from services.reward.sandbox.pool import Sandboxes
+from headrace.services.reward.sandbox.errors import SandboxError, SandboxStartError
+from headrace.services.reward.sandbox.inside.confine import PATIENCE, Limits
+from headrace.services.reward.sandbox.outcome import Program, SandboxBackend, SandboxOutcome
+from headrace.services.reward.sandbox.pool import Sandboxes
 
-__all__ = ["PATIENCE", "Backend", "Limits", "Outcome", "Program", "SandboxError", "SandboxStartError", "Sandboxes"]
+__all__ = [
+    "PATIENCE",
+    "Limits",
+    "Program",
+    "SandboxBackend",
+    "SandboxError",
+    "SandboxOutcome",
+    "SandboxStartError",
+    "Sandboxes",
+]

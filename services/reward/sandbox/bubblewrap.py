@@ -9,23 +9,23 @@ import sys
 from dataclasses import astuple
 from pathlib import Path
 
-from services.reward.sandbox.inside.confine import Limits
-from wire.errors import ConfigError
+from headrace.services.reward.sandbox.inside.confine import Limits
+from headrace.wire.errors import ConfigError
 
 INSIDE = Path(__file__).parent / "inside"
 HOST_UID = 64000
 """The first of the unprivileged uids that sandboxes get on the host, where the service runs as root."""
 _INSIDE_UID = "1000"
-_CODE = "/headrace/services/reward/sandbox/inside"
+_CODE = "/headrace/headrace/services/reward/sandbox/inside"
 _PACKAGES = "/packages"
-_BOOT = "import sys; sys.path.append('/headrace'); from services.reward.sandbox.inside.server import main; "
+_BOOT = "import sys; sys.path.append('/headrace'); from headrace.services.reward.sandbox.inside.server import main; "
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _HELP_S = 10.0
 _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # A program prints one and the same thing each time.
     "LD_BIND_NOW": "1",  # The linker's work is done before the first fork, not after each.
 }
-"""Of the fork server; it clears it before the first test."""
+"""Environment of the fork server, which clears it before the first test."""
 WAYS_OUT = (
     "Code rewards run in bubblewrap and nowhere else. Install it (`apt install bubblewrap`, `dnf install bubblewrap`). "
     "It needs user namespaces: user.max_user_namespaces > 0; on Debian kernel.unprivileged_userns_clone = 1; on "

@@ -1,4 +1,4 @@
-"""CPUs: how many there are for us, and how long somebody has waited for one, which is no fault of their own."""
+"""CPUs: how many this process may use, and how long a process has waited for one."""
 
 import os
 from contextlib import suppress
@@ -18,7 +18,7 @@ def available() -> float:
 
 
 def tells_waiting() -> bool:
-    """Whether the kernel counts it (CONFIG_SCHED_INFO); a process that runs has been on a CPU."""
+    """Whether the kernel counts waiting (CONFIG_SCHED_INFO); a process that runs has been on a CPU."""
     try:
         return int(_OWN.read_text().split()[0]) > 0
     except (OSError, ValueError):
@@ -28,7 +28,7 @@ def tells_waiting() -> bool:
 def waited_s(pidfd: int) -> float:
     """Seconds for which a process was ready to run and got no CPU: of its threads, the one that waited longest.
 
-    The process may have ended, if nobody has waited for it yet. 0 where the kernel does not tell.
+    The process may have ended, if it has not been reaped. 0 where the kernel does not report it.
     """
     try:
         told = Path(f"/proc/self/fdinfo/{pidfd}").read_text()

@@ -58,7 +58,7 @@ def _drop(uid: int) -> None:
 
 
 def _be_first_to_die() -> None:
-    """Of all processes, when the machine's memory runs out; and without a core dump."""
+    """Makes the kernel kill this process first when the machine's memory runs out, and without a core dump."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/oom_score_adj", "w") as file:

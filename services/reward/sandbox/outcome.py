@@ -10,7 +10,7 @@ Ending = Literal["exit", "signal", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Python source, and how it is asked."""
+    """Python source, and how it is called."""
 
     source: str
     function: str | None = None
@@ -21,7 +21,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SandboxOutcome:
     """How one test of a program went. Everything in it but ending, code and seconds was written by the program."""
 
     ending: Ending
@@ -34,7 +34,7 @@ class Outcome:
     wall_s: float
     cpu_s: float
     waited_s: float = 0.0
-    """For a CPU, as far as the kernel told."""
+    """Time spent waiting for a CPU, as far as the kernel reports it."""
 
     @property
     def spent_s(self) -> float:
@@ -43,11 +43,11 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        """It left by itself, with status 0."""
+        """Whether it exited by itself, with status 0."""
         return self.ending == "exit" and self.code == 0
 
 
-class Backend(Protocol):
+class SandboxBackend(Protocol):
     """Something that runs programs in isolation."""
 
     async def start(self) -> None:
@@ -58,10 +58,10 @@ class Backend(Protocol):
         self,
         program: Program,
         inputs: Sequence[bytes],
-        go_on: Callable[[Outcome], bool],
+        go_on: Callable[[SandboxOutcome], bool],
         begin: Callable[[], None],
     ) -> None:
-        """Runs the tests in order, each in a fresh world, until `go_on` says no to an outcome.
+        """Runs the tests in order, each in a fresh world, until `go_on` returns False for an outcome.
 
         `begin` is called when the program's turn has come. Both may be called on another thread. Raises SandboxError,
         or SandboxStartError if no program at all can be run.

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from services.reward import metrics
-from services.reward.sandbox import cpu
-from services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
-from services.reward.sandbox.inside.confine import Limits
-from services.reward.sandbox.outcome import Outcome, Program
-from services.reward.sandbox.probe import check
-from services.reward.sandbox.slot import Slot, sealed, text_of
-from wire.lifecycle import wait_for
-from wire.telemetry import get_logger
+from headrace.services.reward import metrics
+from headrace.services.reward.sandbox import cpu
+from headrace.services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
+from headrace.services.reward.sandbox.inside.confine import Limits
+from headrace.services.reward.sandbox.outcome import Program, SandboxOutcome
+from headrace.services.reward.sandbox.probe import check
+from headrace.services.reward.sandbox.slot import Slot, sealed, text_of
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("reward")
 
@@ -35,7 +35,7 @@ class Sandboxes:
 
     @property
     def pids(self) -> list[int]:
-        """Of the sandboxes that run."""
+        """Process ids of the sandboxes that run."""
         return [slot.pid for slot in self._slots if slot.pid is not None]
 
     async def start(self) -> None:
@@ -68,17 +68,21 @@ class Sandboxes:
         self,
         program: Program,
         inputs: Sequence[bytes],
-        go_on: Callable[[Outcome], bool],
+        go_on: Callable[[SandboxOutcome], bool],
         begin: Callable[[], None],
     ) -> None:
-        """Waits for a free sandbox; see `Backend.run`."""
+        """Waits for a free sandbox; see `SandboxBackend.run`."""
         if self._threads is None:
             raise SandboxStartError("the sandboxes are closed")
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._run, program, inputs, go_on, begin)
 
     def _run(
-        self, program: Program, inputs: Sequence[bytes], go_on: Callable[[Outcome], bool], begin: Callable[[], None]
+        self,
+        program: Program,
+        inputs: Sequence[bytes],
+        go_on: Callable[[SandboxOutcome], bool],
+        begin: Callable[[], None],
     ) -> None:
         slot = self._free.get_nowait()  # There are as many as threads.
         try:
@@ -90,7 +94,7 @@ class Sandboxes:
         finally:
             self._free.put(slot)
 
-    def _test(self, slot: Slot, source: int, given: bytes) -> Outcome:
+    def _test(self, slot: Slot, source: int, given: bytes) -> SandboxOutcome:
         """Tried again, once, where a sandbox fails, which is replaced by a fresh one, or the machine was too busy."""
         try:
             if slot.pid is not None:
@@ -124,6 +128,6 @@ class Sandboxes:
             slot.kill()
 
 
-def _counted(outcome: Outcome) -> Outcome:
+def _counted(outcome: SandboxOutcome) -> SandboxOutcome:
     metrics.SANDBOX_TESTS.labels(outcome.ending).inc()
     return outcome

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from services.reward.sandbox.bubblewrap import WAYS_OUT
-from services.reward.sandbox.errors import SandboxError
-from services.reward.sandbox.inside.plain import encode
-from services.reward.sandbox.outcome import Program
-from services.reward.sandbox.slot import Slot, sealed, text_of
-from wire.errors import ConfigError
+from headrace.services.reward.sandbox.bubblewrap import WAYS_OUT
+from headrace.services.reward.sandbox.errors import SandboxError
+from headrace.services.reward.sandbox.inside.plain import encode
+from headrace.services.reward.sandbox.outcome import Program
+from headrace.services.reward.sandbox.slot import Slot, sealed, text_of
+from headrace.wire.errors import ConfigError
 
 _LOOK = """
 import ctypes, errno, os, socket, sys

@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from services.reward.sandbox.bubblewrap import INSIDE, command
-from services.reward.sandbox.cpu import waited_s
-from services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
-from services.reward.sandbox.inside import server
-from services.reward.sandbox.inside.confine import Limits
-from services.reward.sandbox.outcome import Ending, Outcome, Program
+from headrace.services.reward.sandbox.bubblewrap import INSIDE, command
+from headrace.services.reward.sandbox.cpu import waited_s
+from headrace.services.reward.sandbox.errors import SandboxError, SandboxStartError, StarvedError
+from headrace.services.reward.sandbox.inside import server
+from headrace.services.reward.sandbox.inside.confine import Limits
+from headrace.services.reward.sandbox.outcome import Ending, Program, SandboxOutcome
 
 _START_S = 20.0
 _GRACE_S = 5.0
@@ -35,11 +35,11 @@ class Slot:
 
     @property
     def pid(self) -> int | None:
-        """Of bubblewrap; None = it does not run."""
+        """Process id of bubblewrap; None = it does not run."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Raises SandboxStartError with what bubblewrap said, ConfigError if there is none."""
+        """Starts it. Raises SandboxStartError with the output of bubblewrap, ConfigError if that is not installed."""
         self.kill()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as stack, theirs, open(os.memfd_create("log"), "w+b") as log:
@@ -47,7 +47,7 @@ class Slot:
             self._process = self._launch(theirs, log)
             theirs.close()
             if self._hear(self._control, _START_S)[0] != server.READY:
-                self.kill()  # Whatever it says is in the log then.
+                self.kill()  # Whatever it wrote is in the log then.
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "nothing was said"
                 raise SandboxStartError(f"the sandbox does not start: {said}")
@@ -65,7 +65,7 @@ class Slot:
                 env={},
             )
 
-    def run(self, program: int, given: bytes) -> Outcome:
+    def run(self, program: int, given: bytes) -> SandboxOutcome:
         """Runs one test; `program` is a descriptor (`sealed`). After a SandboxError but StarvedError, it is dead."""
         if self._control is None:
             raise SandboxError("the sandbox is not running")
@@ -81,7 +81,7 @@ class Slot:
                     f"the machine is too busy: a test was on a CPU for {cpu_s:.2f} s of {wall_s:.1f} s, and waited for "
                     f"one for {waiting_s:.1f} s: lower reward.processes, or give it more CPUs"
                 )
-            return Outcome(
+            return SandboxOutcome(
                 ending=_ENDINGS[ending],
                 code=code,
                 output=_read(stdout, self._limits.output_bytes),
@@ -99,7 +99,7 @@ class Slot:
             for file in files:
                 try:
                     control.send(server.WAITED.pack(waited_s(file)))
-                except OSError:  # It has gone, which the next message tells.
+                except OSError:  # It has gone, as the next message shows.
                     continue
                 finally:
                     os.close(file)
@@ -111,7 +111,7 @@ class Slot:
         raise SandboxError("the sandbox died, or hung, under a test")
 
     def end(self) -> None:
-        """Kills the sandbox under whoever waits for it: that one gets a SandboxError and cleans up."""
+        """Kills the sandbox from another thread: the one that waits for it gets a SandboxError and cleans up."""
         process = self._process
         if process is not None:
             process.kill()
@@ -146,7 +146,7 @@ def text_of(program: Program) -> bytes:
 
 @contextmanager
 def sealed(content: bytes) -> Iterator[int]:
-    """The descriptor of a file in memory that nobody can change."""
+    """The descriptor of a sealed file in memory, which cannot be changed."""
     fd = os.memfd_create("given", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     try:
         view = memoryview(content)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
-from services.reward.scorers.base import Build, Context, Scorer
-from wire.errors import ConfigError
+from headrace.services.reward.scorer import Build, Context, Scorer
+from headrace.wire.errors import ConfigError
 
-_RULES = "services.reward.scorers.rules"
+_RULES = "headrace.services.reward.scorers.rules.builtin"
 BUILT_IN: dict[str, str] = {
     "exact_match": f"{_RULES}:exact_match",
     "numeric": f"{_RULES}:numeric",
@@ -18,22 +18,22 @@ BUILT_IN: dict[str, str] = {
     "length": f"{_RULES}:length",
     "overlong": f"{_RULES}:overlong",
     "repetition": f"{_RULES}:repetition",
-    "language": "services.reward.scorers.language:build",
-    "json_schema": "services.reward.scorers.json_schema:build",
-    "math": "services.reward.scorers.math:build",
-    "code": "services.reward.scorers.code:build",
-    "reward_model": "services.reward.scorers.reward_model:build",
-    "reward_endpoint": "services.reward.scorers.reward_endpoint:build",
-    "judge": "services.reward.judge.single:build",
-    "pairwise_judge": "services.reward.judge.pairwise:build",
-    "discriminator": "services.reward.scorers.discriminator:build",
+    "language": "headrace.services.reward.scorers.rules.language:build",
+    "json_schema": "headrace.services.reward.scorers.json.scorer:build",
+    "math": "headrace.services.reward.scorers.math.scorer:build",
+    "code": "headrace.services.reward.scorers.code.scorer:build",
+    "reward_model": "headrace.services.reward.scorers.models.reward_model:build",
+    "reward_endpoint": "headrace.services.reward.scorers.models.reward_endpoint:build",
+    "judge": "headrace.services.reward.judge.single:build",
+    "pairwise_judge": "headrace.services.reward.judge.pairwise:build",
+    "discriminator": "headrace.services.reward.scorers.models.discriminator:build",
 }
 """Name -> `module:build`."""
 USER = {
-    "": "services.reward.user.plain:build",
-    "trl": "services.reward.user.trl:build",
-    "verl": "services.reward.user.verl:build",
-    "verifiers": "services.reward.user.verifiers:build",
+    "": "headrace.services.reward.user.plain:build",
+    "trl": "headrace.services.reward.user.trl:build",
+    "verl": "headrace.services.reward.user.verl:build",
+    "verifiers": "headrace.services.reward.user.verifiers:build",
 }
 """Prefix of the user's own scorers -> `module:build`, which takes the rest of the name first."""
 

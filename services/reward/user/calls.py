@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 Function = Callable[..., Any]
 _KINDS = {
@@ -47,7 +47,7 @@ def find(target: str) -> Function:
 
 
 def about(function: Function) -> dict[str, Any]:
-    """`parameters` as [name, kind, has a default] (None if the function does not tell), and `version` of its module."""
+    """`parameters` as [name, kind, has a default] (None if it has no signature), and `version` of its module."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -58,7 +58,7 @@ def about(function: Function) -> dict[str, Any]:
 
 
 def source_version(thing: Any) -> str:
-    """Of the file that defines a function or class: changes with the code. Empty where there is no file."""
+    """Version of the file that defines a function or class: changes with its code. Empty where there is no file."""
     try:
         path = inspect.getsourcefile(inspect.unwrap(thing))
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if path else ""
@@ -67,7 +67,7 @@ def source_version(thing: Any) -> str:
 
 
 def signature(parameters: Sequence[tuple[str, int, bool]] | None) -> inspect.Signature | None:
-    """What `about` has told, as Python's own; None = nothing is known."""
+    """The signature that `about` reported, as Python's own; None = nothing is known."""
     if parameters is None:
         return None
     return inspect.Signature(

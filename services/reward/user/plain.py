@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import about, find, plain, settled
-from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, refused, verdict
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.user.calls import about, find, plain, settled
+from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, refused, verdict
 
 
 def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
@@ -17,7 +17,7 @@ class PlainScorer(UserScorer):
     """One call a sample; it gets the completion's text, the row's columns and the options."""
 
     def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
-        super().__init__("services.reward.user.plain:serve", {"target": target}, context)
+        super().__init__("headrace.services.reward.user.plain:serve", {"target": target}, context)
         self._options = dict(options)
 
     def problem(self, columns: Mapping[str, Any]) -> str | None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import signature
-from services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
-from wire.errors import WaitTimeoutError
-from wire.lifecycle import wait_for
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.user.calls import signature
+from headrace.services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
+from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.lifecycle import wait_for
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""
@@ -27,7 +27,7 @@ class Call:
 
     job: Mapping[str, Any]
     positions: tuple[int, ...]
-    """Of the samples that it scores, in its own order."""
+    """Positions of the samples that it scores, in its own order."""
 
 
 class UserScorer(Scorer):
@@ -86,7 +86,7 @@ class UserScorer(Scorer):
         """What a worker answered: one verdict a sample of the call."""
 
     def _learn(self, about: Mapping[str, Any]) -> None:
-        """What a worker tells of the function."""
+        """Takes what a worker reports about the function."""
         self._signature = signature(about["parameters"])
         self.version = about["version"] or "1"
 
@@ -95,7 +95,7 @@ class UserScorer(Scorer):
         self._waiting += 1
         ahead = self._waiting // self._context.processes + 1
         try:
-            # The pool bounds the work; whoever is ahead may hang too, and each worker that did is started anew.
+            # The pool bounds the work; calls ahead may hang too, and each worker that did is started anew.
             job = self._run(call.job, group, hung)
             answer = await wait_for(job, ahead * (self._context.timeout_s + _START_S), self._context.component)
         except (JobTimeoutError, JobDiedError, JobError, WaitTimeoutError) as error:
@@ -119,7 +119,7 @@ class UserScorer(Scorer):
 
 
 def verdict(value: Any, parts: Mapping[str, float] | None = None) -> Verdict:
-    """Of a value as the function returned it: what is no number at all is refused, and counted, by the rubric."""
+    """Verdict on a value as the function returned it: the rubric refuses and counts what is no number at all."""
     return Verdict.failure("it returned None") if value is None else Verdict(value=value, parts=parts or {})
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import about, find, numbers, plain, settled
-from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.user.calls import about, find, numbers, plain, settled
+from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
 
 _OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log_metric"})
 _NEVER_A_COLUMN = frozenset({"prompt", "completion", PROMPT_MESSAGES}) | _OURS
@@ -27,7 +27,7 @@ class TrlScorer(UserScorer):
 
     def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
         arguments = {"target": target, "options": dict(options)}
-        super().__init__("services.reward.user.trl:serve", arguments, context)
+        super().__init__("headrace.services.reward.user.trl:serve", arguments, context)
         self._options = dict(options)
 
     def problem(self, columns: Mapping[str, Any]) -> str | None:

@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import numbers, settled, source_version
-from services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, verdict
-from wire.errors import ConfigError
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.user.calls import numbers, settled, source_version
+from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, verdict
+from headrace.wire.errors import ConfigError
 
 
 def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
@@ -30,7 +30,7 @@ class VerifiersScorer(UserScorer):
     def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
         taskset, _, reward = target.partition(":")
         arguments = {"taskset": taskset, "reward": reward, "options": dict(options)}
-        super().__init__("services.reward.user.verifiers:serve", arguments, context)
+        super().__init__("headrace.services.reward.user.verifiers:serve", arguments, context)
         self._needed: tuple[str, ...] = ()
 
     def problem(self, columns: Mapping[str, Any]) -> str | None:

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from services.reward.scorers.base import Context, Sample, Scorer, Verdict
-from services.reward.user.calls import about, find, numbers, plain, settled
-from services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.user.calls import about, find, numbers, plain, settled
+from headrace.services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
 
 _ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
 _MANY = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
@@ -28,7 +28,7 @@ class VerlScorer(UserScorer):
     """One call a sample, or one a group for the batch form."""
 
     def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
-        super().__init__("services.reward.user.verl:serve", {"target": target}, context)
+        super().__init__("headrace.services.reward.user.verl:serve", {"target": target}, context)
         self._options = dict(options)
 
     @property
@@ -71,7 +71,7 @@ def _row(sample: Sample) -> tuple[Any, str, Any, Any]:
 
 
 def _ground_truth(columns: Mapping[str, Any]) -> Any:
-    """Of verl's own column, else the answer that `[data.columns]` names."""
+    """The ground truth of verl's own column, else the answer that `[data.columns]` names."""
     told = columns.get("reward_model")
     if isinstance(told, str):
         with contextlib.suppress(ValueError):

@@ -1,6 +1,6 @@
 """Worker processes for code that may hang or crash; only their killing bounds it."""
 
-from services.reward.workers.errors import (
+from headrace.services.reward.workers.errors import (
     JobDiedError,
     JobError,
     JobLostError,
@@ -8,7 +8,7 @@ from services.reward.workers.errors import (
     JobTimeoutError,
     WorkerError,
 )
-from services.reward.workers.pool import WorkerPool
+from headrace.services.reward.workers.pool import WorkerPool
 
 __all__ = [
     "JobDiedError",

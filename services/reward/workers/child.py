@@ -1,4 +1,4 @@
-"""The child's side: `python -P -m services.reward.workers.child FD PARENT`. Its first frame is its order.
+"""The child's side: `python -P -m headrace.services.reward.workers.child FD PARENT`. Its first frame is its order.
 
 It answers jobs one at a time, or (`fork`) loads once and forks children that do. What the function prints goes where
 stderr goes: the frames have a socket of their own.
@@ -17,16 +17,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from services.reward.workers.frames import encode, receive
-from wire.errors import ConfigError
-from wire.lifecycle import die_with_parent
+from headrace.services.reward.workers.frames import encode, receive
+from headrace.wire.errors import ConfigError
+from headrace.wire.lifecycle import die_with_parent
 
 Function = Callable[[dict[str, Any]], dict[str, Any]]
 _REQUEST = 4096
 
 
 def main(fd: int, parent: int) -> None:
-    """Until the pool closes the socket."""
+    """Loads the function and answers jobs until the pool closes the socket."""
     die_with_parent()
     if os.getppid() != parent:
         return
@@ -47,7 +47,7 @@ def main(fd: int, parent: int) -> None:
 
 
 def load(order: dict[str, Any]) -> Function:
-    """Imports the factory and calls it; what it raises is told to the pool."""
+    """Imports the factory and calls it; `main` sends what it raises to the pool."""
     if order["path"] is not None:
         sys.path.append(order["path"])
     module, _, name = order["target"].partition(":")
@@ -66,7 +66,7 @@ def serve(connection: socket.socket, function: Function, memory_mb: int | None) 
 
 
 def _address_space() -> int:
-    """Bytes that are mapped already: libraries with threads map gigabytes on large machines. 0 = nobody tells."""
+    """Bytes that are mapped already: libraries with threads map gigabytes on large machines. 0 = not known."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     return 0

@@ -5,8 +5,8 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from services.reward.workers.process import Child
-from wire.errors import WaitTimeoutError
+from headrace.services.reward.workers.process import WorkerChild
+from headrace.wire.errors import WaitTimeoutError
 
 T = TypeVar("T")
 
@@ -14,22 +14,22 @@ _SHORTEST_S = 0.02
 """Between two looks at a child's processor time, which the kernel counts in hundredths of a second."""
 
 
-class Meter:
+class CpuClock:
     """Processor time of a child from now on."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: WorkerChild) -> None:
         self._child, self._before = child, child.cpu_s()
 
     def used_s(self) -> float | None:
-        """In seconds; None where the system does not tell."""
+        """In seconds; None where the system does not report it."""
         after = self._child.cpu_s()
         return None if self._before is None or after is None else after - self._before
 
 
-async def within_cpu_s(answer: Awaitable[T], meter: Meter, cpu_s: float, wall_s: float, what: str) -> T:
+async def within_cpu_s(answer: Awaitable[T], meter: CpuClock, cpu_s: float, wall_s: float, what: str) -> T:
     """The child's answer; raises WaitTimeoutError after `cpu_s` of processor time, or `wall_s` in all.
 
-    Where the system tells no processor time, `cpu_s` bounds the wait as such.
+    Where the system reports no processor time, `cpu_s` bounds the wait as such.
     """
     asked = asyncio.ensure_future(answer)
     begin = time.monotonic()

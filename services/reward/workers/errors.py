@@ -1,6 +1,6 @@
 """How a job may end without a result."""
 
-from wire.errors import HeadraceError
+from headrace.wire.errors import HeadraceError
 
 
 class WorkerError(HeadraceError):
@@ -10,7 +10,7 @@ class WorkerError(HeadraceError):
 class JobTimeoutError(WorkerError, TimeoutError):
     """It passed its deadline; its process was killed.
 
-    `cpu_s`: processor time that it used in vain; None where the system does not tell.
+    `cpu_s`: processor time that it used in vain; None where the system does not report it.
     """
 
     def __init__(self, message: str, cpu_s: float | None = None) -> None:

@@ -1,6 +1,6 @@
-"""What goes between a pool and its children: a socket of their own, frames of eight bytes of length and then JSON.
+"""Messages between a pool and its children: a socket of their own, frames of eight bytes of length and then JSON.
 
-Numbers that are not finite pass as they are (`NaN`, `Infinity`): whoever asked judges them.
+Numbers that are not finite pass as they are (`NaN`, `Infinity`): the requester judges them.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def read(connection: socket.socket) -> dict[str, Any]:
 
 
 def is_quiet(connection: socket.socket) -> bool:
-    """Whether the other side lives and has said nothing unasked."""
+    """Whether the other side lives and has sent nothing unasked."""
     try:
         connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

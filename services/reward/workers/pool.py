@@ -1,4 +1,4 @@
-"""A fixed number of children that take jobs. Whoever passes the deadline is killed and replaced."""
+"""A fixed number of children that take jobs. A child that passes the deadline is killed and replaced."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping
@@ -6,15 +6,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from services.reward import metrics
-from services.reward.scorers.base import ScorerDownError
-from services.reward.workers.clock import Meter, within_cpu_s
-from services.reward.workers.errors import JobDiedError, JobError, JobLostError, JobStarvedError, JobTimeoutError
-from services.reward.workers.frames import encode
-from services.reward.workers.process import Child, DiedAtStartError, Order, Process
-from wire.errors import ConfigError, WaitTimeoutError
-from wire.lifecycle import wait_for
-from wire.telemetry import get_logger
+from headrace.services.reward import metrics
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.workers.clock import CpuClock, within_cpu_s
+from headrace.services.reward.workers.errors import (
+    JobDiedError,
+    JobError,
+    JobLostError,
+    JobStarvedError,
+    JobTimeoutError,
+)
+from headrace.services.reward.workers.frames import encode
+from headrace.services.reward.workers.process import DiedAtStartError, Order, Process, WorkerChild
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("workers")
 
@@ -28,7 +34,7 @@ class WorkerPool:
     """Runs `function(job: dict) -> dict` in processes that die with this one. Jobs and results are JSON."""
 
     TRIES = 3
-    """Of `run_fairly`, at most."""
+    """Most tries of `run_fairly`."""
     PATIENCE = 10
     """A try of `run_fairly` takes `PATIENCE * deadline_s` at most, however little of a CPU its child gets."""
 
@@ -56,9 +62,9 @@ class WorkerPool:
         self._deadline_s, self._start_s = deadline_s, start_s
         folder = None if path is None else str(path)
         self._order = Order(target=target, arguments=dict(arguments or {}), path=folder, memory_mb=memory_mb, fork=fork)
-        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+        self._idle: asyncio.LifoQueue[WorkerChild | None] = asyncio.LifoQueue()
         """None = room for a child that is not there."""
-        self._alive: set[Child] = set()
+        self._alive: set[WorkerChild] = set()
         self._parent: Process | None = None
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +111,7 @@ class WorkerPool:
         except (TypeError, ValueError) as error:
             raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
-        meter, keep, outcome = Meter(child), False, "cancelled"
+        meter, keep, outcome = CpuClock(child), False, "cancelled"
         try:
             result = await self._answer(child.ask(frame), meter if fairly else None)
             keep, outcome = True, "done"
@@ -137,7 +143,7 @@ class WorkerPool:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, answer: Awaitable[dict[str, Any]], meter: Meter | None) -> dict[str, Any]:
+    async def _answer(self, answer: Awaitable[dict[str, Any]], meter: CpuClock | None) -> dict[str, Any]:
         """Raises WaitTimeoutError; with a meter at the end of the deadline's processor time."""
         if meter is None:
             return await wait_for(answer, self._deadline_s, self._what)
@@ -154,7 +160,7 @@ class WorkerPool:
         if self._parent is not None:
             await self._parent.end(_GRACE_S)
 
-    async def _turn(self) -> Child:
+    async def _turn(self) -> WorkerChild:
         child = await self._idle.get()
         if child is not None and child.is_ready:
             return child
@@ -170,7 +176,7 @@ class WorkerPool:
                 self._idle.put_nowait(None)
         return new
 
-    async def _replace(self, child: Child) -> None:
+    async def _replace(self, child: WorkerChild) -> None:
         new = None
         try:
             await self._end(child)
@@ -180,12 +186,12 @@ class WorkerPool:
         finally:
             self._idle.put_nowait(new)
 
-    async def _end(self, child: Child, grace_s: float = 0.0) -> None:
+    async def _end(self, child: WorkerChild, grace_s: float = 0.0) -> None:
         self._alive.discard(child)
         with suppress(WaitTimeoutError):
             await child.end(grace_s)
 
-    async def _begin(self) -> Child:
+    async def _begin(self) -> WorkerChild:
         """A child that has loaded. One that dies without a word is tried again, a few times."""
         reason = ""
         for attempt in range(_STARTS):
@@ -200,7 +206,7 @@ class WorkerPool:
             return child
         raise ConfigError(f"{reason}, {_STARTS} times in a row")
 
-    async def _start(self) -> Child:
+    async def _start(self) -> WorkerChild:
         if not self._order.fork:
             return await Process.launch(self._order, self._what, self._start_s)
         async with self._starting:

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.reward.workers.errors import JobError
-from services.reward.workers.frames import encode, is_quiet, read
-from wire.errors import ConfigError, WaitTimeoutError
-from wire.lifecycle import wait_for
+from headrace.services.reward.workers.errors import JobError
+from headrace.services.reward.workers.frames import encode, is_quiet, read
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.lifecycle import wait_for
 
 _END_S = 10.0
 
@@ -40,7 +40,7 @@ class DiedAtStartError(ConfigError):
     """It died while it loaded, without a word: another try may go better."""
 
 
-class Child(ABC):
+class WorkerChild(ABC):
     """Answers jobs, one at a time."""
 
     is_lost = False
@@ -55,7 +55,7 @@ class Child(ABC):
         """Its process id, and that of its process group."""
 
     def cpu_s(self) -> float | None:
-        """Processor time that it has used; None where the system does not tell."""
+        """Processor time that it has used; None where the system does not report it."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
@@ -78,13 +78,13 @@ class Child(ABC):
 
     @abstractmethod
     async def end(self, grace_s: float = 0.0) -> str:
-        """Kills it and its process group, waits until it is gone, and says how it had ended. Idempotent.
+        """Kills it and its process group, waits until it is gone, and returns how it ended. Idempotent.
 
         With a grace it may leave by itself before.
         """
 
 
-class Process(Child):
+class Process(WorkerChild):
     """A process of its own."""
 
     def __init__(self, connection: socket.socket, process: asyncio.subprocess.Process, what: str) -> None:
@@ -105,7 +105,7 @@ class Process(Child):
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        command = (sys.executable, "-P", "-u", "-m", "services.reward.workers.child")
+        command = (sys.executable, "-P", "-u", "-m", "headrace.services.reward.workers.child")
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
@@ -174,7 +174,7 @@ class Process(Child):
             return await wait_for(read(self._connection), _END_S, f"{self._what} to fork or end a child")
 
     async def end(self, grace_s: float = 0.0) -> str:
-        """Closes its socket, which tells it to leave."""
+        """Closes its socket, on which it exits; kills its process group, after the grace if there is one."""
         self._connection.close()
         if grace_s:
             with suppress(WaitTimeoutError):
@@ -184,7 +184,7 @@ class Process(Child):
         return ended(await wait_for(self._process.wait(), _END_S, f"{self._what} to die"))
 
 
-class Forked(Child):
+class Forked(WorkerChild):
     """Forked off a process that has loaded: there in a millisecond."""
 
     def __init__(self, connection: socket.socket, parent: Process, pid: int) -> None:
@@ -198,7 +198,7 @@ class Forked(Child):
         return self._pid
 
     def leave(self) -> None:
-        """It ends by itself, soon."""
+        """Makes it exit by itself, soon."""
         self._connection.close()
 
     async def end(self, grace_s: float = 0.0) -> str:

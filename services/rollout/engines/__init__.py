@@ -1,1 +1,1 @@
-"""Engines that generate: each holds the protocol in `protocol.py`."""
+"""Generation engines, which implement the protocol in `protocol.py`."""

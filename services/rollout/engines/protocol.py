@@ -1,9 +1,9 @@
-"""What the rollout service asks of an engine. Nothing here imports torch.
+"""The interface between the rollout service and an engine. Imports no torch.
 
-An engine decodes groups with the weights it has installed. New weights come in acts: `prepare` readies the engine,
-`receive` brings them, `install` makes them whole between two decode steps, `checksums` and `score` prove them, `resume`
-goes on; `discard` ends it at any point before. An engine that stages weights beside the running ones decodes on until
-`install`; one that receives in place (`in_place`) is paused from `prepare` to `resume`.
+An engine decodes groups with its installed weights. An update has phases: `prepare` readies the engine, `receive`
+transfers the weights, `install` switches to them between two decode steps, `checksums` and `score` verify them, and
+`resume` continues decoding; `discard` ends the update at any earlier point. An engine that stages weights beside the
+running ones decodes on until `install`; one that receives in place (`in_place`) is paused from `prepare` to `resume`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
-from wire.contracts.messages import Logprobs, TokenIds
-from wire.errors import HeadraceError
-from wire.v1 import common_pb2, rollout_pb2
+from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
+from headrace.wire.contracts.messages import Logprobs, TokenIds
+from headrace.wire.errors import HeadraceError
+from headrace.wire.v1 import common_pb2, rollout_pb2
 
 
 class InFlight(StrEnum):
@@ -25,41 +25,41 @@ class InFlight(StrEnum):
     RETRACT = "retract"
     """Their prefixes are recomputed under the new weights; tokens and logprobs sampled so far are kept."""
     DRAIN = "drain"
-    """They end under the old weights first."""
+    """They are finished under the old weights first."""
     IN_PLACE = "in_place"
-    """They go on with the keys and values of the old weights."""
+    """They continue with the keys and values computed by the old weights."""
 
 
 class AbandonedError(HeadraceError):
-    """The engine gave a running group up: its prompt should be handed back, it is not at fault."""
+    """The engine abandoned a running group: its prompt is not at fault and should be handed back."""
 
 
 class GenerationError(HeadraceError):
-    """The model's numbers are not finite: no rollout can be sampled from it."""
+    """No rollout can be sampled, such as when the model's outputs are not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One prompt and one seed for each rollout of it."""
+    """One prompt, and one seed for each of its rollouts."""
 
     group_id: str
     token_ids: TokenIds
     """int32 [prompt]"""
     seeds: tuple[int, ...]
-    """63 bits each; on a deterministic engine a seed gives one rollout, for ever."""
+    """63 bits each; on a deterministic engine a seed always gives the same rollout."""
     sampling: Sampling
     chat: bool = False
-    """Not for training: somebody waits for it, so it goes before groups that wait, and needs no logprobs."""
+    """Interactive, not for training: goes before waiting groups, and needs no logprobs."""
 
     @property
     def greedy_from(self) -> int:
-        """From this rollout on (0 to their number) the group is decoded greedily."""
+        """Index from which on rollouts are decoded greedily; the number of rollouts if none is."""
         return 0 if self.sampling.greedy else max(0, len(self.seeds) - self.sampling.greedy_last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One rollout as the engine made it."""
+    """One rollout as the engine generated it."""
 
     token_ids: TokenIds
     """int32 [completion], the stop token included"""
@@ -71,12 +71,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A running group so far."""
+    """Progress of a running group."""
 
     oldest: int
     """Version of its oldest sampled token."""
     lengths: tuple[int, ...]
-    """Tokens sampled of each rollout."""
+    """Number of tokens sampled so far, for each rollout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +84,19 @@ class EngineStats:
     """Counters since the engine's start, and what it holds now."""
 
     groups: int
-    """Running or waiting."""
+    """Groups running or waiting."""
     rollouts: int
-    """Being decoded."""
+    """Rollouts being decoded."""
     generated_tokens: int
     prompt_tokens: int
-    """Computed in prefills: a group's prompt counts once."""
+    """Prompt tokens computed in prefills; a group's prompt counts once."""
     recomputed_tokens: int
-    """Computed again because new weights came in the middle."""
+    """Tokens computed again because the weights changed midway."""
     decode_seconds: float
     busy_seconds: float
 
     def plus(self, later: "EngineStats") -> "EngineStats":
-        """Counters of both; what is held now is the later's."""
+        """The sum of both counters; current values are those of `later`."""
         return EngineStats(
             groups=later.groups,
             rollouts=later.rollouts,
@@ -110,15 +110,15 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
-    """How weights can reach an engine; the disk always can. See `Routes` in proto/wire/v1/common.proto."""
+    """Routes by which weights can reach an engine, besides the disk. See `Routes` in proto/wire/v1/common.proto."""
 
     backends: tuple[str, ...] = ()
-    """Collective backends, the best first."""
+    """Collective backends, best first."""
     ranks: int = 1
-    """Of the collective group that it takes."""
+    """Number of ranks that the engine occupies in the collective group."""
     nccl_version: str = ""
     devices: tuple[str, ...] = ()
-    """Its accelerators, by names that are unique over all machines."""
+    """Names of its accelerators, unique across machines."""
 
 
 class Engine(Protocol):
@@ -126,76 +126,78 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """The word of `[rollout] engine`."""
+        """The value of `[rollout] engine`."""
         ...
 
     @property
     def dtype(self) -> str:
-        """Of the weights: float32 or bfloat16."""
+        """Data type of the weights: float32 or bfloat16."""
         ...
 
     @property
     def routes(self) -> Routes:
-        """How weights can reach it."""
+        """Routes by which weights can reach the engine."""
         ...
 
     @property
     def in_place(self) -> bool:
-        """From the beginning of `receive` on the old weights are gone, whatever becomes of the new ones."""
+        """Whether `receive` overwrites the old weights: they are lost as soon as it begins."""
         ...
 
     @property
     def checksum_format(self) -> str:
-        """How `checksums` names and hashes tensors; empty where the digests of the buckets say it all."""
+        """How `checksums` names and hashes tensors; empty if the digests of the buckets suffice."""
         ...
 
     @property
     def loaded_checksums(self) -> Mapping[str, str]:
-        """As `checksums`, of what was loaded from `model.path`, before the first update; empty: not known."""
+        """As `checksums`, for the weights loaded from `model.path` before the first update; empty if not known."""
         ...
 
     @property
     def first_verify_s(self) -> float:
-        """Seconds that its first verification may take: it compiles kernels. 0 = no more than any other."""
+        """Seconds that the first verification may take, since it compiles kernels. 0 = the usual time."""
         ...
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
-        """Waits for free rows, then for the group's last token; AbandonedError if the engine gives the group up.
+        """Waits for capacity, then generates all rollouts of the group.
 
-        Raises ContractError for what no engine of this size can ever do (a prompt as long as the context).
+        Raises AbandonedError if the engine abandons the group, ContractError for a request that this engine can never
+        serve (such as a prompt as long as the context).
         """
         ...
 
     async def begun(self, group_id: str) -> Begun | None:
-        """How far a running group is; None where no token of it is sampled, or that is not known before its end."""
+        """Progress of a running group; None if no token is sampled yet, or the progress is not known before its end."""
         ...
 
     async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
-        """Gets ready to receive; an `in_place` engine pauses (and drains first, if so told)."""
+        """Prepares to receive weights; an `in_place` engine pauses (after a drain, if so configured)."""
         ...
 
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
-        """Brings weights in from `source`; returns the digest of each bucket as it arrived.
+        """Receives weights from `source`; returns the digest of each bucket as it arrived.
 
-        Empty for an engine that cannot tell (it has a `checksum_format`). Raises by the deadline, come what may.
+        Empty for an engine that cannot compute them (it has a `checksum_format`). Always returns or raises by the
+        deadline.
         """
         ...
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """Makes the received weights the engine's own and drops keys and values of the old ones.
+        """Switches to the received weights and drops keys and values of the old ones, as `in_flight` allows.
 
         Nothing is decoded until `score` or `resume`.
         """
         ...
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """Hash of each tensor in place, in the engine's `checksum_format`; empty if it has none."""
+        """Hash of each installed tensor, in the engine's `checksum_format`; empty if it has none."""
         ...
 
     async def discard(self) -> None:
-        """Ends an update before `resume`: forgets staged weights and goes on decoding with those in place."""
+        """Ends an update before `resume`: drops staged weights and continues decoding with those in place."""
         ...
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
@@ -203,39 +205,39 @@ class Engine(Protocol):
         ...
 
     async def resume(self, timeout_s: float) -> None:
-        """Goes on decoding. Idempotent."""
+        """Continues decoding. Idempotent."""
         ...
 
     async def abandon(self, reason: str, timeout_s: float) -> None:
-        """Gives all groups up: their `generate` raises AbandonedError."""
+        """Abandons all groups: their `generate` raises AbandonedError."""
         ...
 
     async def sleep(self, timeout_s: float) -> None:
-        """Gives the memory of weights and cache back to the device; idempotent. No group may be running.
+        """Releases the device memory of weights and cache; idempotent. No group may be running.
 
-        After it nothing works but `wake`. Raises TransientError if it cannot: what is left in place is unknown.
+        Afterwards only `wake` works. Raises TransientError on failure: the engine's memory state is then unknown.
         """
         ...
 
     async def wake(self, timeout_s: float) -> None:
-        """Takes the memory again; idempotent, and nothing for an engine that is awake.
+        """Reallocates the memory; idempotent, and a no-op for an engine that is awake.
 
-        The weights are nobody's until the next `install`.
+        The weights are undefined until the next `install`.
         """
         ...
 
     def stats(self) -> EngineStats:
-        """A recent look at the counters; never waits."""
+        """A recent snapshot of the counters; never waits."""
         ...
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
-        """What it tells Prometheus of itself; empty for an engine that is part of this process."""
+        """The engine's own Prometheus metrics; empty for an engine within this process."""
         ...
 
     async def failed(self) -> None:
-        """Returns never; raises when the engine has broken down and the process must end."""
+        """Never returns; raises when the engine has failed and the process must end."""
         ...
 
     async def close(self, timeout_s: float) -> None:
-        """Ends the engine at once; running groups are abandoned."""
+        """Stops the engine at once; running groups are abandoned."""
         ...

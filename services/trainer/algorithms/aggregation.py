@@ -16,7 +16,7 @@ AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCounts:
-    """Of the whole optimizer step, over all its micro-batches (and ranks)."""
+    """Counts over the whole optimizer step: all its micro-batches and ranks."""
 
     tokens: int
     """Trained tokens."""

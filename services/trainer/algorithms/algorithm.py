@@ -1,6 +1,6 @@
 """What an algorithm is to the training step: an estimate of advantages, and a loss from logprobs. Pure functions.
 
-The parts are named in `registry.py`; which of them an algorithm uses, and with which values, says its recipe.
+The parts are named in `registry.py`; a recipe chooses among them and sets their values.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from services.trainer.algorithms.policy_loss import PolicyLoss
+from headrace.services.trainer.algorithms.losses.policy import PolicyLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class PolicyTokens:
     """The trained tokens of a micro-batch, rollout after rollout."""
 
     logprobs: Float[Tensor, " tokens"]
-    """Of the policy in training; carries the gradient."""
+    """Logprobs under the policy in training; these carry the gradient."""
     old: Float[Tensor, " tokens"]
     """What ratios are taken to: the engine's logprobs, or the trainer's at batch time."""
     advantages: Float[Tensor, " tokens"]
@@ -44,7 +44,7 @@ class Signals:
     penalties: Float[Tensor, " tokens"] | None = None
     """Taken off each token's reward: the KL, already weighted."""
     values: Float[Tensor, " tokens"] | None = None
-    """The critic's, of the state before the token."""
+    """The critic's value of the state before each token."""
     old: Float[Tensor, " tokens"] | None = None
     reference: Float[Tensor, " tokens"] | None = None
     """Logprobs under the reference."""

@@ -1,4 +1,4 @@
-"""Micro-batches without padding work: rows sorted by length, cut where the padding would cost the most."""
+"""Micro-batches with little padding: rows sorted by length, cut where padding would cost the most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 def micro_batches(lengths: Sequence[int], *, token_budget: int, overhead_tokens: int = 32) -> list[list[int]]:
     """Partitions rows into micro-batches, longest rows first; returns row numbers.
 
-    Rows times the longest row of a micro-batch stay within `token_budget` (a row longer than that is alone). Among the
-    cuts of the sorted rows it takes the one of least padded tokens, each micro-batch counted `overhead_tokens` more:
-    what its fixed cost is worth. A function of the lengths and their order alone.
+    Rows times the longest row of a micro-batch stay within `token_budget` (a longer row is alone). Among the cuts of
+    the sorted rows it takes the one with the fewest padded tokens, adding `overhead_tokens` for each micro-batch: its
+    fixed cost in tokens. Depends on the lengths and their order only.
     """
     if token_budget < 1:
         raise ValueError(f"token_budget is {token_budget}, must be at least 1")
@@ -40,7 +40,7 @@ class Share:
 
     rows: tuple[int, ...]
     counts: bool = True
-    """Off: there is nothing left for this rank, but every rank must run every pass; its loss is multiplied by 0."""
+    """False: a dummy, because every rank must run every pass; its loss is multiplied by 0."""
 
 
 def shared_micro_batches(
@@ -48,9 +48,9 @@ def shared_micro_batches(
 ) -> list[list[Share]]:
     """The micro-batches of each rank: equally many, so that all run the same passes. Each row counts once.
 
-    Those of `micro_batches`; the costliest are halved until their number is a multiple of `ranks`, and when all rows
-    are alone, dummies of the shortest row fill up. Ranks wait for each other in every round, so a round's micro-batches
-    are of like cost. For one rank they are those of `micro_batches`.
+    Those of `micro_batches`; the costliest are halved until their number is a multiple of `ranks`; once all rows are
+    alone, dummies of the shortest row fill up. Ranks wait for each other in every round, so the micro-batches of a
+    round have similar costs. For one rank they are those of `micro_batches`.
     """
     batches = micro_batches(lengths, token_budget=token_budget, overhead_tokens=overhead_tokens)
     while len(batches) % ranks and any(len(batch) > 1 for batch in batches):

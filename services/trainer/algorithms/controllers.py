@@ -1,4 +1,4 @@
-"""Coefficients that follow a target. Each is state: what is returned belongs in the checkpoint."""
+"""Coefficients that follow a target. Each is state: the returned value belongs in the checkpoint."""
 
 import math
 
@@ -20,7 +20,7 @@ def adapted_kl_coef(coef: float, *, kl: float, target: float, horizon: float, ro
 def adapted_entropy_coef(
     coef: float, *, entropy: float, target: float, step: float, high: float, low: float = 0.0
 ) -> float:
-    """The entropy bonus after a step of mean entropy `entropy`: up by `step` at or below `target`, else down.
+    """The entropy coefficient after a step of mean entropy `entropy`: up by `step` at or below `target`, else down.
 
     TRL's rule (step 0.005), kept within `low` and `high`. Nats. An entropy that is not finite changes nothing.
     """

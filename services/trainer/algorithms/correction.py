@@ -17,8 +17,8 @@ from beartype import beartype
 from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
-from services.trainer.algorithms.policy_loss import LOG_RATIO_LIMIT, log_ratios
-from services.trainer.algorithms.segments import segment_max, segment_mean, segment_sum, spread
+from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios
+from headrace.services.trainer.algorithms.segments import segment_max, segment_mean, segment_sum, spread
 
 WEIGHTS = ("none", "token", "sequence", "geometric")
 OUTSIDE = ("truncate", "mask")
@@ -114,7 +114,7 @@ def _raw_weights(log_rho: Tensor, lengths: Tensor, weight: str) -> Tensor:
 
 
 def _measure(log_rho: Tensor, lengths: Tensor, reject: str) -> Tensor:
-    """One number a rollout."""
+    """Returns one number for each rollout."""
     if reject == "geometric":
         return segment_mean(log_rho, lengths).exp()
     if reject == "sequence":

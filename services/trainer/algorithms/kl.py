@@ -12,7 +12,7 @@ from torch import Tensor
 
 DIFFERENCE_LIMIT = 20.0
 K3_LIMIT = 10.0
-"""Beyond it one token's exponential would drown the step; verl and OpenRLHF cut there too."""
+"""Above it one token's exponential would dominate the step; verl and OpenRLHF cut there too."""
 
 KL_ESTIMATORS = ("k1", "k2", "k3", "abs", "k1+", "k3+")
 

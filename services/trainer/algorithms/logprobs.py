@@ -11,21 +11,21 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
-from services.trainer.algorithms.products import on_onednn, product, wide_product, widened
+from headrace.services.trainer.algorithms.products import on_onednn, product, wide_product, widened
 
 _CPU_ELEMENTS = 5_000_000
-"""Logits at a time on a CPU: 20 MB stay in its cache, and above 32 MB every block is paid for in page faults."""
+"""Logits at a time on a CPU: 20 MB stay in its cache, and every block above 32 MB costs page faults."""
 
 _MANY_ROWS = 256
 _LOW = (torch.bfloat16, torch.float16)
 
 
 class TokenScores(NamedTuple):
-    """What the policy says about each sampled token, in nats, at the sampling temperature."""
+    """Logprob and entropy of each sampled token, in nats, at the sampling temperature."""
 
     logprobs: Float[Tensor, " tokens"]
     entropy: Float[Tensor, " tokens"]
-    """Of the whole next-token distribution at that place."""
+    """Entropy of the whole next-token distribution at that position."""
 
 
 @jaxtyped(typechecker=beartype)
@@ -114,7 +114,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
 
 
 class _Logits:
-    """Of some tokens at their temperatures, in memory of their own."""
+    """Computes float32 (or float64) logits of a slice of tokens at their temperatures, in fresh memory."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, temperature: Tensor, *, wide: bool) -> None:
         self._wide = wide and hidden.dtype in _LOW

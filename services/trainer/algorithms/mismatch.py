@@ -11,11 +11,11 @@ from beartype import beartype
 from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
-from services.trainer.algorithms.policy_loss import LOG_RATIO_LIMIT, log_ratios
-from services.trainer.algorithms.segments import segment_sum
+from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios
+from headrace.services.trainer.algorithms.segments import segment_sum
 
 LARGEST = "gap_max"
-"""The one entry that is joined by the maximum; all others add up."""
+"""The one entry that is reduced by the maximum; all others are sums."""
 
 
 @jaxtyped(typechecker=beartype)
@@ -25,9 +25,9 @@ def mismatch_sums(
     lengths: Int[Tensor, " rollouts"],
     counted: Bool[Tensor, " tokens"] | None = None,
 ) -> dict[str, Tensor]:
-    """The sums of one micro-batch, of the tokens `counted` (None: all), as scalars by name.
+    """The sums of one micro-batch over the tokens `counted` (None: all), as scalars by name.
 
-    `counted` serves one group of tokens of several, such as those of one version lag.
+    `counted` selects one group of tokens, such as those of one version lag.
     """
     old, behaviour = old.detach().double(), behaviour.detach().double()
     if counted is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _FEW_ROWS = 8
-"""Up to so many rows the call's own cost outweighs the faster product."""
+"""Up to this many rows the cost of the call outweighs the faster product."""
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def widened(weight: Tensor) -> Tensor:
 
 
 def on_onednn(weight: Tensor) -> bool:
-    """Whether products with `weight` are taken by oneDNN, which copies what does not lie in rows."""
+    """Whether oneDNN computes products with `weight`; it copies operands that are not row-major."""
     return _worth_it(None, weight)
 
 
@@ -51,7 +51,7 @@ def speed_up(model: nn.Module) -> None:
 
 
 def slow_down(model: nn.Module) -> None:
-    """Undoes `speed_up`, for whoever has products of his own, as torch.compile has."""
+    """Undoes `speed_up`, for callers with matrix products of their own, such as torch.compile."""
     for module in model.modules():
         if isinstance(module.__dict__.get("forward"), _Forward):
             del module.__dict__["forward"]

@@ -72,7 +72,7 @@ def carry_back(
 
 @jaxtyped(typechecker=beartype)
 def ahead(values: Shaped[Tensor, " tokens"], places: int) -> Shaped[Tensor, " tokens"]:
-    """The value `places` tokens further on the flat axis, 0 past its end; it does not mind where rollouts end."""
+    """The value `places` tokens further on the flat axis, 0 past its end; ignores where rollouts end."""
     places = min(places, len(values))
     return torch.cat([values[places:], values.new_zeros(places)])
 

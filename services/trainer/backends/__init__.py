@@ -1,1 +1,1 @@
-"""How a step is computed: one device today; FSDP2 and DeepSpeed behind the same small interface."""
+"""Backends compute a step: one device, FSDP2 or DeepSpeed behind one small interface."""

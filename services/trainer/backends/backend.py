@@ -1,4 +1,4 @@
-"""What the training step needs of whoever holds model and optimizer."""
+"""The interface through which the training step uses model and optimizer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from services.trainer.model import TrainedModule
-from services.trainer.ranks import Ranks
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import TrainedModule
 
 
 class Backend(Protocol):
@@ -39,7 +39,7 @@ class Backend(Protocol):
         ...
 
     def discard(self) -> None:
-        """Forgets the gradient gathered so far."""
+        """Discards the gradient accumulated so far."""
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -47,18 +47,19 @@ class Backend(Protocol):
         ...
 
     def tensors(self, names: Sequence[str]) -> list[Tensor]:
-        """The weights and buffers of these names, as `named_weights` gives them: what a publication is made of.
+        """Returns the named weights and buffers, in the form of `named_weights`: what a publication is made of.
 
-        Every rank must ask for the same ones in the same order. Raises ValueError for a name that the model has not.
+        Every rank must request the same names in the same order. Raises ValueError for a name that the model does not
+        have.
         """
         ...
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The same, whole and on the CPU, one at a time. Every rank must go through all of them."""
+        """Yields the trained weights whole and on the CPU, one at a time. Every rank must consume all of them."""
         ...
 
     def whole_state(self) -> dict[str, Tensor]:
-        """What is exported: the whole model, adapters merged into it. On rank 0; empty on the others."""
+        """Returns what is exported: the whole model, adapters merged. On rank 0; empty on the others."""
         ...
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
@@ -66,14 +67,14 @@ class Backend(Protocol):
         ...
 
     def park(self) -> int:
-        """Moves the optimizer's state from the device to the host, on this rank; returns its bytes. Idempotent.
+        """Moves the optimizer's state of this rank from the device to the host; returns its bytes. Idempotent.
 
-        Until `unpark` only `apply` may not be called.
+        Until `unpark`, everything but `apply` may be called.
         """
         ...
 
     def unpark(self) -> int:
-        """Moves it back; returns its bytes. Idempotent."""
+        """Moves the optimizer's state back; returns its bytes. Idempotent."""
         ...
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:

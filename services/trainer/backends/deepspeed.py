@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.trainer.backends.compilation import compile_layers
-from services.trainer.backends.options import BackendOptions, overhead_tokens
-from services.trainer.backends.state import check_weights, drop_foreign, find_tensors, state_parts
-from services.trainer.backends.zero import (
+from headrace.services.trainer.backends.compilation import compile_layers
+from headrace.services.trainer.backends.options import BackendOptions, overhead_tokens
+from headrace.services.trainer.backends.state import check_weights, drop_foreign, find_tensors, state_parts
+from headrace.services.trainer.backends.zero import (
     get_master,
     get_moment,
     import_deepspeed,
@@ -23,18 +23,18 @@ from services.trainer.backends.zero import (
     whole_shape,
     zero_config,
 )
-from services.trainer.model import TrainedModule
-from services.trainer.optimizers import build_optimizers, state_keys
-from services.trainer.ranks import Ranks
-from wire.errors import ConfigError
-from wire.weights.collective import with_watchdog
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import TrainedModule
+from headrace.services.trainer.model.optimizers import build_optimizers, state_keys
+from headrace.wire.errors import ConfigError
+from headrace.wire.weights.collective import with_watchdog
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install 'headrace[deepspeed]'; or take 'fsdp2'"
 
 
 class DeepSpeedBackend:
-    """See `services.trainer.backends.backend.Backend`."""
+    """Implements `headrace.services.trainer.backends.backend.Backend` with a DeepSpeed engine."""
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
         """Takes `module` over, the same one on every rank. Raises ConfigError for what ZeRO cannot do."""
@@ -74,18 +74,18 @@ class DeepSpeedBackend:
         self._gathered = False
 
     def __call__(self, *inputs: Any) -> Any:
-        """See `Backend`."""
+        """Runs the module's forward pass through the engine."""
         return self._engine(*inputs)
 
     def backward(self, loss: Tensor, *, last: bool = True) -> None:
-        """See `Backend`."""
+        """Accumulates the gradient in the engine; `last` marks the accumulation boundary."""
         self._engine.set_gradient_accumulation_boundary(last)
         # ZeRO takes the mean over ranks.
         self._engine.backward(loss * self.ranks.size)
         self._gathered = True
 
     def apply(self, *, learning_rate: float, grad_clip: float) -> float:
-        """See `Backend`."""
+        """Steps DeepSpeed's optimizer; returns NaN for a gradient that is not finite, which ZeRO skips."""
         for group in self._base.param_groups:
             group["lr"] = learning_rate
         self._zero.clip_grad = grad_clip
@@ -94,7 +94,7 @@ class DeepSpeedBackend:
         return math.nan if self._zero.overflow else float(self._engine.get_global_grad_norm())
 
     def discard(self) -> None:
-        """See `Backend`. As ZeRO itself does with a gradient that is not finite."""
+        """Drops the gradient through a step with a NaN norm, which makes ZeRO skip the update."""
         if not self._gathered:
             return
         self._gathered = False
@@ -108,21 +108,21 @@ class DeepSpeedBackend:
             delattr(self._zero, name)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See `Backend`; each is made whole when it comes: go through all of them on every rank."""
+        """Yields the master weights. Stage 3 gathers each as it is yielded: consume all of them on every rank."""
         for name, weight in self._named.items():
             yield name, get_master(weight) if self._stage == 3 else weight.detach()
 
     def tensors(self, names: Sequence[str]) -> list[Tensor]:
-        """See `Backend`; each is made whole now."""
+        """Returns the named weights and buffers; those that are partitioned are gathered here."""
         found = find_tensors(self.module, self._named, names)
         return [get_master(each) if hasattr(each, "ds_id") else each.detach() for each in found]
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See `Backend`."""
+        """Copies the weights of `named_weights` to the CPU, one at a time."""
         return ((name, weight.cpu()) for name, weight in self.named_weights())
 
     def whole_state(self) -> dict[str, Tensor]:
-        """See `Backend`."""
+        """Gathers the state dict on rank 0, merging adapters; empty on other ranks, and for a quantized module."""
         if self.module.quantized:
             return {}
         whole: dict[Tensor, Tensor] = {}
@@ -135,7 +135,7 @@ class DeepSpeedBackend:
         return {} if self.ranks.rank else self.module.export_state(state)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """See `Backend`."""
+        """Gathers the Adam moments and step of each weight on rank 0; empty before the first step."""
         tensors: dict[str, Tensor] = {}
         if not self._base.state:
             return tensors
@@ -151,15 +151,15 @@ class DeepSpeedBackend:
         return tensors
 
     def park(self) -> int:
-        """See `Backend`. Raises ConfigError: its flat buffers are its own affair."""
+        """Raises ConfigError: ZeRO's flat buffers cannot be moved to the host."""
         raise ConfigError("rollout.gpu_sharing = 'turns' needs trainer.backend auto, single or fsdp2")
 
     def unpark(self) -> int:
-        """See `Backend`: nothing is ever parked."""
+        """Returns 0: nothing is ever parked."""
         return 0
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
-        """See `Backend`."""
+        """Copies weights into module and ZeRO partitions, and restores the Adam moments, each rank its own part."""
         whole = {name: torch.empty(whole_shape(weight), device="meta") for name, weight in self._named.items()}
         check_weights(whole, weights)
         for name, weight in self._named.items():
@@ -177,7 +177,7 @@ class DeepSpeedBackend:
                 set_master(weight, optimizer[f"{name}/{key}"].to(self.device), self.ranks.rank, key)
 
     def _make_state(self, step: Tensor) -> None:
-        """Empty moments, which ZeRO itself makes in its first step."""
+        """Creates empty moments, which ZeRO otherwise creates in its first step."""
         name = "fp32_partitioned_groups_flat" if self._stage == 3 else "single_partition_of_fp32_groups"
         for part in getattr(self._zero, name):
             self._base.state[part] = {"step": step.clone().to(part.device)} | {
@@ -186,13 +186,13 @@ class DeepSpeedBackend:
         self._link_state()
 
     def _link_state(self) -> None:
-        """Tells stages 1 and 2 where each weight's moments lie; they do it once, when only one group has any."""
+        """Lets ZeRO's stages 1 and 2 find each weight's moments again; by themselves they link them only once."""
         if self._stage < 3:
             self._zero._hp_optimizer_states_linked = False
             self._zero._lazy_init_hp_params_optimizer_state()
 
     def _whole(self, weight: Tensor, *, changed: bool = False) -> contextlib.AbstractContextManager[Any]:
-        """Inside it a weight that stage 3 has partitioned is whole; `changed`: what rank 0 writes is kept."""
+        """Within it a weight that stage 3 has partitioned is whole; with `changed`, rank 0's changes are kept."""
         if not hasattr(weight, "ds_id"):
             return contextlib.nullcontext()
         import deepspeed

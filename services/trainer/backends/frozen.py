@@ -1,4 +1,4 @@
-"""A model that is asked and never trained (the KL's reference), sharded over the ranks like the one in training."""
+"""A model that is evaluated and never trained (the KL's reference), sharded over the ranks like the one in training."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from services.trainer.backends.sharding import shard
-from services.trainer.backends.state import check_weights, set_weights
-from services.trainer.model import TrainedModule
-from services.trainer.ranks import Ranks
+from headrace.services.trainer.backends.sharding import shard
+from headrace.services.trainer.backends.state import check_weights, set_weights
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import TrainedModule
 
 
 class Frozen:
-    """The forward pass only. Every rank calls every method, in the same order."""
+    """A model with a forward pass only. Every rank calls every method, in the same order."""
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> None:
         """Takes `module` over, the same one on every rank."""
@@ -27,11 +27,11 @@ class Frozen:
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
-        """The module's forward pass, without a gradient."""
+        """Runs the module's forward pass, without a gradient."""
         return self.module(*inputs)
 
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Its weights, whole and on the CPU, one at a time. Every rank must go through all of them."""
+        """Yields the weights, whole and on the CPU, one at a time. Every rank must consume all of them."""
         for name, weight in self.module.named_weights():
             tensor = weight.detach()
             yield name, (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
@@ -47,5 +47,5 @@ class Frozen:
 
 
 def make_frozen(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> Frozen:
-    """`module` as a frozen model. With several ranks by FSDP2, whatever backend trains beside it."""
+    """Freezes `module`. Several ranks shard it by FSDP2, whatever backend trains beside it."""
     return Frozen(module, ranks, device, cpu_offload=cpu_offload)

@@ -1,10 +1,10 @@
-"""What a backend may be told."""
+"""Options of a backend."""
 
 from dataclasses import dataclass, field
 
 import torch
 
-from services.trainer.optimizers import OptimizerOptions
+from headrace.services.trainer.model.optimizers import OptimizerOptions
 
 BACKENDS = ("auto", "single", "fsdp2", "deepspeed")
 _CPU_OVERHEAD_TOKENS = 32
@@ -16,15 +16,15 @@ class BackendOptions:
     """How model and optimizer are spread over the ranks."""
 
     name: str = "auto"
-    """Of `BACKENDS`; auto: one device for one rank, FSDP2 for several."""
+    """One of `BACKENDS`; auto: one device for one rank, FSDP2 for several."""
     zero_stage: int = 2
     """DeepSpeed's: 1 shards the optimizer, 2 the gradients too, 3 the weights too."""
     persistent_elements: int = 100_000
-    """Of DeepSpeed's stage 3: smaller weights stay whole on every rank."""
+    """For DeepSpeed's stage 3: weights with fewer elements stay whole on every rank."""
     cpu_offload: bool = False
-    """Shards and optimizer in host memory."""
+    """Keeps shards and optimizer state in host memory."""
     compiled: bool = False
-    """The layers through torch.compile."""
+    """Compiles the layers with torch.compile."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
 
 

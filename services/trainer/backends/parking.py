@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from wire.telemetry import get_logger
-from wire.weights import host_buffer, on_gpu, wait_for_copies
+from headrace.wire.telemetry import get_logger
+from headrace.wire.weights import host_buffer, on_gpu, wait_for_copies
 
 log = get_logger("trainer.parking")
 
@@ -32,7 +32,7 @@ class _Slabs:
         self._slabs: list[Tensor] = []
 
     def grow(self, size: int) -> None:
-        """Makes it `size` bytes at the least."""
+        """Grows to at least `size` bytes."""
         while len(self._slabs) * self._size < size:
             self._slabs.append(host_buffer(self._size, pinned=self._pinned))
 
@@ -52,22 +52,22 @@ class _Slabs:
             source = source[len(piece) :]
 
     def read(self, start: int, target: Tensor) -> None:
-        """Queues the copy of what lies from byte `start` on into uint8 [size]."""
+        """Queues the copy of the bytes from `start` on into uint8 [size]."""
         for piece in self.pieces(start, len(target)):
             target[: len(piece)].copy_(piece, non_blocking=True)
             target = target[len(piece) :]
 
 
 class Parking:
-    """Of the optimizers of one model on one rank; used by one thread."""
+    """Parks the optimizer state of one model on one rank. Used by one thread."""
 
     def __init__(self, device: torch.device, *, slab_bytes: int = _SLAB) -> None:
         self._device = device
         self._slabs = _Slabs(slab_bytes, pinned=on_gpu(device))
         self._parked: dict[int, tuple[Tensor, int]] = {}
-        """id of a local tensor -> (it, where its bytes begin)."""
+        """id of a local tensor -> (the tensor, offset of its bytes in the slabs)."""
         self.left_bytes = 0
-        """Of large state that was not moved at the last `park`: it shares its memory, or is not contiguous."""
+        """Bytes of large state that the last `park` left on the device: its memory is shared or not contiguous."""
 
     def park(self, optimizers: Sequence[Optimizer]) -> int:
         """Moves all large state tensors to the host; returns their bytes. Idempotent."""
@@ -102,11 +102,11 @@ class Parking:
         return size
 
     def forget(self) -> None:
-        """The optimizers' state is replaced: what is parked of the old one is of no use."""
+        """Drops what is parked, because the optimizers' state is about to be replaced."""
         self._parked.clear()
 
     def present(self, value: Any) -> Any:
-        """The value of a state, whole where it can be read: of a parked tensor a copy on the device."""
+        """Returns a state value in readable form: for a parked tensor, a copy on the device."""
         if not isinstance(value, Tensor) or (found := self._parked.get(id(_local(value)))) is None:
             return value
         local, start = found
@@ -124,7 +124,7 @@ class Parking:
             wait_for_copies(self._device)
 
     def _is_large(self, local: Tensor) -> bool:
-        """And not in host memory beside a GPU anyway."""
+        """Whether the tensor is worth moving and on the device; on a GPU, offloaded state is in host memory anyway."""
         return local.device.type == self._device.type and local.nbytes >= _SMALL_BYTES
 
 
@@ -135,7 +135,7 @@ def _states(optimizers: Sequence[Optimizer]) -> Iterator[Tensor]:
 
 
 def _is_whole(local: Tensor) -> bool:
-    """Its memory is its own, from the first byte to the last."""
+    """Whether the tensor owns its memory, from the first byte to the last."""
     return local.is_contiguous() and local.untyped_storage().nbytes() == local.nbytes
 
 

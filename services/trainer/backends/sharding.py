@@ -1,28 +1,28 @@
-"""FSDP2: each layer's weights in shards over the ranks, whole only while the layer computes (arXiv:2304.11277)."""
+"""FSDP2: the weights of each layer are sharded over the ranks, and whole only while it computes (arXiv:2304.11277)."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from services.trainer.algorithms.products import speed_up
-from services.trainer.backends.compilation import compile_layers
-from services.trainer.model import TrainedModule
-from services.trainer.quantization import quantized_weights
-from services.trainer.ranks import Ranks
-from wire.weights.collective import with_watchdog
+from headrace.services.trainer.algorithms.products import speed_up
+from headrace.services.trainer.backends.compilation import compile_layers
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import TrainedModule
+from headrace.services.trainer.model.quantization import quantized_weights
+from headrace.wire.weights.collective import with_watchdog
 
 
 def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool, compiled: bool) -> None:
     """Shards `module` in place over all ranks: each decoder layer, and the rest (embedding, head) as one.
 
     Layers compute in the module's forward dtype; master weights and the sums of gradients are float32. `cpu_offload`:
-    shards and optimizer live in host memory. `compiled`: layers go through torch.compile. Weights that are still in
-    their files (`module.deferred`) are read now, by each rank its own.
+    shards and optimizer stay in host memory. `compiled`: layers are compiled by torch.compile. Weights that are still
+    in their files (`module.deferred`) are read now, each rank its own.
     """
     with with_watchdog():
         mesh = init_device_mesh(device.type, (ranks.size,))
     low = module.forward_dtype == torch.bfloat16
-    # Inputs are not cast: temperatures in bfloat16 would be others.
+    # Inputs are not cast: bfloat16 would round temperatures.
     precision = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if low else None,
         reduce_dtype=torch.float32 if low else None,
@@ -36,7 +36,7 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
         compile_layers(module)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload, ignored_params=apart)
-    # The rest is let go after forward too: a pass without a backward leaves nothing whole behind.
+    # The rest is resharded after forward too: a pass without a backward leaves nothing whole behind.
     fully_shard(
         module,
         mesh=mesh,
@@ -54,5 +54,5 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
     for part in (*layers, module):
         assert isinstance(part, FSDPModule)
         part.set_gradient_divide_factor(1.0)
-        # Gloo knows sums only; and it is a sum that is wanted.
+        # Gloo supports sums only, and a sum is what is needed.
         part.set_force_sum_reduction_for_comms(True)

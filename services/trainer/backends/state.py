@@ -1,4 +1,4 @@
-"""Weights and optimizer state between a checkpoint's whole tensors and whatever a backend holds of them."""
+"""Converts weights and optimizer state between a checkpoint's whole tensors and the backend's own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,15 +7,15 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from services.trainer.model import TrainedModule
-from services.trainer.optimizers import kind_of, state_keys
-from wire.telemetry import get_logger
+from headrace.services.trainer.model.model import TrainedModule
+from headrace.services.trainer.model.optimizers import kind_of, state_keys
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("trainer.backend")
 
 
 def find_tensors(module: TrainedModule, weights: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Weights out of `weights`, buffers out of the model; raises ValueError for a name that is neither's."""
+    """Returns weights from `weights`, and buffers from the model; raises ValueError for a name found in neither."""
     found: list[Tensor] = []
     for name in names:
         tensor = weights[name] if name in weights else _buffer(module.model, name)
@@ -42,14 +42,14 @@ def check_weights(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) ->
 
 
 def set_weights(named: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor]) -> None:
-    """Copies whole tensors into the model's own; of a sharded one each rank takes its part."""
+    """Copies whole tensors into the model; into a sharded one, each rank its own part."""
     with torch.no_grad():
         for name, weight in named.items():
             weight.copy_(shard_like(weights[name].to(weight.dtype), weight))
 
 
 def shard_like(whole: Tensor, example: Tensor) -> Tensor:
-    """The part of `whole` that is this rank's, laid out as `example` is; no communication."""
+    """Returns this rank's part of `whole`, laid out like `example`; no communication."""
     whole = whole.to(example.device)
     if not isinstance(example, DTensor):
         return whole
@@ -57,7 +57,7 @@ def shard_like(whole: Tensor, example: Tensor) -> Tensor:
 
 
 def optimizer_state(named: Mapping[str, nn.Parameter], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of the optimizers' state by `weight name/key`, as they are (shards, if the weights are)."""
+    """Yields the optimizers' state tensors as `weight name/key`, sharded if the weights are."""
     for name, weight in named.items():
         for optimizer in optimizers:
             for key, value in sorted(optimizer.state.get(weight, {}).items()):
@@ -110,9 +110,10 @@ def state_parts(named: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> d
 
 
 def drop_foreign(saved: Mapping[str, set[str]], expected: Mapping[str, set[str]], *, leads: bool) -> bool:
-    """Whether the saved state is another optimizer's, and so must be dropped; the rank that `leads` warns then.
+    """Whether the saved state is that of another optimizer, and must be dropped; the rank that `leads` logs a warning.
 
-    Both: weight name -> the keys of its state. A step with foreign keys would fail long after its batch was taken.
+    Both map weight names to the keys of their state. A step with foreign keys would fail long after its batch was
+    taken.
     """
     if all(keys == expected[name] for name, keys in saved.items()):
         return False

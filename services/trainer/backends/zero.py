@@ -1,4 +1,4 @@
-"""DeepSpeed as it is set up here, and where its stages keep weights and moments."""
+"""How DeepSpeed is set up here, and how to read and write the weights and moments of its stages."""
 
 import contextlib
 import io
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.trainer.backends.options import BackendOptions
-from wire.errors import ConfigError
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.wire.errors import ConfigError
 
 _BUCKET = 50_000_000
 """Elements that are reduced or gathered at a time: 200 MB."""
@@ -18,7 +18,7 @@ _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install
 
 
 def import_deepspeed(device: torch.device) -> Any:
-    """The package, with its talk kept out of the log, where every line is JSON. Raises ConfigError if it is absent."""
+    """Returns the package, its prints kept out of the log, where every line is JSON. Raises ConfigError if absent."""
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
     with contextlib.redirect_stdout(io.StringIO()):
@@ -28,9 +28,9 @@ def import_deepspeed(device: torch.device) -> Any:
             raise ConfigError(_EXTRA) from error
     from deepspeed.utils import logger
 
-    # Its sums through shared memory must be compiled first, and they wait without a deadline for a rank that is lost.
+    # Its shared-memory reductions must be compiled first, and wait without a deadline for a lost rank.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # It calls torch's collectives by names that are to go; that is for its authors to read.
+    # It calls torch's collectives by deprecated names, which only its authors can change.
     warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
     logger.handlers.clear()
     logger.propagate = True
@@ -38,7 +38,7 @@ def import_deepspeed(device: torch.device) -> Any:
 
 
 def zero_config(options: BackendOptions, device: torch.device) -> dict[str, Any]:
-    """The engine's config. Micro-batches are not counted by it: the backend says which one is the last."""
+    """Returns the engine's config. The engine does not count micro-batches: the backend marks the last one."""
     zero: dict[str, Any] = {
         "stage": options.zero_stage,
         "reduce_bucket_size": _BUCKET,
@@ -62,13 +62,13 @@ def zero_config(options: BackendOptions, device: torch.device) -> dict[str, Any]
 
 
 def whole_shape(weight: Tensor) -> torch.Size:
-    """Of a weight that stage 3 may have partitioned."""
+    """Shape of the whole weight, which stage 3 may have partitioned."""
     shape: torch.Size = getattr(weight, "ds_shape", weight.shape)
     return shape
 
 
 def get_moment(weight: Tensor, key: str) -> Tensor:
-    """A moment of a weight, whole. Every rank must call it."""
+    """Returns a moment of a weight, gathered. Every rank must call it."""
     from deepspeed.utils import safe_get_full_optimizer_state
 
     whole: Tensor = safe_get_full_optimizer_state(weight, key)
@@ -76,7 +76,7 @@ def get_moment(weight: Tensor, key: str) -> Tensor:
 
 
 def get_master(weight: Tensor) -> Tensor:
-    """A weight, whole. Every rank must call it."""
+    """Returns the float32 master weight, gathered. Every rank must call it."""
     from deepspeed.utils import safe_get_full_fp32_param
 
     whole: Tensor = safe_get_full_fp32_param(weight)

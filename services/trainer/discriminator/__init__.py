@@ -1,1 +1,1 @@
-"""The discriminator: a classifier that is trained beside the policy, on its rollouts against references."""
+"""The discriminator: a classifier trained beside the policy, to separate its rollouts from references."""

@@ -1,7 +1,7 @@
-"""A classifier trained against fresh rollouts from references, and published for the scorer of that name.
+"""A classifier trained to separate fresh rollouts from references, and published for the scorer of that name.
 
-Its updates are part of the step: a function of the step's batch and of what it was, the same whatever the ranks and
-micro-batches, and made again by a replay. Every rank calls the same methods in order.
+Its updates are part of the step: a function of the step's batch and of the version before, whatever the number of ranks
+and micro-batches, and repeated by a replay. Every rank calls the same methods in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,23 +10,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.trainer.backends.backend import Backend
-from services.trainer.discriminator.examples import Labelled, References, labelled_examples
-from services.trainer.discriminator.objective import TellApart
-from services.trainer.discriminator.shelf import Shelf
-from services.trainer.discriminator_settings import DiscriminatorTable
-from services.trainer.export import export_model
-from services.trainer.stages.offline import OfflineStep
-from wire.contracts import ScoredGroup
-from wire.telemetry import get_logger
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.discriminator.examples import Labelled, References, labelled_examples
+from headrace.services.trainer.discriminator.objective import TellApart
+from headrace.services.trainer.discriminator.version_store import VersionStore
+from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.stages.offline.step import OfflineStep
+from headrace.wire.contracts import ScoredGroup
+from headrace.wire.telemetry import get_logger
 
 _PREFIX = "discriminator_"
-"""Of its metrics."""
+"""Prefix of its metrics' names."""
 log = get_logger("trainer.discriminator")
 
 
-class Discriminator:
-    """See the module. Version v is what it was after the update of step v; 0 before the first."""
+class DiscriminatorTrainer:
+    """Trains, publishes and saves the discriminator.
+
+    Version v is its state after the update of step v; 0 before the first.
+    """
 
     def __init__(
         self, table: DiscriminatorTable, backend: Backend, references: References, *, micro_batch_tokens: int
@@ -45,7 +48,7 @@ class Discriminator:
         return None if step % self._table.every else labelled_examples(groups, self._references)
 
     def train(self, step: int, examples: Sequence[Labelled]) -> dict[str, float]:
-        """The update of `step`: what there is to tell of it, as it was before it. Without examples there is none."""
+        """Runs the update of `step` and returns its metrics, taken before it. Without examples there is no update."""
         count = sum(labelled.is_reference for labelled in examples)
         if not examples:
             log.warning("discriminator_without_references", step=step, column=self._references.column)
@@ -61,22 +64,24 @@ class Discriminator:
         return {f"{_PREFIX}{name}": value for name, value in told.items()}
 
     def publish(self, folder: Path, source: Path, *, dtype: torch.dtype) -> None:
-        """Puts the version on the shelf at `folder`, unless this life has; with the tokenizer of `source`."""
+        """Publishes the current version in `folder`, with the tokenizer of `source`, unless this life already has."""
         if self.version == self._published:
             return
         if self.backend.ranks.rank == 0:
-            Shelf(folder).put(self.version, lambda target: export_model(self.backend, source, target, dtype=dtype))
+            VersionStore(folder).put(
+                self.version, lambda target: export_model(self.backend, source, target, dtype=dtype)
+            )
         else:
             export_model(self.backend, source, folder, dtype=dtype)
         self._published = self.version
 
     def save(self) -> dict[str, dict[str, Tensor]]:
-        """Weights and optimizer, whole, on the CPU of rank 0."""
+        """Returns weights and optimizer state, whole, on the CPU of rank 0."""
         keeps = self.backend.ranks.rank == 0
         weights = {name: tensor for name, tensor in self.backend.whole_weights() if keeps}
         return {"discriminator": weights, "discriminator-optimizer": self.backend.optimizer_tensors()}
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], *, version: int) -> None:
-        """What a checkpoint holds; raises ValueError if it is another model's."""
+        """Restores weights and optimizer from a checkpoint; raises ValueError if it is another model's."""
         self.backend.load(weights, optimizer)
         self.version, self._published = version, None

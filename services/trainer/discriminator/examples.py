@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from services.trainer.assembly import scored_members
-from services.trainer.discriminator_settings import reference_texts
-from services.trainer.stages.examples import Example, TokenIds
-from wire.contracts import PromptGroup, ScoredGroup
-from wire.errors import ConfigError
+from headrace.services.trainer.config.discriminator import reference_texts
+from headrace.services.trainer.stages.offline.examples import Example, TokenIds
+from headrace.services.trainer.step.batch import scored_members
+from headrace.wire.contracts import PromptGroup, ScoredGroup
+from headrace.wire.errors import ConfigError
 
 Encode = Callable[[str], Sequence[int]]
 """From a text to token ids, without special tokens."""
@@ -19,25 +19,25 @@ Encode = Callable[[str], Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """A prompt and what follows it, said by the policy or by the data."""
+    """A prompt and a completion of it, from the policy or from the data."""
 
     example: Example
     is_reference: bool
     share: float
-    """Of its side: both sides weigh the same, however many references a prompt has."""
+    """Weight within its side: both sides weigh the same, however many references a prompt has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """Finds the references of a prompt, as the policy would have to say them."""
+    """Finds the references of a prompt and encodes them as completions of the policy."""
 
     column: str
     encode: Encode
     end_id: int | None
-    """The tokenizer's own end of a text."""
+    """The tokenizer's end-of-text token."""
 
     def of(self, prompt: PromptGroup) -> list[TokenIds]:
-        """int32 [completion] each, with a stop token at their end; none if the prompt's row has no reference."""
+        """Returns int32 [completion] per reference, each ending in a stop token; none if the row has no reference."""
         texts = reference_texts(prompt.columns, self.column)
         return [self._ids(text, prompt.sampling.stop_token_ids) for text in texts]
 
@@ -50,7 +50,10 @@ class References:
 
 
 def read_references(column: str, model: Path) -> References:
-    """Those of `column`, by the tokenizer of the policy's folder. Raises ConfigError if it has none."""
+    """Returns the references in `column`, encoded by the tokenizer of the folder `model`.
+
+    Raises ConfigError if the folder has no tokenizer.
+    """
     from transformers import AutoTokenizer
 
     try:

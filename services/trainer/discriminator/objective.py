@@ -6,42 +6,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.trainer.algorithms.discrimination import discrimination_loss
-from services.trainer.backends.backend import Backend
-from services.trainer.discriminator.examples import Labelled
-from services.trainer.stages.rows import last_scores
+from headrace.services.trainer.algorithms.losses.discrimination import discrimination_loss
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.discriminator.examples import Labelled
+from headrace.services.trainer.stages.offline.rows import last_scores
 
 _SIDES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellApart:
-    """See `services.trainer.stages.offline.Objective`. The mean over both sides, of the means over their examples."""
+    """Implements `stages.offline.step.Objective`: the mean over both sides of the mean loss of their examples."""
 
     label_smoothing: float
 
     def units(self, examples: Sequence[Labelled]) -> list[tuple[Labelled, ...]]:
-        """One by one."""
+        """Returns each example as a unit of its own."""
         return [(labelled,) for labelled in examples]
 
     def tokens(self, unit: tuple[Labelled, ...]) -> int:
-        """With the last token: it is scored."""
+        """Counts all tokens, including the last one, which is the one that is scored."""
         return sum(len(labelled.example.token_ids) for labelled in unit)
 
     def rows(self, unit: tuple[Labelled, ...]) -> list[tuple[int, int]]:
-        """See `Objective`: the last token alone is scored."""
+        """Returns all tokens of each example, with the head applied to the last one only."""
         return [(len(labelled.example.token_ids), 1) for labelled in unit]
 
     def learned(self, unit: tuple[Labelled, ...]) -> int:
-        """See `Objective`."""
+        """Counts all tokens that are read."""
         return self.tokens(unit)
 
     def weight(self, examples: Sequence[Labelled]) -> int:
-        """Sides."""
+        """Returns 2, the number of sides: each contributes the mean over its examples."""
         return _SIDES
 
     def sums(self, backend: Backend, units: Sequence[tuple[Labelled, ...]]) -> dict[str, Tensor]:
-        """Loss, and how many of each side are told apart (a logit of 0 counts half)."""
+        """Sums the loss, and for each side the share classified correctly (a logit of 0 counts half)."""
         examples = [labelled for unit in units for labelled in unit]
         logits = last_scores(backend, [labelled.example for labelled in examples])
         is_reference = torch.tensor([labelled.is_reference for labelled in examples], device=logits.device)

@@ -1,8 +1,8 @@
 """Threads that hang in a group's rendezvous, or in its first broadcast, after their deadline.
 
-Nothing can end them: `ncclCommInitRank` waits for its peers without a deadline, and cannot be broken off from outside.
+They cannot be ended: `ncclCommInitRank` waits for its peers without a deadline, and cannot be interrupted from outside.
 Each keeps a thread, and what NCCL has allocated, until it returns by itself or the process ends. So they are counted,
-and a replica to which several hang is reached over the disk alone.
+and a replica with several hanging threads is reached over the disk only.
 """
 
 import threading
@@ -11,26 +11,26 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from services.trainer import metrics
-from wire.telemetry import get_logger
+from headrace.services.trainer import metrics
+from headrace.wire.telemetry import get_logger
 
 MOST_OF_A_REPLICA = 3
 MOST = 16
-"""Of all replicas together: names of replicas come and go, threads stay."""
+"""Limit over all replicas together: names of replicas come and go, threads stay."""
 log = get_logger("trainer.sender")
 
 
 class Abandoned:
-    """Those of this process, by replica. Safe to use from any thread."""
+    """Counts this process's hanging threads by replica. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._hanging: Counter[str] = Counter()
         self.tell: Callable[..., object] = _nobody
-        """Takes an event's name and fields."""
+        """Called with an event's name and fields."""
 
     def add(self, replica_id: str, group: str, thread: "Future[Any]") -> None:
-        """A thread of `group` has missed its deadline; it counts until it has ended."""
+        """Counts a thread of `group` that has missed its deadline, until it ends."""
         with self._lock:
             self._hanging[replica_id] += 1
             hanging, of_all = self._hanging[replica_id], self._hanging.total()
@@ -42,11 +42,11 @@ class Abandoned:
         thread.add_done_callback(lambda _: self._ended(replica_id, group))
 
     def forget_log(self) -> None:
-        """The event log is about to be closed."""
+        """Detaches the event log, which is about to be closed."""
         self.tell = _nobody
 
     def refusal(self, replica_id: str) -> str:
-        """Why no more groups are opened to a replica; empty if they are."""
+        """Returns why no more groups are opened to a replica; empty if they are."""
         with self._lock:
             hanging, of_all = self._hanging[replica_id], self._hanging.total()
         way_out = "they cannot be broken off: look at the network between the two, then start the trainer again"
@@ -67,4 +67,4 @@ class Abandoned:
 
 
 def _nobody(event: str, **fields: object) -> None:
-    """Before the event log is open, and after it is closed."""
+    """Drops events before the event log is open, and after it is closed."""

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from services.trainer.backends.backend import Backend
-from services.trainer.model import Policy
-from wire.v1 import common_pb2
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.model.model import Policy
+from headrace.wire.v1 import common_pb2
 
 
 def make_canary(backend: Backend, *, seed: int, length: int, tolerance: float, chunk: int) -> common_pb2.Canary:

@@ -1,16 +1,16 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
-The `/weights_checker` of an SGLang server hashes each of its parameters. Which tensors of the checkpoint one holds says
-`wire/fused_names.py`. The vocabulary is padded to a multiple of 64 with zeros.
+The `/weights_checker` of an SGLang server hashes each of its parameters. `wire/fused_names.py` maps tensors of the
+checkpoint to parameters. The vocabulary is padded to a multiple of 64 with zeros.
 
 - `sglang-sha256`, on a CPU: the first 8 bytes of the sha256; the inner size of an MLP or expert is padded, too, to a
   multiple of 32.
 - `sglang-device`, on a GPU: `device_hash`; nothing else is padded. `sglang-device/N` are those of N tensor-parallel
-  ranks, `RANK/NAME`, divided as `shards` says. Only for `DEVICE_FAMILIES`, which a test holds against SGLang's own
+  ranks, `RANK/NAME`, divided as in `shards`. Only for `DEVICE_FAMILIES`, which a test holds against SGLang's own
   model classes. Experts are left out but with `sglang-device+experts`, of a server whose kernels take them as they
   are loaded.
 
-What cannot be computed here is left out: there replicas are compared with each other.
+What cannot be computed here is left out; for it, replicas are compared with each other.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.trainer.publication.shards import Split, shard
-from wire.digests import SGL64_MOST_BYTES
-from wire.fused_names import of_expert, place
-from wire.weights.device_hash import device_hash
+from headrace.services.trainer.publication.shards import Split, shard
+from headrace.wire.digests import SGL64_MOST_BYTES
+from headrace.wire.fused_names import of_expert, place
+from headrace.wire.weights.device_hash import device_hash
 
 _PADDED_ON_CPU = (
     (re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$"), 0, 64),
@@ -50,9 +50,9 @@ def engine_checksums(
     config: Mapping[str, Any] = _NOTHING,
     device: torch.device | None = None,
 ) -> dict[str, str]:
-    """The engine's tensor name -> hash; empty for what only the engine can compute.
+    """Returns the engine's tensor name -> hash; empty if only the engine can compute it.
 
-    `config` is the model's config.json. Hashes of a GPU are computed on `device`, or where the tensors lie.
+    `config` is the model's config.json. Hashes of a GPU layout are computed on `device`, or where the tensors lie.
     """
     if layout == "sglang-sha256":
         return {name: _sha256([_padded(part, each) for part, each in parts]) for name, parts in _wholes(named)}
@@ -76,7 +76,7 @@ def _of_ranks(
 
 
 def _wholes(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
-    """The engine's parameters that are complete: name, and the tensors it holds in their order."""
+    """Yields the engine's parameters that are complete: name, and their tensors in order."""
     wholes: dict[str, dict[int, tuple[str, Tensor]]] = {}
     counts: dict[str, int] = {}
     for name, tensor in named:

@@ -1,22 +1,22 @@
-"""Held versions as Hugging Face folders on disk, written when somebody asks for one."""
+"""Held versions as Hugging Face folders on disk, written on request."""
 
 import asyncio
 import json
 import shutil
 from pathlib import Path
 
-from services.trainer.export import COPIED_FILES
-from services.trainer.meter import timed_send
-from services.trainer.publication.held import Held
-from wire.telemetry import get_logger
-from wire.weights import save_weights, tensors_of
+from headrace.services.trainer.export.model_folder import COPIED_FILES
+from headrace.services.trainer.publication.held import Held
+from headrace.services.trainer.publication.transfer_metrics import timed_send
+from headrace.wire.telemetry import get_logger
+from headrace.wire.weights import save_weights, tensors_of
 
 log = get_logger("trainer.copies")
 _KEPT = 2
 
 
 class Copies:
-    """`RUN/weights/vNNNNNN`: there whole or not at all, one writer at a time."""
+    """Writes `RUN/weights/vNNNNNN`, whole or not at all, one writer at a time."""
 
     def __init__(self, folder: Path, model_path: Path) -> None:
         self._folder = folder
@@ -24,7 +24,7 @@ class Copies:
         self._lock = asyncio.Lock()
 
     async def save(self, held: Held) -> Path:
-        """The folder of this version; written now if it is not there."""
+        """Returns the folder of this version, writing it if it is not there."""
         path = (self._folder / f"v{held.version:06d}").absolute()
         async with self._lock:
             await asyncio.to_thread(self._write, path, held)
@@ -48,13 +48,13 @@ class Copies:
         self._keep_newest()
 
     def _files(self, dtype: str) -> dict[str, bytes]:
-        """What makes it a model folder that any engine loads."""
+        """The files beside the weights that make it a model folder which any engine loads."""
         files = {name: self._model_path / name for name in COPIED_FILES}
         found = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
         config = json.loads((self._model_path / "config.json").read_text())
         return found | {"config.json": json.dumps(config | {"dtype": dtype}, indent=2).encode()}
 
     def _keep_newest(self) -> None:
-        """Removes older versions: who reads one that goes is told by its manifest, and asks again."""
+        """Removes older versions: a reader of a removed one notices by its manifest, and requests it again."""
         for path in sorted(self._folder.glob("v*"))[:-_KEPT]:
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The versions that can be sent: the newest, and the one before it, which replicas may still be asked to take."""
+"""The versions that can be sent: the newest, and the one before it, which replicas may still be receiving."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from wire.errors import ContractError, FencedError, TransientError
-from wire.v1 import common_pb2
-from wire.weights import Snapshot, WeightGroup, snapshot_groups
+from headrace.wire.errors import ContractError, FencedError, TransientError
+from headrace.wire.v1 import common_pb2
+from headrace.wire.weights import Snapshot, WeightGroup, snapshot_groups
 
 _KEPT = 2
 
@@ -26,12 +26,12 @@ class Held:
 
     @property
     def digest(self) -> str:
-        """Of the weights as they travel."""
+        """Digest of the weights as they travel."""
         return self.snapshot.plan.weights_digest
 
     @contextmanager
     def read(self) -> Iterator[Snapshot]:
-        """While it is read, nobody writes other weights over it. Raises FencedError when that has begun."""
+        """Within it the buffers are not overwritten. Raises FencedError once overwriting has begun."""
         with self._lock:
             if self._over:
                 raise FencedError(f"version {self.version} is over")
@@ -43,14 +43,14 @@ class Held:
                 self._readers -= 1
 
     def take_buffers(self) -> list[Tensor]:
-        """The buckets, to be written over; none if somebody still reads them."""
+        """Returns the buckets for overwriting; none while a reader remains."""
         with self._lock:
             self._over = True
             return [] if self._readers else self.snapshot.buckets
 
 
-class Shelf:
-    """Holds versions; written by the main thread, read by all."""
+class HeldVersions:
+    """Holds versions; written by the main thread, read by any thread."""
 
     def __init__(self, *, bucket_bytes: int, algorithm: str = "") -> None:
         """`algorithm` is that of the digests; by default the one of the weights' device."""
@@ -59,13 +59,13 @@ class Shelf:
         self._held: dict[int, Held] = {}
 
     def put(self, version: int, groups: Iterable[WeightGroup], canary: common_pb2.Canary) -> Held:
-        """Copies the weights as `version`, over the buffers of the oldest version that nobody reads any more."""
+        """Copies the weights as `version`, into the buffers of the oldest version if it has no readers."""
         spare: list[Tensor] = []
         held = dict(self._held)
         held.pop(version, None)
         while len(held) >= _KEPT:
             spare = held.pop(min(held)).take_buffers()
-        # Gone for readers before it is written over.
+        # Hidden from readers before it is overwritten.
         self._held = held
         snapshot = snapshot_groups(groups, bucket_bytes=self._bucket_bytes, into=spare, algorithm=self._algorithm)
         made = Held(version, snapshot, canary)
@@ -74,13 +74,16 @@ class Shelf:
 
     @property
     def newest(self) -> Held:
-        """Raises TransientError before the first."""
+        """The newest version. Raises TransientError before the first."""
         if not self._held:
             raise TransientError("the trainer holds no snapshot yet")
         return self._held[max(self._held)]
 
     def version(self, version: int) -> Held:
-        """Raises FencedError for a version that is over, ContractError for one that is not made yet."""
+        """Returns a held version.
+
+        Raises FencedError for one that is over, ContractError for one that is not made yet.
+        """
         newest = self.newest
         found = self._held.get(version)
         if found is not None:

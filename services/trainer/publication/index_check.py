@@ -1,4 +1,4 @@
-"""Before the first step: do published names and the checkpoint's agree? An engine drops a name it does not know."""
+"""Checks before the first step that published names match the checkpoint's: an engine drops a name it does not know."""
 
 import json
 from collections.abc import Collection
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from services.trainer.layout import Layout, model_layout, some
-from services.trainer.lora import adapted_modules
-from services.trainer.model import TrainedModule
-from wire.errors import ConfigError
+from headrace.services.trainer.model.layout import Layout, model_layout, some
+from headrace.services.trainer.model.lora import adapted_modules
+from headrace.services.trainer.model.model import TrainedModule
+from headrace.wire.errors import ConfigError
 
 _INDEX = "model.safetensors.index.json"
 
@@ -17,9 +17,9 @@ _INDEX = "model.safetensors.index.json"
 def check_published(module: TrainedModule, folder: Path) -> None:
     """Raises ConfigError unless what is published is what the checkpoint in `folder` holds.
 
-    Every published name must be the checkpoint's. What the checkpoint has besides must be tied to a published tensor,
-    or be what the model's class does not read: an engine would go on with it as it was before the first step. Adapters
-    must be of modules that have the same name in both.
+    Every published name must be in the checkpoint. Any other tensor of the checkpoint must be tied to a published one,
+    or not be read by the model's class: an engine would go on with its initial value. Adapters must be of modules that
+    have the same name in both.
     """
     if module.lora is None:
         _check_names(module.layout, checkpoint_names(folder), folder)

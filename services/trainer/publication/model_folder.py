@@ -1,8 +1,7 @@
-"""What an engine's own checksums of `model.path` must be: the weights that a server loads before its first publication.
+"""What an engine's own checksums of `model.path` must be: the weights that it loads before its first publication.
 
-There both sides have the same bytes, whatever version the trainer is at. So where a server's checksums of a version are
-not those that `checksums` says, those of the folder tell whether the table of the server's layout is wrong, or the
-weights.
+Both sides then have the same bytes, whatever version the trainer is at. So if an engine's checksums of a version differ
+from those of `checksums`, the folder's show whether the mapping of the engine's layout is wrong, or the weights are.
 """
 
 from collections.abc import Mapping
@@ -14,20 +13,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from services.trainer.publication.checksums import engine_checksums
-from services.trainer.publication.index_check import weight_files
-from wire.errors import ConfigError, ContractError
-from wire.fused_names import place
-from wire.v1.common_pb2 import WeightPlan
+from headrace.services.trainer.publication.checksums import engine_checksums
+from headrace.services.trainer.publication.index_check import weight_files
+from headrace.wire.errors import ConfigError, ContractError
+from headrace.wire.fused_names import place
+from headrace.wire.v1.common_pb2 import WeightPlan
 
 
 def folder_checksums(
     folder: Path, plan: WeightPlan, layout: str, config: Mapping[str, Any], device: torch.device | None = None
 ) -> dict[str, str]:
-    """The engine's tensor name -> hash, of what `folder` has of the plan's tensors, in the dtypes of the plan.
+    """Returns the engine's tensor name -> hash, for the plan's tensors in `folder`, in the dtypes of the plan.
 
-    One parameter of the engine at a time is in memory. Left out is, besides what `engine_checksums` leaves out, what is
-    fused of several tensors and one and the same number throughout (biases before the first step): it would not tell
+    One parameter of the engine is in memory at a time. Besides what `engine_checksums` leaves out, a parameter that is
+    fused of several tensors and constant throughout (biases before the first step) is left out: it would not reveal
     their order. Raises ContractError (`bad_weights`) for a folder that cannot be read.
     """
     dtypes = {spec.name: spec.dtype for bucket in plan.buckets for spec in bucket.tensors}
@@ -52,7 +51,7 @@ def folder_checksums(
 
 
 def _as_sent(file: Any, name: str, dtype: str) -> Tensor:
-    """In the dtype in which it travels: rounded as trainer and engine round, to the nearest even."""
+    """Casts to the dtype in which it travels: rounded to the nearest even, as trainer and engine round."""
     tensor: Tensor = file.get_tensor(name)
     return tensor.to(getattr(torch, dtype))
 

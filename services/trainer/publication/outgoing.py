@@ -5,12 +5,12 @@ from functools import partial
 
 import torch
 
-from services.trainer.backends.backend import Backend
-from wire.weights import WeightGroup
+from headrace.services.trainer.backends.backend import Backend
+from headrace.wire.weights import WeightGroup
 
 
 def weight_groups(backend: Backend, dtype: torch.dtype) -> Iterator[WeightGroup]:
-    """All that is published, in `dtype` but for what has its own. Every rank must go through all of them."""
+    """Yields all that is published, in `dtype` or a dtype of its own. Every rank must consume all of it."""
     layout = backend.module.layout
     for group in layout.groups:
         yield WeightGroup(

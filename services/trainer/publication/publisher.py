@@ -1,4 +1,4 @@
-"""The versions of this life on their way to the replicas: held, sent, saved, and asked to be published."""
+"""The versions of this life on their way to the replicas: held, sent, saved, and published on request."""
 
 import asyncio
 import json
@@ -10,29 +10,29 @@ from typing import Any
 
 import torch
 
-from services.trainer import metrics
-from services.trainer.backends.backend import Backend
-from services.trainer.publication.checksums import engine_checksums
-from services.trainer.publication.copies import Copies
-from services.trainer.publication.held import Held, Shelf
-from services.trainer.publication.model_folder import folder_checksums
-from services.trainer.publication.outgoing import weight_groups
-from services.trainer.publication.sender import Sender
-from services.trainer.reporter import Stub
-from wire import tracing
-from wire.digests import XXH3
-from wire.errors import TransientError, WaitTimeoutError
-from wire.rpc import call
-from wire.telemetry import get_logger
-from wire.v1 import common_pb2, orchestrator_pb2
-from wire.weights import device_names, nccl_version, tensors_of
+from headrace.services.trainer import metrics
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.publication.checksums import engine_checksums
+from headrace.services.trainer.publication.copies import Copies
+from headrace.services.trainer.publication.held import Held, HeldVersions
+from headrace.services.trainer.publication.model_folder import folder_checksums
+from headrace.services.trainer.publication.outgoing import weight_groups
+from headrace.services.trainer.publication.sender import Sender
+from headrace.services.trainer.reporter import Stub
+from headrace.wire import tracing
+from headrace.wire.digests import XXH3
+from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.rpc import call
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import common_pb2, orchestrator_pb2
+from headrace.wire.weights import device_names, nccl_version, tensors_of
 
 _RETRY_S = 0.5
 log = get_logger("trainer.publisher")
 
 
 class Publisher:
-    """Holds the newest versions; sends or saves them as often as it is asked to."""
+    """Holds the newest versions; sends or saves them as often as requested."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Publisher:
         adapter_config: str = "",
         canary: Callable[[Backend], common_pb2.Canary],
     ) -> None:
-        """`disk_only`: no collective group is ever used. `adapter_config`: adapters travel, always by disk."""
+        """`disk_only`: collective groups are never used. `adapter_config`: adapters travel, always by disk."""
         self._dtype = dtype
         self._model_path = model_path
-        # Adapters are small, and whoever checks their file needs no torch.
-        self._shelf = Shelf(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
+        # Adapters are small, and a process that checks their file needs no torch.
+        self._shelf = HeldVersions(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
         self._copies = Copies(weights_folder, model_path)
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)
@@ -74,7 +74,7 @@ class Publisher:
         )
 
     def hold(self, backend: Backend, version: int) -> Held:
-        """Copies the weights as `version`; called by the main thread while nobody changes them."""
+        """Copies the weights as `version`. Called by the main thread while the weights do not change."""
         with metrics.SNAPSHOT_SECONDS.time():
             held = self._shelf.put(version, weight_groups(backend, self._dtype), self._canary(backend))
             # Offloaded weights are in host memory, wherever the passes run.
@@ -83,7 +83,7 @@ class Publisher:
             return held
 
     async def publish(self, stub: Stub, incarnation: int, *, timeout_s: float) -> None:
-        """Asks the orchestrator to publish the newest version until it has; WaitTimeoutError at the deadline."""
+        """Requests the publication of the newest version until it succeeds; WaitTimeoutError at the deadline."""
         held = self._shelf.newest
         begin = time.monotonic()
         request = orchestrator_pb2.PublishRequest(
@@ -126,23 +126,23 @@ class Publisher:
             await self.sender.send(self._shelf.version(version), name, backend, world_size, deadline_s)
 
     async def save(self, version: int) -> str:
-        """The folder of a held version, written if it is not there."""
+        """Returns the folder of a held version, writing it if it is not there."""
         with tracing.span("save weights", version=version):
             return str(await self._copies.save(self._shelf.version(version)))
 
     async def checksums(self, version: int, layout: str) -> dict[str, str]:
-        """What an engine's own checksums of a held version must be; empty if only the engine can tell."""
+        """What an engine's own checksums of a held version must be; empty if only the engine can compute them."""
         held = self._shelf.version(version)
         key = (held.digest, layout)
         if key not in self._checksums:
-            # One for all who ask, whether or not they wait for its end.
+            # One task for all callers, whether or not they wait for its end.
             self._checksums = {
                 key: asyncio.create_task(asyncio.to_thread(_checksums, held, layout, self._model_path, self._device))
             }
         return await asyncio.shield(self._checksums[key])
 
     async def folder_checksums(self, version: int, layout: str) -> dict[str, str]:
-        """What an engine's own checksums of `model.path` must be; read once in this life, when first asked for."""
+        """Returns what an engine's own checksums of `model.path` must be; computed once per life and layout."""
         plan = self._shelf.version(version).snapshot.plan
         known = self._of_folder.get(layout)
         if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
@@ -152,7 +152,7 @@ class Publisher:
 
 
 def _checksums(held: Held, layout: str, model_path: Path, device: torch.device) -> dict[str, str]:
-    """On a GPU beside the training: the snapshot is whole before it can be asked for."""
+    """Computes them, on a GPU beside the training: the snapshot is complete before it can be requested."""
     with held.read() as snapshot, _beside(device) as where:
         named = tensors_of(snapshot.plan, snapshot.buckets)
         return engine_checksums(named, layout, _config(model_path), where)
@@ -172,7 +172,7 @@ def _config(model_path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _beside(device: torch.device) -> Iterator[torch.device | None]:
-    """Where to hash: on a GPU on a stream of its own, on a CPU where the tensors lie (None)."""
+    """Yields where to hash: on a GPU on a separate stream, on a CPU where the tensors lie (None)."""
     if device.type != "cuda":
         yield None
         return

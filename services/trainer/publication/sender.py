@@ -1,7 +1,7 @@
 """Sends held versions over collective groups, one group a replica, kept from version to version.
 
-A group of its own for each replica: one that freezes or dies is waited for by nobody but its own thread, and with NCCL
-the others need not be torn down with it. See docs/adr/0003.
+With a group for each replica, only its own thread waits for a replica that freezes or dies, and with NCCL the other
+groups need not be torn down with it. See docs/adr/0003.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from functools import partial
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from services.trainer.meter import timed_send
-from services.trainer.publication.abandoned import Abandoned
-from services.trainer.publication.held import Held
-from wire.errors import ContractError, TransientError
-from wire.telemetry import get_logger
-from wire.weights import CollectiveGroup, Staging, open_store, side_stream
+from headrace.services.trainer.publication.abandoned import Abandoned
+from headrace.services.trainer.publication.held import Held
+from headrace.services.trainer.publication.transfer_metrics import timed_send
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.telemetry import get_logger
+from headrace.wire.weights import CollectiveGroup, Staging, open_store, side_stream
 
 log = get_logger("trainer.sender")
 _MOST_LINKS = 512
@@ -35,10 +35,10 @@ class _Link:
         self.lock = threading.Lock()
         self.closed = False
         self.stream: torch.cuda.Stream | None = None
-        """Its own: a receiver that stands still holds neither training nor the other links."""
+        """A stream of its own: a receiver that stalls blocks neither training nor the other links."""
 
     def close(self) -> None:
-        """Whoever waits in the group, or for members to come, fails soon."""
+        """Closes the group, so that threads waiting in it or for its members fail soon."""
         self.closed = True
         self.store = None
         if self.group is not None:
@@ -46,7 +46,7 @@ class _Link:
 
 
 class Sender:
-    """Links by group name."""
+    """Collective groups by name."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -63,7 +63,7 @@ class Sender:
         return self._host, port
 
     async def send(self, held: Held, name: str, backend: str, world_size: int, deadline_s: float) -> None:
-        """Broadcasts a version; raises TransientError when it is not done in time: then the group is gone."""
+        """Broadcasts a version; raises TransientError if it is not done in time, and the group is closed then."""
         link = self._links.get(name)
         if link is None:
             raise ContractError("unknown_group", f"no group {name!r} is open here")
@@ -73,12 +73,12 @@ class Sender:
             with timed_send(backend, held.snapshot.plan):
                 await asyncio.wrap_future(work)
         except BaseException:
-            # Also a cancelled call lands here at once: nobody goes on waiting for a member that will not come.
+            # A cancelled call comes here at once, too: no thread goes on waiting for a member that will not come.
             await self.close(name)
             raise
 
     async def close(self, name: str) -> None:
-        """Aborts a group; one that is not there is left alone."""
+        """Aborts a group; does nothing if there is none of that name."""
         link = self._links.pop(name, None)
         if link is not None:
             await asyncio.to_thread(link.close)
@@ -97,8 +97,8 @@ class Sender:
                     )
                 if link.closed:
                     raise TransientError(f"the group {name} was closed")
-                # Gloo sends from host memory, where they are; NCCL from a device. The copy there and the broadcast are
-                # queued on the link's stream, one behind the other.
+                # Gloo sends from host memory, where the buckets are; NCCL from a device. The copy there and the
+                # broadcast are queued on the link's stream, one behind the other.
                 staging = Staging(snapshot.device) if backend == "nccl" else None
                 with torch.cuda.stream(link.stream):
                     for bucket in snapshot.buckets:

@@ -1,8 +1,8 @@
-"""What one tensor-parallel rank of an SGLang server on a GPU holds of a checkpoint's tensor. Pure.
+"""Which part of a checkpoint's tensor one tensor-parallel rank of an SGLang server on a GPU holds. Pure.
 
 Source: SGLang 0.5.23, `layers/linear.py` (528-583 columns, 710-896 gate and up, 1132-1158 and 1499-1503 heads,
 1649-1711 rows), `layers/vocab_parallel_embedding.py` (273-289, 367, 422-447), `layers/moe/fused_moe_triton/layer.py`
-(796-878, 914-967). A test holds it against these classes.
+(796-878, 914-967). A test compares it with these classes.
 """
 
 import re
@@ -31,14 +31,14 @@ class Split:
 
     ranks: int = 1
     heads: int = 0
-    """Of queries."""
+    """Number of query heads."""
     kv_heads: int = 0
     whole_embedding: bool = False
     """Every rank has the whole vocabulary, unpadded (`models/gemma3_causal.py`, 532: an `nn.Embedding`)."""
 
     @staticmethod
     def of(config: Mapping[str, Any], ranks: int) -> "Split":
-        """`config` is the model's config.json."""
+        """Reads the split from `config`, the model's config.json."""
         heads = int(config.get("num_attention_heads") or 0)
         return Split(
             ranks=ranks,
@@ -49,7 +49,7 @@ class Split:
 
 
 def shard(name: str, tensor: Tensor, split: Split, rank: int) -> list[Tensor] | None:
-    """What the rank holds of it, one piece behind the other; None where that is not known."""
+    """Returns the pieces that the rank holds, in order; None if that is not known."""
     if _VOCABULARY.search(name):
         whole = split.whole_embedding and "embed_tokens" in name
         return [tensor] if whole else _rows(_padded_vocabulary(tensor, split.ranks), split.ranks, rank)
@@ -68,12 +68,12 @@ def shard(name: str, tensor: Tensor, split: Split, rank: int) -> list[Tensor] | 
 
 
 def _norm_of_heads(name: str, tensor: Tensor) -> bool:
-    """One of each head apart (Cohere): SGLang divides those by a rule of its own."""
+    """Whether each head has a norm of its own (Cohere): SGLang divides those by a separate rule."""
     return "norm" in name and tensor.dim() > 1
 
 
 def _padded_vocabulary(tensor: Tensor, ranks: int) -> Tensor:
-    """By 64 rows, or by 64 for each rank where that cannot be divided."""
+    """Pads to a multiple of 64 rows, or of 64 for each rank if that cannot be divided."""
     rows = -(-len(tensor) // 64) * 64
     if rows % ranks:
         rows = -(-len(tensor) // (64 * ranks)) * 64 * ranks
@@ -100,7 +100,10 @@ def _head_rows(part: str, tensor: Tensor, split: Split, rank: int) -> list[Tenso
 
 
 def _kv_rows(tensor: Tensor, split: Split, rank: int) -> list[Tensor] | None:
-    """Fewer heads of keys and values than ranks: several ranks hold the same one."""
+    """The rank's rows of keys or values.
+
+    If these have fewer heads than there are ranks, several ranks hold the same.
+    """
     if not split.kv_heads or len(tensor) % split.kv_heads:
         return None
     if split.kv_heads >= split.ranks:

@@ -1,1 +1,1 @@
-"""What a trainer process does: `rl`, the loop of the run, and `sft`, a short supervised stage before it."""
+"""What a trainer process does: `rl`, the loop of the run; the stages on given examples; and `replay`."""

@@ -1,42 +1,42 @@
-"""The wait for the next batch of an RL run."""
+"""Waiting for the next batch of an RL run."""
 
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from services.trainer.book import Book
-from services.trainer.ledger import ReadyGroup
-from services.trainer.reporter import Reporter
-from services.trainer.runtime import Runtime
-from wire.errors import WaitTimeoutError
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.runtime.runtime import Runtime
+from headrace.wire.errors import WaitTimeoutError
 
 _LOOK_S = 0.2
 
 
-class Doing(Protocol):
-    """Tells what is waited for, and for how many more seconds at most."""
+class WaitReport(Protocol):
+    """Reports what is waited for, and for how many more seconds at most."""
 
     def __call__(self, what: str, left_s: float | None = None) -> None:
-        """Nothing is: an empty `what`."""
+        """Reports the wait for `what`; an empty `what` ends it."""
         ...
 
 
 def wait_for_batch(
     step: int,
-    book: Book,
+    book: JournaledLedger,
     runtime: Runtime,
     reporter: Reporter,
     *,
     limit_s: float,
     given_up: Callable[[], bool],
     meanwhile: Callable[[], None],
-    doing: Doing,
+    doing: WaitReport,
 ) -> tuple[ReadyGroup, ...] | None:
-    """The next batch; None if `given_up()` turned true. Raises WaitTimeoutError with a diagnosis.
+    """Returns the next batch; None if `given_up()` turned true. Raises WaitTimeoutError with a diagnosis.
 
-    While no replica lives (somebody scaled to 0), or the run is paused, nothing can arrive: that does not count.
-    A group that dynamic sampling discards is progress; how many there may be has a bound of its own. `meanwhile` is
-    called at each look.
+    While there is no replica (scaled to 0), or the run is paused, no batch can arrive: that time does not count. A
+    group discarded by dynamic sampling is progress; their number has a bound of its own. `meanwhile` is called at each
+    look.
     """
     left = limit_s
     looked, discarded = time.monotonic(), 0
@@ -67,6 +67,6 @@ def wait_for_batch(
 
 
 def _where(reporter: Reporter) -> str:
-    """Of the first group that is awaited now: a word on the one before it would name the wrong place."""
+    """Where the group is that is awaited first, if known. The place of an earlier one would be the wrong place."""
     place = next((reporter.places[index] for index in reporter.awaited[:1] if index in reporter.places), "")
     return f" ({place})" if place else ""

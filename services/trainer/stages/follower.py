@@ -1,43 +1,43 @@
-"""The RL stage of the ranks above 0: models and commands, and nothing else of a service but its health."""
+"""The RL stage on ranks above 0: models and commands, and of the service only its health."""
 
 import signal
 from functools import partial
 
-from services.trainer.crew import Crew, CrewOptions
-from services.trainer.face import Face
-from services.trainer.leader import follow
-from services.trainer.place import Place, rank_device, settle_place
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import canary_maker, load_learner
-from services.trainer.stop import StopSignal
-from wire.telemetry import configure_logging
+from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.topology import RankTopology, rank_device, settle_place
+from headrace.services.trainer.learner.leader import follow
+from headrace.services.trainer.runtime.health_server import HealthServer
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.parts import canary_maker, load_learner
+from headrace.wire.telemetry import configure_logging
 
 MEETING = "waiting for the trainer's other ranks"
 
 
-def make_crew(settings: TrainerSettings, stop: StopSignal | None, place: Place | None = None) -> Crew:
-    """Starts this machine's other ranks, if `place` (that of its first process) is not one of them itself.
+def make_crew(settings: TrainerSettings, stop: StopSignal | None, place: RankTopology | None = None) -> RankProcesses:
+    """Starts this machine's other ranks, unless `place` is itself that of such a rank.
 
     Call it in the main thread, before there are other threads.
     """
     place = place or settle_place(settings)
     grouped = settings.trainer.backend in ("fsdp2", "deepspeed")
-    return Crew(place, CrewOptions.of(settings, place, grouped=grouped), stop)
+    return RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop)
 
 
-def run_follower(settings: TrainerSettings, place: Place, stop: StopSignal) -> int:
-    """What a rank above 0 does from its start to its end; returns the exit code. Raises StoppedError.
+def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSignal) -> int:
+    """Runs a rank above 0 from start to end; returns the exit code. Raises StoppedError.
 
-    `stop.signalled` says at the end whether a signal ended the run, on whatever machine.
+    At the end `stop.signalled` is whether a signal ended the run, on any machine.
     """
     if not place.first:
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Given to all processes at once: rank 0 ends its step and says when to stop.
+            # All processes receive these at once: rank 0 ends its step and decides when to stop.
             signal.signal(number, signal.SIG_IGN)
     name = f"{settings.instance}.{place.rank}"
     configure_logging("trainer", settings.run.id, name)
     crew = make_crew(settings, stop if place.first else None, place)
-    face = Face(settings, MEETING) if place.first else None
+    face = HealthServer(settings, MEETING) if place.first else None
     if face:
         face.start()
     with crew.joined() as ranks:

@@ -1,4 +1,4 @@
-"""What a stage is made of, built from settings."""
+"""Builds the parts of a stage from settings."""
 
 import hashlib
 import json
@@ -8,27 +8,27 @@ from pathlib import Path
 
 import torch
 
-from services.trainer.actors import Recipe
-from services.trainer.algorithms.registry import build_algorithm
-from services.trainer.backends.backend import Backend
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.frozen import Frozen, make_frozen
-from services.trainer.backends.options import BackendOptions
-from services.trainer.discriminator.discriminator import Discriminator
-from services.trainer.discriminator.examples import read_references
-from services.trainer.learner import Learner
-from services.trainer.loading import load_policy, load_value_model
-from services.trainer.lora import adapter_config
-from services.trainer.optimizers import OptimizerOptions
-from services.trainer.ptx import read_ptx
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.index_check import check_published
-from services.trainer.publication.publisher import Publisher
-from services.trainer.ranks import Ranks
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.load_order import shards_over, whole_models
-from services.trainer.staleness import most_lag
-from wire.v1 import common_pb2
+from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.frozen import Frozen, make_frozen
+from headrace.services.trainer.backends.load_order import shards_over, whole_models
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
+from headrace.services.trainer.discriminator.examples import read_references
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.durability.staleness import most_lag
+from headrace.services.trainer.learner.learner import Learner
+from headrace.services.trainer.model.loading import load_policy, load_value_model
+from headrace.services.trainer.model.lora import adapter_config
+from headrace.services.trainer.model.optimizers import OptimizerOptions
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.index_check import check_published
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.ptx import read_ptx
+from headrace.services.trainer.step.inputs import StepConfig
+from headrace.wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 _CONFIG_TABLES = {"model", "batch", "algorithm", "critic", "trainer", "run"}
@@ -49,7 +49,7 @@ _NOT_IN_WEIGHTS = (
 
 
 def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
-    """Threads, seed and share of the GPU."""
+    """Sets threads, seed and share of the GPU."""
     torch.set_num_threads(settings.run.threads)
     torch.manual_seed(settings.run.seed)
     if device.type == "cuda" and settings.trainer.memory_fraction < 1:
@@ -57,7 +57,7 @@ def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
 
 
 def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Learner:
-    """All models as the run begins with them; the same on every rank.
+    """Loads all models in their initial state, the same on every rank.
 
     Raises ConfigError for a model that cannot be trained, or not published.
     """
@@ -86,7 +86,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
 
 
 def backend_options(settings: TrainerSettings, *, weight_decay: float) -> BackendOptions:
-    """How the settings want models spread and trained."""
+    """Backend and optimizer options from the settings."""
     table = settings.trainer
     optimizer = OptimizerOptions(name=table.optimizer, betas=table.betas, eps=table.eps, weight_decay=weight_decay)
     return BackendOptions(
@@ -105,17 +105,17 @@ def _load_critic(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     )
 
 
-def _load_discriminator(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Discriminator:
+def _load_discriminator(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> DiscriminatorTrainer:
     table = settings.discriminator
     references = read_references(table.reference, settings.model.path)
     backend = _value_backend(settings, ranks, device, table.path, outputs=1, weight_decay=table.weight_decay)
-    return Discriminator(table, backend, references, micro_batch_tokens=settings.trainer.micro_batch_tokens)
+    return DiscriminatorTrainer(table, backend, references, micro_batch_tokens=settings.trainer.micro_batch_tokens)
 
 
 def _value_backend(
     settings: TrainerSettings, ranks: Ranks, device: torch.device, path: Path, *, outputs: int, weight_decay: float
 ) -> Backend:
-    """A model with a head of numbers beside the policy, and its own optimizer; an empty `path` is the policy's."""
+    """A value model with its own optimizer, beside the policy; an empty `path` means the policy's."""
     path = path if path.parts else settings.model.path
     shards = shards_over(settings, ranks)
     with whole_models(ranks, path, sharded=shards is not None):
@@ -131,7 +131,7 @@ def _value_backend(
 
 
 def _wants_copy(settings: TrainerSettings) -> bool:
-    """With adapters the reference is the model without them: a copy would be the same, and cost its memory."""
+    """Whether the reference needs a model of its own; with adapters it is the model without them."""
     return settings.algorithm.needs_reference and not settings.model.lora.rank
 
 
@@ -149,10 +149,10 @@ def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.devic
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 
 
-def make_recipe(settings: TrainerSettings) -> Recipe:
-    """The step's unchanging values."""
+def make_recipe(settings: TrainerSettings) -> StepConfig:
+    """Builds the values that do not change from step to step."""
     algorithm, table = settings.algorithm, settings.trainer
-    return Recipe(
+    return StepConfig(
         algorithm=build_algorithm(algorithm.model_dump()),
         table=algorithm,
         critic=settings.critic,
@@ -165,7 +165,7 @@ def make_recipe(settings: TrainerSettings) -> Recipe:
 
 
 def canary_maker(settings: TrainerSettings) -> Callable[[Backend], common_pb2.Canary]:
-    """The forward pass that proves a publication; every rank must make it."""
+    """Returns the forward pass that proves a publication; every rank must run it."""
     table = settings.trainer
     return partial(
         make_canary,
@@ -177,7 +177,7 @@ def canary_maker(settings: TrainerSettings) -> Callable[[Backend], common_pb2.Ca
 
 
 def make_publisher(settings: TrainerSettings) -> Publisher:
-    """The holder of snapshots."""
+    """Builds the publisher, which holds the snapshots."""
     table = settings.trainer
     return Publisher(
         host=settings.reach,

@@ -8,41 +8,41 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from services.trainer import metrics
-from services.trainer.book import Book
-from services.trainer.checkpoint import Checkpoint, CheckpointStore
-from services.trainer.checkpointing import show_room
-from services.trainer.device_clock import clock_of
-from services.trainer.failpoints import Failpoints
-from services.trainer.leader import LOAD, Followers, Leader
-from services.trainer.ledger import Ledger, ReadyGroup
-from services.trainer.phases import TRAIN, Phases
-from services.trainer.place import rank_device
-from services.trainer.publication.publisher import Publisher
-from services.trainer.ranks import Ranks
-from services.trainer.replay import read_history, replay
-from services.trainer.reporter import Reporter
-from services.trainer.runtime import BrokerMaker, Runtime
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.batch_wait import wait_for_batch
-from services.trainer.stages.follower import MEETING, make_crew
-from services.trainer.stages.keeper import Keeper
-from services.trainer.stages.parts import config_digest, load_learner, make_publisher
-from services.trainer.staleness import OnTheWay, most_lag
-from services.trainer.step import StepInterruptedError, StepOutcome
-from services.trainer.step_record import StepRecord
-from services.trainer.step_times import replay_times, step_times
-from services.trainer.step_trace import phase_span, training
-from services.trainer.stop import StopSignal
-from services.trainer.throughput.hardware import read_hardware
-from services.trainer.throughput.speed import step_speed
-from services.trainer.trackers import make_trackers
-from services.trainer.turns import Turns, make_locks
-from wire import tracing
-from wire.digests import algorithm_of, same_weights
-from wire.errors import ConfigError
-from wire.journal import read_journal
-from wire.telemetry import get_logger
+from headrace.services.trainer import metrics
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.topology import rank_device
+from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointStore
+from headrace.services.trainer.durability.checkpointing import show_room
+from headrace.services.trainer.durability.failpoints import Failpoints
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
+from headrace.services.trainer.durability.staleness import UntrainedGroups, most_lag
+from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.records.step_record import StepRecord
+from headrace.services.trainer.records.step_trace import phase_span, training
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.runtime.gpu_turns import TrainerTurns, make_locks
+from headrace.services.trainer.runtime.runtime import BrokerMaker, Runtime
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.batch_wait import wait_for_batch
+from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
+from headrace.services.trainer.stages.follower import MEETING, make_crew
+from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
+from headrace.services.trainer.stages.restore import read_history, replay
+from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
+from headrace.services.trainer.throughput.hardware import read_hardware
+from headrace.services.trainer.throughput.speed import step_speed
+from headrace.services.trainer.timing.device_clock import clock_of
+from headrace.services.trainer.timing.phases import TRAIN, Phases
+from headrace.services.trainer.timing.step_times import replay_times, step_times
+from headrace.services.trainer.trackers import make_trackers
+from headrace.wire import tracing
+from headrace.wire.digests import algorithm_of, same_weights
+from headrace.wire.errors import ConfigError
+from headrace.wire.journal import read_journal
+from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 0.2
 log = get_logger("trainer.rl")
@@ -69,11 +69,11 @@ class RlStage:
         self._version = 0
         self._phases = Phases(around=phase_span)
         limit_s = settings.trainer.turn_timeout_s
-        self._turns = Turns(make_locks(settings), self._runtime.ask_turn, self._waits, limit_s=limit_s)
+        self._turns = TrainerTurns(make_locks(settings), self._runtime.ask_turn, self._waits, limit_s=limit_s)
 
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
-        # The other ranks are started first: this process has no threads yet.
+        # Starts the other ranks first, while this process has no threads.
         crew = make_crew(self._settings, self._stop)
         self._runtime.doing = MEETING
         self._runtime.start()
@@ -92,7 +92,7 @@ class RlStage:
             self._leader = Leader(load_learner(self._settings, ranks, device), followers)
             self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
             self._book = self._restore()
-            # What it took to begin is no part of the first step.
+            # The time before is not part of the first step.
             self._phases.lap()
             while self._version < self._settings.run.max_steps and not self._stop.asked():
                 self._one_step(self._version + 1)
@@ -102,7 +102,7 @@ class RlStage:
                 self._runtime.tell_stopped()
             else:
                 self._finish()
-                # A stop that came while the last evaluations were awaited.
+                # A stop may have arrived while the last evaluations were awaited.
                 self._runtime.tell_stopped()
         except StepInterruptedError:
             log.info("stopped", version=self._version, before="the first new step")
@@ -111,12 +111,12 @@ class RlStage:
             self._runtime.stop()
             self._trackers.finish(hurry=self._stop.asked())
         followers.stop(signalled=self._stop.signalled)
-        # Only now: the inbox, which writes drops, has ended.
+        # Not before the inbox, which writes drops, has ended.
         self._runtime.close_book()
         return 0
 
-    def _restore(self) -> Book:
-        """The newest valid checkpoint, the journal behind it, then a new incarnation that publishes what came out."""
+    def _restore(self) -> JournaledLedger:
+        """Restores the newest checkpoint, replays the journal, then opens an incarnation and publishes the weights."""
         records = list(read_journal(self._journal)) if self._journal.is_dir() else []
         if not self._settings.trainer.resume and (records or self._checkpoints.published()):
             raise ConfigError(f"{self._settings.run_dir} holds a run already: resume it, or choose another run_dir")
@@ -154,13 +154,15 @@ class RlStage:
         if self._version and self._version not in history.done:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
-        self._keeper = Keeper(self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail)
+        self._keeper = CheckpointSchedule(
+            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail
+        )
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
             self._checkpoint()
         return book
 
     def _compare(self, known: str, found: str) -> None:
-        """Tells whether the weights are those of the former life."""
+        """Warns if the weights differ from, or cannot be compared with, those of the former life."""
         effect = "groups of the former life count as off-policy"
         same = same_weights(known, found)
         if same is False:
@@ -194,7 +196,7 @@ class RlStage:
         with self._phases("journal"):
             on_the_way = self._journal_batch(step, batch)
         if not self._begin_turn():
-            return  # The next life trains what the journal has.
+            return  # The batch is in the journal: the next life trains it.
         phases = self._phases_of_training()
         try:
             with self._phases(TRAIN), training(step, batch, span):
@@ -214,7 +216,7 @@ class RlStage:
             self._checkpoint_if_asked()
 
     def _begin_turn(self) -> bool:
-        """Where the engines have the GPUs: waits until they sleep; False if asked to stop."""
+        """Waits until the engines sleep, if they share the GPUs; False if asked to stop."""
         if not self._turns.are_taken:
             return True
         with self._phases("turn"):
@@ -226,11 +228,11 @@ class RlStage:
                 self._turns.end(self._leader)
 
     def _phases_of_training(self) -> Phases:
-        """From now on, by the clock of the device that trains."""
+        """Phases that start now, by the clock of the device that trains."""
         return Phases(clock_of(self._leader.policy.device), around=phase_span)
 
-    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> OnTheWay:
-        """First journaled, then acked; returns which groups were given up on the way to the batch."""
+    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
+        """Journals the batch, then acks it; returns which groups were dropped on the way to it."""
         self._fail.reach("before_journal", step)
         on_the_way = self._book.journal_batch(step, batch)
         self._fail.reach("after_journal", step)
@@ -262,14 +264,14 @@ class RlStage:
         return outcome
 
     def _publish(self, step: int) -> bool:
-        """Takes the snapshot when the publication before has ended, and begins its own; False if asked to stop."""
+        """Waits for the previous publication, takes the snapshot, and starts its own; False if asked to stop."""
         self._doing("the publication before to end", self._runtime.publication_limit_s)
         with self._phases("publication_wait"):
             if not self._runtime.publication_ended(given_up=self._stop.asked):
                 return False
         self._doing("")
         if self._settings.discriminator.every:
-            # Before the policy's weights: whoever samples under them is scored by the discriminator of the same step.
+            # Before the policy's weights: rollouts sampled with them are scored by the discriminator of the same step.
             with self._phases("discriminator"):
                 self._leader.publish_discriminator()
         with self._phases("snapshot"):
@@ -287,9 +289,9 @@ class RlStage:
         batch: Sequence[ReadyGroup],
         outcome: StepOutcome,
         numbers: dict[str, Any],
-        on_the_way: OnTheWay | None = None,
+        on_the_way: UntrainedGroups | None = None,
     ) -> None:
-        """Tells everybody what the step was."""
+        """Reports the step to the orchestrator and writes its record."""
         line = self._record.line(step, batch, outcome, numbers, on_the_way)
         if not line["replayed"]:
             reporter = self._reporter()
@@ -308,7 +310,7 @@ class RlStage:
                 self._keeper.save_as_asked(self._version)
 
     def _finish(self) -> None:
-        """All steps are done: export, say so, and stay for the evaluations that still read this version."""
+        """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
         self._doing("the last publication to end", self._runtime.publication_limit_s)
         self._runtime.publication_ended(given_up=self._stop.asked)
         self._checkpoint()
@@ -329,13 +331,13 @@ class RlStage:
             time.sleep(_LOOK_S / 4)
 
     def _waits(self, what: str, left_s: float) -> None:
-        """As `_doing`, also before there is anybody to tell."""
+        """As `_doing`, but also usable before there is a reporter."""
         self._runtime.doing = what
         if self._runtime.reporter is not None:
             self._doing(what, left_s if what else None)
 
     def _doing(self, what: str, left_s: float | None = None) -> None:
-        """Tells what it waits for, and for how many more seconds at most."""
+        """Reports what the trainer waits for, and for how many more seconds at most."""
         self._runtime.doing = what
         reporter = self._reporter()
         reporter.waiting_for = what

@@ -18,7 +18,7 @@ class Weights:
 
     trained: int = 0
     frozen: int = 0
-    """Adapters beside them are trained: gradients pass through, and none is taken."""
+    """Weights whose adapters are trained: gradients pass through them, but not to them."""
 
     @property
     def training(self) -> int:
@@ -32,14 +32,14 @@ class Attention:
 
     layers: int
     heads: int
-    """Of queries: keys and values that several share are multiplied as often."""
+    """Number of query heads: keys and values that several share are multiplied as often."""
     key_width: int
-    """Of one head; `value_width`: of its values, which differs in latent attention."""
+    """Width of one head's queries and keys; that of its values, `value_width`, differs in latent attention."""
     value_width: int
     window: int = 0
-    """A token sees so many, itself included (transformers' `sliding_window_overlay`); 0 = all before it."""
+    """Tokens that a token sees, itself included (transformers' `sliding_window_overlay`); 0 = all before it."""
     chunk: int = 0
-    """A token sees its own chunk of so many tokens alone; 0 = there are no chunks."""
+    """Size of the chunks, of which a token sees only its own; 0 = no chunks."""
 
     def training(self, tokens: int) -> int:
         """FLOPs of one sequence, forward and backward: 12 * layers * heads * width a pair where both widths are one."""
@@ -49,10 +49,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeShape:
-    """What FLOPs are counted from."""
+    """The sizes from which FLOPs are counted."""
 
     body: Weights
-    """Of the decoder: every token of a row passes them."""
+    """Weights of the decoder: every token of a row passes them."""
     head: Weights
     """Only tokens that are scored pass it."""
     attention: tuple[Attention, ...] = ()
@@ -64,7 +64,7 @@ class ComputeShape:
 
 
 def training_flops(shape: ComputeShape, rows: Iterable[tuple[int, int]]) -> int:
-    """Of one forward and backward pass over `rows`: tokens without padding, and how many of them are scored."""
+    """FLOPs of a forward and backward pass over `rows`, each (tokens without padding, how many of them are scored)."""
     return sum(shape.training(tokens, scored) for tokens, scored in rows)
 
 

@@ -1,16 +1,16 @@
-"""What the trainer runs on, asked of torch."""
+"""Reads from torch what the trainer runs on."""
 
 import torch
 
-from services.trainer.throughput.peak import TERA, peak_flops
-from services.trainer.throughput.speed import Hardware
-from wire.telemetry import get_logger
+from headrace.services.trainer.throughput.peak import TERA, peak_flops
+from headrace.services.trainer.throughput.speed import Hardware
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("trainer.throughput")
 
 
 def read_hardware(device: torch.device, ranks: int, *, peak_tflops: float) -> Hardware:
-    """Of `ranks` ranks on devices like this one; a `peak_tflops` above 0 wins over the table of names."""
+    """Hardware of `ranks` ranks on devices like this one; a `peak_tflops` above 0 overrides the table of names."""
     if device.type != "cuda":
         return Hardware()
     name = torch.cuda.get_device_name(device)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from services.trainer.throughput.peak_keys import DEVICE, HOST, RESERVED
+from headrace.services.trainer.throughput.peak_keys import DEVICE, HOST, RESERVED
 
 _PROCESS = Path("/proc/self")
 _RESET_PEAK = "5"
@@ -14,16 +14,16 @@ _LOOK_S = 0.1
 
 
 class MemoryPeaks:
-    """From one look to the next: what lies between two steps belongs to the second of them."""
+    """Peaks from one look to the next: what lies between two steps counts for the second of them."""
 
     def __init__(self, device: torch.device, *, process: Path = _PROCESS) -> None:
-        """The first look tells of the time from now on."""
+        """Starts the measurement: the first `take` covers the time from now on."""
         self._device = device
         self._host = _HostPeak(process)
         self.take()
 
     def take(self) -> dict[str, float]:
-        """Bytes by key of metrics.jsonl, the same keys on every rank; 0 = unknown. Begins anew."""
+        """Returns bytes by key of metrics.jsonl, the same keys on every rank, 0 = unknown; then starts anew."""
         found = {HOST: float(self._host.take())}
         if self._device.type == "cuda":
             found[DEVICE] = float(torch.cuda.max_memory_allocated(self._device))
@@ -33,9 +33,9 @@ class MemoryPeaks:
 
 
 class _HostPeak:
-    """By the kernel's own mark; where it may not be reset (gVisor, a kernel without it), by looking ten times a second.
+    """Peak of host memory, by the kernel's own mark, or by ten samples a second if that cannot be reset (gVisor).
 
-    0 where there is no such process file system.
+    0 without such a process file system.
     """
 
     def __init__(self, process: Path) -> None:

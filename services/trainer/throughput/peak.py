@@ -38,9 +38,9 @@ _PEAKS: tuple[tuple[str, float], ...] = (
 
 
 def peak_flops(name: str) -> float | None:
-    """FLOP/s of a device, by the name that CUDA has for it; None for one that is not in the table.
+    """FLOP/s of a device, by its CUDA name; None for one that is not in the table.
 
-    A part of a GPU (MIG) is not in it, nor are mobile chips, whose clocks are their makers' choice.
+    A part of a GPU (MIG) is not in it, nor are mobile chips, whose clocks their makers choose.
     """
     if re.search(r"\b(MIG|Laptop|Max-Q)\b", name):
         return None

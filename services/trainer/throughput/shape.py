@@ -1,4 +1,4 @@
-"""What the FLOPs of a loaded model are counted from: its own matrices, and the attention that its config names."""
+"""Reads the sizes for FLOPs from a loaded model: its own matrices, and the attention that its config describes."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from services.trainer.throughput.flops import Attention, ComputeShape, Weights
+from headrace.services.trainer.throughput.flops import Attention, ComputeShape, Weights
 
 _EXPERT = re.compile(r"(^|\.)experts\.\d+(\.|$)")
 _EXPERTS_A_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k", "moe_topk")
@@ -17,10 +17,10 @@ _CHUNKED = "chunked_attention"
 
 
 def compute_shape(body: nn.Module, head: Tensor, config: Any) -> ComputeShape:
-    """Of a decoder, its head's weight and its text config, before a backend shards them.
+    """Shape of a decoder, its head's weight and its text config; call it before a backend shards them.
 
-    Layers of a kind that is not known (linear, compressed or sparse attention) count their matrices alone: too few
-    FLOPs rather than too many.
+    For layers of an unknown kind (linear, compressed or sparse attention) only the matrices count: too few FLOPs rather
+    than too many.
     """
     in_head = _weights([(head.numel(), head)])
     return ComputeShape(body=_body(body, config), head=in_head, attention=_attention(body, config))
@@ -97,5 +97,5 @@ def _layer(config: Any, layer: int) -> Attention | None:
 
 
 def _read(config: Any, *names: str) -> Any:
-    """The first of these that the config has and that is not empty; None without any."""
+    """The first of these names that the config has with a value; None without any."""
     return next((value for name in names if (value := getattr(config, name, None)) not in (None, [])), None)

@@ -16,15 +16,15 @@ class Hardware:
     gpus: int = 0
     """Ranks on GPUs, one each; 0 = on CPUs."""
     peak_flops: float | None = None
-    """Of one GPU: FLOP/s; None = unknown."""
+    """FLOP/s of one GPU; None = unknown."""
 
 
 def step_speed(line: Mapping[str, Any], hardware: Hardware, *, rollout_gpus: int = 0) -> dict[str, float]:
-    """Of the numbers of a step as metrics.jsonl has them; what cannot be told is left out.
+    """Computes speeds from the numbers of a step in metrics.jsonl; what cannot be computed is left out.
 
-    Over `interval_seconds`: from the end of one step to the end of the next, the wait for the batch included. A stage
-    without it is timed by `seconds`. `mfu_train` is taken over the training alone. `rollout_gpus`: those of the
-    replicas that live; 0 = on CPUs, or unknown.
+    Over `interval_seconds`: from the end of one step to the end of the next, including the wait for the batch. A stage
+    without it is timed by `seconds`. `mfu_train` covers the training alone. `rollout_gpus`: those of the live replicas;
+    0 = on CPUs, or unknown.
     """
     seconds = float(line.get("interval_seconds", line["seconds"]))
     found: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""Trackers: others that are told the numbers of steps and evaluations. See docs/trackers.md.
+"""Trackers: external services that receive the numbers of steps and evaluations. See docs/trackers.md.
 
 The run directory's own files, `metrics.jsonl` and `evals.jsonl`, are the queue: a thread for each tracker reads them
-behind the run. So a tracker that is slow, dead or hangs costs the run nothing, memory neither, and one that comes back
-gets what it has missed, also by a later life of the run.
+behind the run. So a tracker that is slow, dead or hangs costs the run neither time nor memory, and one that comes back
+gets what it has missed, even from a later life of the run.
 """
 
-from services.trainer.trackers.crew import Trackers, make_trackers
+from headrace.services.trainer.trackers.tracker_set import Trackers, make_trackers
 
 __all__ = ["Trackers", "make_trackers"]

@@ -1,4 +1,4 @@
-"""One tracker and its thread: reads what the run has written, hands it over, tries again, gives up in time."""
+"""One tracker on its own thread: reads what the run has written, hands it over, retries, gives up in time."""
 
 import json
 import threading
@@ -7,32 +7,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from services.trainer import metrics
-from services.trainer.trackers.feed import Feed, Line
-from services.trainer.trackers.tracker import Tracker
-from wire.telemetry import get_logger
+from headrace.services.trainer import metrics
+from headrace.services.trainer.trackers.line_reader import Line, LineReader
+from headrace.services.trainer.trackers.tracker import Tracker
+from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
 _LONGEST_DELAY_S = 60.0
 _TRIES = 8
-"""A line that is refused so often is passed over: two minutes."""
+"""Attempts after which a refused line is skipped: two minutes."""
 _HANGS_S = 60.0
 log = get_logger("trainer.trackers")
 
 
 class Delivery:
-    """`start`, and at the end `finish`; neither waits for the tracker, but for `finish`'s time."""
+    """Runs between `start` and `finish`; only `finish` waits for the tracker, for a limited time."""
 
     def __init__(
         self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, Any], *, look_s: float = _LOOK_S
     ) -> None:
-        """`folder` is RUN/trackers; how far the tracker has come is kept there."""
+        """`folder` is RUN/trackers; the progress of the tracker is stored there."""
         self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = Feed(folder.parent / "metrics.jsonl", "step", int(known.get("metrics", 0)))
-        self._evals = Feed(folder.parent / "evals.jsonl", "version", int(known.get("evals", 0)))
+        self._steps = LineReader(folder.parent / "metrics.jsonl", "step", int(known.get("metrics", 0)))
+        self._evals = LineReader(folder.parent / "evals.jsonl", "version", int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
@@ -43,15 +43,15 @@ class Delivery:
         metrics.TRACKER_ERRORS.labels(name)
 
     def start(self) -> None:
-        """Begins to read and to hand over."""
+        """Starts reading and handing over."""
         self._thread.start()
 
     def ask_to_finish(self) -> None:
-        """Does not wait."""
+        """Requests the end, without waiting."""
         self._stop.set()
 
     def finish(self, timeout_s: float) -> None:
-        """Lets the tracker take what is left, for so long at the most."""
+        """Lets the tracker take the remaining lines, for at most `timeout_s`."""
         self._stop.set()
         self._thread.join(timeout_s)
         left = self._steps.left() + self._evals.left()
@@ -62,7 +62,7 @@ class Delivery:
             log.warning("tracker_left", tracker=self._name, lines=left, seconds=round(timeout_s, 1), effect=effect)
 
     def look(self) -> None:
-        """Tells once if the tracker hangs."""
+        """Logs a warning once if the tracker hangs."""
         since = self._busy_since
         if since is not None and time.monotonic() - since > _HANGS_S:
             self._warn(f"a call has not returned for {_HANGS_S:g} s")
@@ -76,7 +76,7 @@ class Delivery:
                 continue
             if last:
                 break
-        # Once more after the stop: what was written last, and what lies behind one block.
+        # Once more after the stop, for the last lines and those beyond one block.
         while opened and self._hand_over():
             continue
         self._finished = opened and self._call(self._tracker.finish)
@@ -86,7 +86,7 @@ class Delivery:
         self._save()
 
     def _hand_over(self) -> bool:
-        """Hands some lines over; whether there were any, and all of them are done with."""
+        """Hands some lines over; returns whether there were any, and all of them are done."""
         moved = False
         for feed, act in ((self._steps, self._tracker.log), (self._evals, self._tracker.log_eval)):
             for line in feed.next():
@@ -108,7 +108,7 @@ class Delivery:
         return True
 
     def _call(self, act: Callable[[], object]) -> bool:
-        """Whether it went well. The one place where a tracker's errors end."""
+        """Returns whether the call succeeded. The one place where errors of a tracker are caught."""
         self._busy_since = time.monotonic()
         try:
             act()
@@ -123,7 +123,7 @@ class Delivery:
         return True
 
     def _warn(self, reason: str) -> None:
-        """Once, until it works again."""
+        """Warns once, until the tracker works again."""
         if not self._warned:
             self._warned = True
             log.warning("tracker_fails", tracker=self._name, reason=reason[:500], effect="the run goes on without it")
@@ -139,7 +139,7 @@ class Delivery:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What an earlier life has kept; nothing if there was none, or if it is damaged: then all is handed over again."""
+    """Reads the stored progress; empty if there is none or it is damaged: then all lines are handed over again."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""Whether the libraries of the trackers are there. Imports none of them, and no torch."""
+"""Checks that the libraries of the trackers are installed. Imports none of them, and no torch."""
 
 from importlib.util import find_spec
 
-from services.trainer.tracker_settings import TrackersTable
-from wire.errors import ConfigError
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.wire.errors import ConfigError
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "wandb": ("wandb",),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from services.trainer.trackers.tracker import Place
+from headrace.services.trainer.trackers.tracker import TrackedRun
 
 _LONGEST = 500
 """Characters of a parameter's value."""
@@ -14,16 +14,16 @@ _AT_ONCE = 100
 class ToMlflow:
     """One MLflow run in the experiment that `trackers.project` names."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
     def start(self, config: Mapping[str, Any], previous: str) -> str:
-        """See `Tracker`."""
+        """Creates the run with the config as parameters, or sets `previous` to running; returns its id."""
         from mlflow.tracking import MlflowClient
 
         place = self._place
         uri = place.table.mlflow.uri or f"sqlite:///{place.folder / 'mlflow.db'}"
-        # Without a registry of its own: that of a database would want more packages.
+        # No separate model registry: one in a database would need more packages.
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self._run = previous
         if previous:
@@ -37,15 +37,15 @@ class ToMlflow:
         return self._run
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs a batch of `train/` metrics."""
         self._tell("train", step, numbers, at)
 
     def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs a batch of `eval/` metrics, with the version as step."""
         self._tell("eval", version, numbers, at)
 
     def finish(self) -> None:
-        """See `Tracker`."""
+        """Marks the run as finished."""
         self._client.set_terminated(self._run, "FINISHED")
 
     def _tell(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from services.trainer.trackers.tracker import Place
+from headrace.services.trainer.trackers.tracker import TrackedRun
 
 _FLUSH_S = 5
 
@@ -12,13 +12,13 @@ _FLUSH_S = 5
 class ToTensorBoard:
     """A resumed run writes a further file into the same folder; TensorBoard shows them as one."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TrackedRun) -> None:
         own = place.table.tensorboard.dir
-        # Several runs in one folder of the user's are told apart by their names.
+        # Several runs in one folder of the user's are distinguished by their names.
         self._folder = own / place.name if own.parts else place.folder / "tensorboard"
 
     def start(self, config: Mapping[str, Any], previous: str) -> str:
-        """See `Tracker`."""
+        """Opens an event file in the folder, and writes the config as text once; returns the folder."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(previous or str(self._folder), flush_secs=_FLUSH_S)
@@ -27,15 +27,15 @@ class ToTensorBoard:
         return previous or str(self._folder)
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Writes `train/` scalars."""
         self._write("train", step, numbers, at)
 
     def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Writes `eval/` scalars, with the version as step."""
         self._write("eval", version, numbers, at)
 
     def finish(self) -> None:
-        """See `Tracker`."""
+        """Closes the event file."""
         self._writer.close()
 
     def _write(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:

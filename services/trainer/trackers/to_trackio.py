@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.trainer.trackers.tracker import Place
+from headrace.services.trainer.trackers.tracker import TrackedRun
 
 
 class ToTrackio:
     """A run is known by its name in its project."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
     def start(self, config: Mapping[str, Any], previous: str) -> str:
-        """See `Tracker`."""
+        """Opens the run by its name, resuming `previous`; returns the name."""
         import trackio
 
         place = self._place
@@ -30,13 +30,13 @@ class ToTrackio:
         return str(self._run.name)
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs `train/` numbers."""
         self._run.log({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
     def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs `eval/` numbers, with the version as step."""
         self._run.log({f"eval/{name}": value for name, value in numbers.items()}, step=version)
 
     def finish(self) -> None:
-        """See `Tracker`."""
+        """Finishes the run."""
         self._run.finish()

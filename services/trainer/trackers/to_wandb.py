@@ -4,17 +4,17 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from services.trainer.trackers.tracker import Place
+from headrace.services.trainer.trackers.tracker import TrackedRun
 
 
 class ToWandb:
-    """Steps and evaluations have axes of their own: an evaluation ends when later steps have been told."""
+    """Logs to one run. Steps and evaluations have separate axes: an evaluation may end after later steps are logged."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
     def start(self, config: Mapping[str, Any], previous: str) -> str:
-        """See `Tracker`."""
+        """Opens the run under a random id, or resumes `previous`, and defines both axes; returns the id."""
         import wandb
 
         table, place = self._place.table.wandb, self._place
@@ -43,13 +43,13 @@ class ToWandb:
         return run
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs `train/` numbers on the axis `train/step`."""
         self._run.log({f"train/{name}": value for name, value in numbers.items()} | {"train/step": step})
 
     def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """See `Tracker`."""
+        """Logs `eval/` numbers on the axis `eval/version`."""
         self._run.log({f"eval/{name}": value for name, value in numbers.items()} | {"eval/version": version})
 
     def finish(self) -> None:
-        """See `Tracker`."""
+        """Finishes the run."""
         self._run.finish()

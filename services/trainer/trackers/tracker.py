@@ -1,16 +1,16 @@
-"""What a tracker is."""
+"""The interface of a tracker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from services.trainer.tracker_settings import TrackersTable
+from headrace.services.trainer.config.trackers import TrackersTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Which run a tracker is to be told of."""
+class TrackedRun:
+    """The run that a tracker records."""
 
     run_id: str
     name: str
@@ -20,13 +20,13 @@ class Place:
 
 
 class Tracker(Protocol):
-    """Each call may raise whatever its library raises, and may take or hang as long as it likes: it has its own thread.
+    """An adapter to a tracking library. Each call may raise anything, or take or hang as long as it likes.
 
-    Times are unix seconds. Numbers are finite.
+    It runs on a thread of its own. Times are unix seconds. Numbers are finite.
     """
 
     def start(self, config: Mapping[str, Any], previous: str) -> str:
-        """Opens the tracker's run, or `previous` again (empty = there is none); returns what names it for later."""
+        """Opens the tracker's run, or reopens `previous` (empty = none); returns its identifier for a later life."""
         ...
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:

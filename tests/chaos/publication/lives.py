@@ -110,8 +110,8 @@ def trainer_main(connection: Connection, folder: Path, orchestrator: str) -> Non
 
 def orchestrator_main(connection: Connection, settings: dict[str, Any]) -> None:
     """The whole orchestrator; `die PHASE VERSION MIDDLE`."""
-    from services.orchestrator import app
-    from services.orchestrator.settings import OrchestratorSettings
+    from headrace.services.orchestrator import app
+    from headrace.services.orchestrator.settings import OrchestratorSettings
     from tests.chaos.publication.strike import Moment, Watch, watch_sessions
 
     def listen() -> None:

@@ -9,24 +9,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.registry import STATE_NAMES
-from services.rollout.settings import RolloutSettings
+from headrace.services.orchestrator.state.registry import STATE_NAMES
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.errors import HeadraceError
+from headrace.wire.events import read_events
+from headrace.wire.rpc import call, channel
+from headrace.wire.v1 import message_pb2, rollout_pb2
+from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from tests.ports import free_port
-from wire.contracts import PolicyVersion
-from wire.errors import HeadraceError
-from wire.events import read_events
-from wire.rpc import call, channel
-from wire.v1 import message_pb2, rollout_pb2
-from wire.v1.rollout_pb2_grpc import RolloutServiceStub
 
 RUN_ID = "chaos"
 HEARTBEAT_S = 0.3
-# `python -m services.rollout`, dying with the test. Not by a `preexec_fn`: gRPC's threads do not survive a real fork.
+# `python -m headrace.services.rollout`, dying with the test. No `preexec_fn`: gRPC's threads survive no real fork.
 _START = """
 import runpy
-from wire.lifecycle import die_with_parent
+from headrace.wire.lifecycle import die_with_parent
 die_with_parent()
-runpy.run_module("services.rollout", run_name="__main__")
+runpy.run_module("headrace.services.rollout", run_name="__main__")
 """
 
 

@@ -10,26 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from services.orchestrator.issuer import Issuer
-from services.orchestrator.joiners import Joiners
-from services.orchestrator.peers import Peers
-from services.orchestrator.prompt_stream import PromptStream
-from services.orchestrator.publication import Publisher as Coordinator
-from services.orchestrator.registry import Registry
-from services.orchestrator.run import Run
-from services.orchestrator.run_state import RunState
-from services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
-from services.orchestrator.settings import OrchestratorSettings, PublicationTable
-from services.orchestrator.status import Status
-from services.orchestrator.store import Store
-from services.trainer import service as trainer_service
-from services.trainer.publication.publisher import Publisher
-from services.trainer.reporter import register
-from tests.chaos.publication.replicas import RUN_ID, Replicas
-from tests.chaos.publication.weights import Versions, backend_of, folder_of, publisher_of
-from tests.ports import free_port
-from tests.rollout_models import random_prompts
-from wire.contracts import (
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator as Coordinator
+from headrace.services.orchestrator.publication.joiners import Joiners
+from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
+from headrace.services.orchestrator.settings import OrchestratorSettings, PublicationTable
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.services.orchestrator.status import Status
+from headrace.services.trainer import service as trainer_service
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.reporter import register
+from headrace.wire.contracts import (
     Header,
     Message,
     PolicyVersion,
@@ -41,12 +37,16 @@ from wire.contracts import (
     encode,
     group_id,
 )
-from wire.events import EventLog
-from wire.rpc import channel, serve
-from wire.streams import StreamName
-from wire.streams.redis import RedisBroker
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from headrace.wire.events import EventLog
+from headrace.wire.rpc import channel, serve
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from tests.chaos.publication.replicas import RUN_ID, Replicas
+from tests.chaos.publication.weights import Versions, backend_of, folder_of, publisher_of
+from tests.ports import free_port
+from tests.rollout_models import random_prompts
 
 TIMES = PublicationTable(prepare_s=2, transfer_s=3, verify_s=3, commit_s=2)
 _UNDER_WAY = 4
@@ -71,11 +71,11 @@ class WatchedRun(Run):
 async def orchestrator(
     folder: Path, broker: RedisBroker, port: int, times: PublicationTable
 ) -> AsyncIterator[WatchedRun]:
-    """All of `services.orchestrator.app` but the issuer's loop: who tests issues the prompts."""
+    """All of `headrace.services.orchestrator.app` but the issuer's loop: who tests issues the prompts."""
     settings = OrchestratorSettings.model_validate({"run": {"id": RUN_ID, "max_steps": 1000}, "run_dir": folder})
     store = Store(folder / "state.sqlite")
     state = RunState(store, max_steps=1000)
-    registry, peers = Registry(8.0), Peers()
+    registry, peers = Registry(8.0), Clients()
     events = EventLog(folder, "orchestrator", secrets.token_hex(4))
     prompts = PromptStream(broker, store)
     issuer = Issuer(settings, [None], store, state, broker, prompts, peers, events)  # type: ignore[list-item]
@@ -218,7 +218,7 @@ class Stage:
 
     def __init__(self, address: str, run: WatchedRun, side: Trainer, replicas: Replicas, traffic: Traffic) -> None:
         self.address = address
-        """Of the orchestrator."""
+        """gRPC address of the orchestrator."""
         self.run = run
         self.trainer = side
         self.replicas = replicas

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from services.orchestrator import publication
-from services.orchestrator.registry import Replica
-from services.orchestrator.session import Session
-from services.trainer.publication import sender
-from wire.v1 import orchestrator_pb2 as pb
-from wire.weights import CollectiveGroup
+from headrace.services.orchestrator.publication import coordinator
+from headrace.services.orchestrator.publication.session import PublicationSession
+from headrace.services.orchestrator.state.registry import Replica
+from headrace.services.trainer.publication import sender
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.weights import CollectiveGroup
 
 PHASES = ("prepare", "transfer", "verify", "commit")
 _UNDER_WAY_S = 0.003
@@ -47,7 +47,7 @@ class Watch:
         return moment if fits else None
 
 
-class WatchedSession(Session):
+class WatchedSession(PublicationSession):
     """Tells when its phases begin, and when their calls are under way."""
 
     def __init__(self, office: Any, request: pb.PublishRequest, publication_id: str) -> None:
@@ -90,7 +90,7 @@ class WatchedGroup(CollectiveGroup):
 
 def watch_sessions() -> None:
     """In this process, from now on: the orchestrator's side."""
-    publication.Session = WatchedSession  # type: ignore[misc]
+    coordinator.PublicationSession = WatchedSession  # type: ignore[misc]
 
 
 def watch_groups() -> None:
@@ -100,5 +100,5 @@ def watch_groups() -> None:
 
 def install(patch: Any) -> None:
     """Both, for as long as `patch` lasts."""
-    patch.setattr(publication, "Session", WatchedSession)
+    patch.setattr(coordinator, "PublicationSession", WatchedSession)
     patch.setattr(sender, "CollectiveGroup", WatchedGroup)

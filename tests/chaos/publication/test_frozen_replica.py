@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from headrace.wire.v1 import common_pb2, message_pb2
+from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
-from wire.v1 import common_pb2, message_pb2
-from wire.v1 import orchestrator_pb2 as pb
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 SLACK_S = 1.5

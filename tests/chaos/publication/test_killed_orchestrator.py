@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 
-from services.orchestrator.prompts import COLUMNS
+from headrace.services.orchestrator.issuing.prompts import COLUMNS
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.streams.redis import RedisBroker
 from tests.chaos.publication.lives import Life, orchestrator_main
 from tests.chaos.publication.replicas import RUN_ID, Replicas
 from tests.chaos.publication.stage import TIMES, Traffic, Trainer, trainer
@@ -20,8 +22,6 @@ from tests.chaos.publication.weights import folder_of
 from tests.ports import free_port
 from tests.rollout_models import random_prompts
 from tests.valkey import Valkey
-from wire.contracts import PolicyVersion
-from wire.streams.redis import RedisBroker
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 MEMBERS = ["rollout-0", "rollout-1"]

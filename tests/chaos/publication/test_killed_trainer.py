@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.errors import FencedError
+from headrace.wire.rpc import call, channel
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.chaos.publication.lives import Life, trainer_main
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
-from wire.contracts import PolicyVersion
-from wire.errors import FencedError
-from wire.rpc import call, channel
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 SETTLED_S = 10.0 + TIMES.prepare_s + TIMES.transfer_s

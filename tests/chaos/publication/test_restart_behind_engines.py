@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from headrace.wire.events import read_events
+from headrace.wire.journal import BatchRecord, read_journal
 from tests.e2e.harness import TinyRun
 from tests.e2e.paced import PacedRun
-from wire.events import read_events
-from wire.journal import BatchRecord, read_journal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 STEPS = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.orchestrator.settings import PublicationTable
+from headrace.services.orchestrator.settings import PublicationTable
 from tests.chaos.publication import strike
 from tests.chaos.publication.stage import Stage, open_stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.contracts import PolicyVersion, RolloutGroup
 from tests.rollout_models import make_model, reference_logprobs, save_folder
-from wire.contracts import PolicyVersion, RolloutGroup
 
 BUCKET_BYTES = 2 * 1024 * 1024
 

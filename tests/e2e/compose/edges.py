@@ -1,7 +1,7 @@
 """Who connects to whom: read from the socket tables of running containers."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,15 @@ def parse_table(text: str) -> Iterator[Socket]:
 
 
 def _address(word: str) -> tuple[str, int]:
-    """Of hexadecimal words in the machine's (little-endian) order; an IPv6 address by its last four bytes."""
+    """Reads hexadecimal words in the machine's (little-endian) order; an IPv6 address by its last four bytes."""
     host, _, port = word.partition(":")
     return ".".join(str(byte) for byte in reversed(bytes.fromhex(host[-8:]))), int(port, 16)
 
 
-def edges_of(tables: dict[str, list[Socket]], services: dict[str, str]) -> set[Edge]:
-    """`tables` and `services` by container address.
+def edges_of(
+    tables: dict[str, list[Socket]], services: dict[str, str], stale: Collection[tuple[str, str]] = ()
+) -> set[Edge]:
+    """`tables` and `services` by container address; `stale`: pairs of addresses (source, target) that do not count.
 
     A connection counts when both of its ends are there: one whose peer is gone may name an address that another
     container has got. It leads to the side with a fixed port, or else to the one that listens on its port.
@@ -53,7 +55,7 @@ def edges_of(tables: dict[str, list[Socket]], services: dict[str, str]) -> set[E
     edges: set[Edge] = set()
     for source, target in found:
         ours = source[0] in services and target[0] in services and (target, source) in found
-        if not ours or services[source[0]] == services[target[0]]:
+        if not ours or services[source[0]] == services[target[0]] or (source[0], target[0]) in stale:
             continue
         if target[1] in FIXED:
             edges.add((services[source[0]], services[target[0]], target[1]))
@@ -71,7 +73,28 @@ def role_of(service: str) -> str:
     return ROLES.get(name, name)
 
 
-def look(containers: Iterable[dict[str, Any]]) -> set[Edge]:
+class Handed:
+    """Addresses that another service took over while a process that may have known the first owner went on.
+
+    gRPC dials an address that it has resolved before it resolves the name again: a container that restarts at the
+    address of another one is dialed by the peers of that one for a moment, which is no edge of its own.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[int, str], set[str]] = {}
+
+    def look(self, containers: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
+        """The pairs of addresses (source, target) of which the source may have dialed the target's former owner."""
+        there = [(service, pid, address) for service, pid, address in places(containers) if address]
+        for _, pid, _ in there:
+            for service, _, address in there:
+                self._owners.setdefault((pid, address), set()).add(role_of(service))
+        return {
+            (source, target) for _, pid, source in there for _, _, target in there if len(self._owners[pid, target]) > 1
+        }
+
+
+def look(containers: Iterable[dict[str, Any]], stale: Collection[tuple[str, str]] = ()) -> set[Edge]:
     """The edges that are there now. The engine must run on this machine: tables are read from its processes."""
     tables: dict[str, list[Socket]] = {}
     services: dict[str, str] = {}
@@ -85,7 +108,7 @@ def look(containers: Iterable[dict[str, Any]]) -> set[Edge]:
         for network in one["NetworkSettings"]["Networks"].values():
             tables[network["IPAddress"]] = sockets
             services[network["IPAddress"]] = role_of(service_of(one))
-    return edges_of(tables, services)
+    return edges_of(tables, services, stale)
 
 
 def places(containers: Iterable[dict[str, Any]]) -> set[tuple[str, int, str]]:
@@ -108,6 +131,7 @@ class Watch:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._stop = threading.Event()
+        self._handed = Handed()
         self.edges: set[Edge] = set()
         self._thread = threading.Thread(target=self._run, daemon=True, name="edges")
         self._thread.start()
@@ -116,7 +140,7 @@ class Watch:
         while not self._stop.wait(_PAUSE_S):
             try:
                 before = self._project.containers()
-                edges = look(before)
+                edges = look(before, self._handed.look(before))
                 # Of two that restart at the same time one may get the other's address while they are looked at.
                 if places(before) == places(self._project.containers()):
                     self.edges |= edges

@@ -16,7 +16,7 @@ Service = dict[str, Any]
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _WORDS = {"${MODEL:+--model.path '${MODEL}'}": ""}
-"""Of Compose's own syntax, which `string.Template` does not know, with the variables of .env."""
+"""A variable in Compose's own syntax, which `string.Template` does not know, with the variables of .env."""
 
 
 def variables() -> dict[str, str]:
@@ -95,11 +95,11 @@ def _target(volume: Any) -> str:
 
 
 def _seconds(value: str) -> int:
-    """Of `20m` and `20m0s`."""
+    """Reads `20m` and `20m0s`."""
     return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)([hms])", value))
 
 
 def _bytes(value: Any) -> int:
-    """Of `16g` and 17179869184."""
+    """Reads `16g` and 17179869184."""
     text = str(value)
     return int(text[:-1]) * _BYTES[text[-1]] if text[-1] in _BYTES else int(text)

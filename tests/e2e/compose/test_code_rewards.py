@@ -16,7 +16,8 @@ TAG = "headrace-reward:test"
 HELD = ["--read-only", "--init", "--tmpfs", "/tmp", "--user", "10001:10001", "--cap-drop", "ALL"]
 HELD += ["--security-opt", "no-new-privileges:true", "--network", "none", "--rm"]
 SETTINGS = {"run_dir": "/tmp/run", "reward": {"scorers": [{"name": "code"}], "processes": 1}}
-SCORE = "python -P -m services.reward --config /in/reward.json --score /in/rows.jsonl --output /tmp/out && cat /tmp/out"
+SCORE = "python -P -m headrace.services.reward --config /in/reward.json --score /in/rows.jsonl --output /tmp/out"
+SCORE += " && cat /tmp/out"
 PROGRAMS = {
     "print(sum(map(int, input().split())))": 1.0,
     "print(4)": 0.0,

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 BUILD_S, UP_S = 1200, 600
 RISES_S = 400
 RISE = 0.08
-"""Of the held-out accuracy; the demo's own noise is a third of it."""
+"""Gain in held-out accuracy; the demo's own noise is a third of it."""
 MAX_ADDED_MB = 300
 # It must outlive this file: nothing here waits for its end.
 RUN = "--demo --run.max-steps 5000 --trainer.schedule constant --eval.every 15 --trainer.checkpoint-every 5"

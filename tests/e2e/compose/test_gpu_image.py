@@ -18,9 +18,10 @@ VERSIONS = (
     "import json, torch, transformers as t; print(json.dumps([torch.__version__, torch.__file__, t.__version__]))"
 )
 IMPORTS = {
-    "rollout": "import services.rollout.app, services.rollout.engines.sglang.engine",
+    "rollout": "import headrace.services.rollout.app, headrace.services.rollout.engines.sglang.engine",
     # What the profile gpu runs of this image: the trainer, its other stages, and `headrace prepare`.
-    "trainer": "import services.trainer.runtime, services.trainer.stages, headrace.cli, deepspeed",
+    "trainer": "import headrace.services.trainer.runtime.runtime, headrace.services.trainer.stages, headrace.cli.app, "
+    "deepspeed",
 }
 
 
@@ -78,7 +79,7 @@ def test_the_trainers_image_has_what_prepare_and_the_trainer_start_with(images: 
     said = docker("run", "--rm", "--user", "10001:10001", "--entrypoint", "headrace", image, "prepare", "--help")
     assert "--run-dir" in said
     (found,) = json.loads(docker("image", "inspect", image))
-    assert found["Config"]["Entrypoint"] == ["python", "-P", "-m", "services.trainer"]
+    assert found["Config"]["Entrypoint"] == ["python", "-P", "-m", "headrace.services.trainer"]
     assert found["Config"]["User"] == "10001:10001" and "HOME=/cache" in found["Config"]["Env"]
 
 

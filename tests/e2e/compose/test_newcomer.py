@@ -57,5 +57,10 @@ def test_the_first_command_of_the_readme_reaches_a_trained_model(machine: str) -
     assert float(accuracy[2]) > float(accuracy[1]) + 10, accuracy[0]
     model = re.search(r"^model: (\S+)$", said, re.MULTILINE)
     assert model, said[-3000:]
+    # The next command of the page, in a shell that knows nothing of the environment.
+    for page in ("README.md", "docs/quickstart.md"):
+        (source,) = re.findall(r"^(source \.venv/bin/activate)$", (ROOT / page).read_text(), re.MULTILINE)
+        help_text = docker("exec", "--workdir", "/headrace", machine, "bash", "-c", f"{source} && headrace --help")
+        assert "headrace" in help_text
     python = "/headrace/.venv/bin/python"
     assert int(docker("exec", machine, python, "-c", _LOADS, model[1])) > 500_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.operate import Face
+from headrace.operate.client import OrchestratorClient
 from tests.e2e.compose.edges import Watch
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, Project, docker, service_of, wait_until
@@ -101,7 +101,7 @@ def step(project: Project) -> int:
 
 
 def incarnation_of(project: Project) -> int:
-    """Of the trainer; on a busy machine an answer may fail to come in time."""
+    """Incarnation of the trainer; on a busy machine an answer may fail to come in time."""
     return int(wait_until("an answer", project.status, seconds=60, told=project.logs)["incarnation"])
 
 
@@ -133,7 +133,7 @@ def came_back(project: Project, before: dict[str, dict[str, Any]], incarnation: 
 
 def act(project: Project, name: str) -> None:
     """What an operator does; not by the command line, whose start takes as long as many steps."""
-    Face(f"http://127.0.0.1:{project.port}").post(f"/api/actions/{name}", {"who": "test"})
+    OrchestratorClient(f"http://127.0.0.1:{project.port}").post(f"/api/actions/{name}", {"who": "test"})
 
 
 def test_a_node_killed_while_it_trains_brings_both_back(running: tuple[Project, Watch]) -> None:

@@ -62,7 +62,7 @@ _GPU: Facts = {
     "environment": frozenset(_RUN | {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}),
 }
 _PREPARE = ["headrace", "prepare", "--run-dir", "/runs/demo"]
-_TAKES_GPUS = shlex.split("python -P gpus.py --count 1 --locks /runs/.gpus -- python -P -m services.rollout")
+_TAKES_GPUS = shlex.split("python -P gpus.py --count 1 --locks /runs/.gpus -- python -P -m headrace.services.rollout")
 _SETUP = _once(
     _ORCHESTRATOR,
     memory=0,
@@ -221,5 +221,5 @@ PROFILES = {"cpu": CPU, "gpu": GPU, "one-gpu": ONE_GPU, "observability": OBSERVA
 
 
 def wanted(*profiles: str) -> dict[str, Facts]:
-    """Of profiles that are started together."""
+    """Services of profiles that are started together."""
     return {name: one for profile in profiles for name, one in PROFILES[profile].items()}

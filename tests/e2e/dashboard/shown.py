@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 
@@ -23,7 +23,7 @@ class Shown:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> None:
-        argv = python("services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
+        argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
         with (self.run_dir / "dashboard.log").open("ab") as log:
             self._child = subprocess.Popen(
                 argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
 
 ROOT = Path(__file__).parents[3]
 STATIC = Path("services/orchestrator/dashboard/static")

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from headrace.supervisor.alone import STOPPED_CODE, Alone
-from headrace.supervisor.keeper import Budget
 from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.supervisor import Outcome, View
+from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import RunOutcome, View
 
 LIVES = """
 import pathlib, sys, time
@@ -22,7 +22,7 @@ time.sleep(float(sys.argv[3]))
 """
 
 
-def run(folder: Path, *, then_s: float, lock: RunLock | None = None) -> tuple[Outcome, list[str]]:
+def run(folder: Path, *, then_s: float, lock: RunLock | None = None) -> tuple[RunOutcome, list[str]]:
     """A process whose first life a signal ended, and the second lasts `then_s`; the run ends after the first."""
     (folder / "logs").mkdir()
     argv = (sys.executable, "-c", LIVES, str(folder / "lives"), str(STOPPED_CODE), str(then_s))
@@ -43,13 +43,13 @@ def run(folder: Path, *, then_s: float, lock: RunLock | None = None) -> tuple[Ou
 
 def test_a_trainer_that_a_signal_ended_is_started_again_and_ends_with_the_training(tmp_path: Path) -> None:
     outcome, told = run(tmp_path, then_s=0.0)
-    assert outcome == Outcome("finished")
+    assert outcome == RunOutcome("finished")
     assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
 
 
 def test_nobody_waits_for_machines_of_a_run_whose_command_has_ended(tmp_path: Path) -> None:
     outcome, told = run(tmp_path, then_s=600.0, lock=RunLock(tmp_path))
-    assert outcome == Outcome("stopped", "the run's command on machine 0 has ended")
+    assert outcome == RunOutcome("stopped", "the run's command on machine 0 has ended")
     assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
 
 
@@ -80,4 +80,4 @@ def test_a_process_that_never_starts_is_told_in_one_line_with_a_log_that_is_ther
     log = tmp_path / "logs" / "trainer.log"
     why = "crashed: AssertionError: Torch not compiled with CUDA enabled (3 times)"
     said = f"trainer exited with status 1 3 times before it was ready; its log is {log} and ends with: {why}"
-    assert outcome == Outcome("failed", said) and log.is_file()
+    assert outcome == RunOutcome("failed", said) and log.is_file()

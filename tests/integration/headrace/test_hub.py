@@ -10,10 +10,10 @@ import pytest
 
 from headrace.config.diff import differences, resolved_tables
 from headrace.config.resolve import resolve
-from headrace.demo.models import Shape, character_tokenizer, write_model
-from headrace.launch import PreparedRun, prepare_run
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.run.launch import PreparedRun, prepare_run
+from headrace.wire.errors import ConfigError
 from tests.hub import Hub, running
-from wire.errors import ConfigError
 
 NAME = "owner/tiny-1.5"
 REST = '[data]\npath = "p.jsonl"\n[rollout.sampling]\nmax_tokens = 4\n'

@@ -2,7 +2,7 @@
 
 import sys
 
-from headrace.page import serve_page
+from headrace.operate.page import serve_page
 from tests.ports import free_port
 
 SERVER = """

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import run
-from services.trainer.settings import TrainerSettings
+from headrace.cli.app import run
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.entry import read_settings
 from tests.valkey import Valkey
-from wire.entry import read_settings
 
 RUN = """
 [run]
@@ -81,7 +81,7 @@ def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.prepare.check_rows", interrupted)
+        patch.setattr("headrace.run.prepare.check_rows", interrupted)
         assert prepare(file, valkey) == 130
     assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
     assert prepare(file, valkey) == 0

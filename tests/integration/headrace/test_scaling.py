@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from headrace.scale import scale
+from headrace.operate.scale import scale
 from headrace.supervisor.control import Control
-from headrace.supervisor.keeper import Budget
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
+from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
+from headrace.wire.control import ask
+from headrace.wire.errors import ConfigError, TransientError
 from tests.integration.headrace.test_supervisor import CALM, QUICK, is_running, marks, orchestra, plan, say
-from wire.control import ask
-from wire.errors import ConfigError, TransientError
 
 Script = Callable[["Stage"], Awaitable[None]]
 
@@ -30,7 +30,9 @@ Script = Callable[["Stage"], Awaitable[None]]
 class Stage:
     """A live supervisor of small services, and what a test sees of it."""
 
-    def __init__(self, run_dir: Path, *options: str, patience: Patience = QUICK, budget: Budget | None = None) -> None:
+    def __init__(
+        self, run_dir: Path, *options: str, patience: EndDeadlines = QUICK, budget: Budget | None = None
+    ) -> None:
         self.run_dir = run_dir
         self.options = options
         self.control = Control(run_dir)
@@ -66,11 +68,11 @@ class Stage:
     async def until_ready(self, *names: str) -> None:
         await self.until(lambda: self.replicas() == dict.fromkeys(names, "ready"), f"{names} to be ready")
 
-    def play(self, script: Script) -> Outcome:
+    def play(self, script: Script) -> RunOutcome:
         def observe(view: View) -> None:
             self.view = view
 
-        async def both() -> Outcome:
+        async def both() -> RunOutcome:
             run = asyncio.create_task(self.supervisor.run(observe))
             try:
                 await self.until_ready("rollout-0")

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from headrace.launch import inherited_environment
-from headrace.selfcheck import verb
-from headrace.selfcheck.check import GROUPS, PROBES, Probe, Row, run_probes
+from headrace.cli import gpu
+from headrace.run.launch import inherited_environment
+from headrace.selfcheck.check import GROUPS, PROBES, Probe, ProbeResult, run_probes
 
 ROOT = Path(__file__).parents[3]
 
 
-def rows_of(*probes: Probe, **environment: str) -> list[Row]:
+def rows_of(*probes: Probe, **environment: str) -> list[ProbeResult]:
     return run_probes(probes, on="cpu", environment=inherited_environment() | environment, say=lambda _: None)
 
 
 def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok(tmp_path: Path) -> None:
     # A session of pytest of its own, which is none of those that are counted (tests/failures.py).
     inherited = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_FAILED", "PYTEST_ADDOPTS")}
-    env = inherited | {verb.ON: "cpu", "OUT": str(tmp_path), "PYTHON": sys.executable}
+    env = inherited | {gpu.ON: "cpu", "OUT": str(tmp_path), "PYTHON": sys.executable}
     done = subprocess.run(
         ["tests/gpu/run.sh"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
     )
@@ -43,7 +43,7 @@ def test_a_probe_that_is_broken_is_red(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'receive' in sys.argv:\n"
-        "    from wire.weights import CollectiveGroup\n"
+        "    from headrace.wire.weights import CollectiveGroup\n"
         "    whole = CollectiveGroup.broadcast\n"
         "    CollectiveGroup.broadcast = lambda self, tensor, s: (whole(self, tensor, s), tensor.add_(1))[0]\n"
     )
@@ -75,7 +75,7 @@ def test_a_probe_that_hangs_ends_at_its_deadline() -> None:
 
 def test_without_a_gpu_the_way_out_is_named() -> None:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    env.pop(verb.ON, None)
+    env.pop(gpu.ON, None)
     command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "HEADRACE_GPU_TESTS_ON=cpu" in done.stderr

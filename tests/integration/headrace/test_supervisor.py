@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from headrace.supervisor.broker import embedded
-from headrace.supervisor.keeper import Budget
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.supervisor import Outcome, Patience, Supervisor, View
+from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
 
 SCRIPT = Path(__file__).with_name("small_service.py")
-QUICK = Patience(poll_s=0.05, settle_s=2.0, finish_s=2.0, drain_s=3.0, grace_s=1.0)
+QUICK = EndDeadlines(poll_s=0.05, settle_s=2.0, finish_s=2.0, drain_s=3.0, grace_s=1.0)
 CALM = replace(QUICK, drain_s=60.0, grace_s=60.0)
 """Where all end when they are asked to: nobody is killed because the machine is busy."""
 
@@ -71,7 +71,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> No
         time.sleep(0.02)
 
 
-def run(supervisor: Supervisor, act: Callable[[View], None] = lambda _: None) -> Outcome:
+def run(supervisor: Supervisor, act: Callable[[View], None] = lambda _: None) -> RunOutcome:
     return asyncio.run(asyncio.wait_for(supervisor.run(act), 150))
 
 
@@ -203,7 +203,7 @@ def test_a_run_that_was_over_goes_on_when_its_trainer_registers(tmp_path: Path, 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, "--ignore-term")
-    slow = Patience(poll_s=0.05, drain_s=60.0)
+    slow = EndDeadlines(poll_s=0.05, drain_s=60.0)
     sent: list[float] = []
 
     def act(view: View) -> None:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from headrace.wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 from tests.integration.kubernetes.rendered import ALL, KUBERNETES, ROOT, containers, pods, render
-from wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 
 PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+[a-z0-9.-]*|[a-z0-9./-]+@sha256:[0-9a-f]{64}")
 SERVICES = {

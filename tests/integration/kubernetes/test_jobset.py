@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from headrace.wire.environment import NAMES
 from tests.integration.kubernetes.rendered import named, render
 from tests.ports import free_port
-from wire.environment import NAMES
 
 WITH = ("base+jobset", "base+everything", "cluster")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import resolve
+from headrace.wire.environment import NAMES
 from tests.integration.kubernetes.rendered import ALL, COMPONENTS, KUBERNETES, containers, named, pods, render
-from wire.environment import NAMES
 
 OPTIONAL = {"dashboard-tls"}
 """Made by cert-manager."""

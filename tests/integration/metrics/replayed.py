@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.metric_docs import Described, describe
+from headrace.reference.metric_docs import Described, describe
 from tests.integration.metrics.expressions import why_optional
 
 RECORDED = Path(__file__).parent / "sglang.prom"
-"""Of the real SGLang 0.5.23 after three requests; `test_passed_on.py` compares it with a live one."""
+"""Metrics of the real SGLang 0.5.23 after three requests; `test_passed_on.py` compares it with a live one."""
 
 
 COUNTERS = Path(__file__).parent / "dcgm.csv"

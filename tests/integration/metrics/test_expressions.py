@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from deploy.grafana.generate import FOLDER, rendered
-from headrace.metric_docs import describe
+from headrace.reference.metric_docs import describe
 from tests.integration.metrics.expressions import (
     DASHBOARDS,
     DEPLOY,

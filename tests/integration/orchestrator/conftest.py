@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
 from tests.integration.orchestrator.served import Served
 
 REQUIRE = "HEADRACE_REQUIRE_BROWSER"

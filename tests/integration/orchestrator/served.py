@@ -7,11 +7,11 @@ from pathlib import Path
 
 import httpx
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
+from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
-from services.orchestrator.settings import OrchestratorSettings
-from wire.settings import RunTable
+from headrace.wire.settings import RunTable
 
 
 class Served:
@@ -28,7 +28,7 @@ class Served:
 
     def start(self) -> None:
         config = str(self.run_dir / "config" / "orchestrator.json")
-        argv = python("services.orchestrator", "--annotate", "--config", config, "--port", str(self.port))
+        argv = python("headrace.services.orchestrator", "--annotate", "--config", config, "--port", str(self.port))
         with (self.run_dir / "log").open("ab") as log:
             self._child = subprocess.Popen(
                 argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log

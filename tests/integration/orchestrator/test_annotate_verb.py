@@ -12,13 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.annotate import live_page
-from headrace.launch import inherited_environment
+from headrace.cli.annotate import live_page
+from headrace.run.launch import inherited_environment
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
+from headrace.wire.errors import ConfigError
 from tests.annotation import write_run
 from tests.integration.orchestrator.served import Served
-from wire.errors import ConfigError
 
 
 @contextmanager

@@ -13,16 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
-from services.orchestrator.chat import Chat, add_chat
-from services.orchestrator.peers import Peers
-from services.orchestrator.registry import Registry
-from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.store import Store
-from services.orchestrator.wishes import Wishes
-from wire.http import admin_app, serve_http
-from wire.rpc import RpcServer, serve
-from wire.v1 import orchestrator_pb2, rollout_pb2_grpc
-from wire.v1 import rollout_pb2 as pb
+from headrace.services.orchestrator.http.chat import ChatRoutes, add_chat
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.operator_requests import OperatorRequests
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.http import admin_app, serve_http
+from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.v1 import orchestrator_pb2, rollout_pb2_grpc
+from headrace.wire.v1 import rollout_pb2 as pb
 
 ASKED = {"messages": [{"role": "user", "content": "1+1="}]}
 SERVING, UPDATING = orchestrator_pb2.REPLICA_STATE_SERVING, orchestrator_pb2.REPLICA_STATE_UPDATING
@@ -65,9 +65,9 @@ class Orchestrator:
         settings = OrchestratorSettings.model_validate(
             {"run": {"id": "run"}, "orchestrator": {"chat": {"wait_s": 0.5, "deadline_s": 5.0, "at_once": 2}}}
         )
-        self.registry, self.peers = Registry(60.0), Peers()
-        self.wishes = Wishes(Store(folder / "state.sqlite"))
-        self.chat = Chat(settings, self.registry, self.peers, self.wishes)
+        self.registry, self.peers = Registry(60.0), Clients()
+        self.wishes = OperatorRequests(Store(folder / "state.sqlite"))
+        self.chat = ChatRoutes(settings, self.registry, self.peers, self.wishes)
         self.app = admin_app("orchestrator", lambda: None)
         add_chat(self.app, self.chat)
         self._servers: list[RpcServer] = []

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from services.orchestrator.app import serve
-from services.orchestrator.prompts import COLUMNS
-from services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.app import serve
+from headrace.services.orchestrator.issuing.prompts import COLUMNS
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.rpc import RpcServer
 from tests.ports import free_port
 from tests.valkey import Valkey
-from wire.rpc import RpcServer
 
 
 def settings_of(folder: Path, valkey: Valkey) -> OrchestratorSettings:

@@ -14,23 +14,26 @@ from typing import Any
 import httpx
 import numpy as np
 
-from services.orchestrator.registry import Registry
-from services.rollout.drain import add_drain, drain_replica, why_not_ready
-from services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, Routes
-from services.rollout.gate import Gate, Serving
-from services.rollout.groups import GroupGenerator
-from services.rollout.heartbeat import Heartbeat, Identity
-from services.rollout.replica import ReplicaState
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, Routes
+from headrace.services.rollout.replica.drain import add_drain, drain_replica, why_not_ready
+from headrace.services.rollout.replica.gate import Gate, Serving
+from headrace.services.rollout.replica.groups import GroupGenerator
+from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
+from headrace.wire.events import EventLog
+from headrace.wire.http import admin_app, serve_http
+from headrace.wire.rpc import serve
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1.orchestrator_pb2_grpc import (
+    OrchestratorServiceServicer,
+    add_OrchestratorServiceServicer_to_server,
+)
 from tests import builders
-from wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
-from wire.events import EventLog
-from wire.http import admin_app, serve_http
-from wire.rpc import serve
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.streams.worker import Worker
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1.orchestrator_pb2_grpc import OrchestratorServiceServicer, add_OrchestratorServiceServicer_to_server
 
 VERSION = PolicyVersion(incarnation=1, version=0)
 AT_ONCE = 2
@@ -205,7 +208,7 @@ async def test_the_wait_for_it_has_an_end(tmp_path: Path) -> None:
 
 
 async def test_the_command_ends_at_once_where_no_replica_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "services.rollout.drain", "--port", "9", "--seconds", "60"]
+    command = [sys.executable, "-P", "-m", "headrace.services.rollout.replica.drain", "--port", "9", "--seconds", "60"]
     done = await asyncio.to_thread(subprocess.run, command, timeout=30, check=False)
     assert done.returncode == 0
 

@@ -10,20 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.orchestrator.registry import Registry
-from services.rollout.capacity import group_limit
-from services.rollout.engines.protocol import Completion, GenerateRequest
-from services.rollout.gate import Gate, Serving
-from services.rollout.groups import GroupGenerator
-from services.rollout.replica import ReplicaState
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.rollout.engines.protocol import Completion, GenerateRequest
+from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.gate import Gate, Serving
+from headrace.services.rollout.replica.groups import GroupGenerator
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.wire.contracts import (
+    DropReason,
+    FinishReason,
+    Message,
+    PolicyVersion,
+    RolloutGroup,
+    VersionSpan,
+    decode,
+    encode,
+)
+from headrace.wire.events import EventLog
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests import builders
 from tests.virtual_time import run_in_own_time
-from wire.contracts import DropReason, FinishReason, Message, PolicyVersion, RolloutGroup, VersionSpan, decode, encode
-from wire.events import EventLog
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.streams.worker import Worker
-from wire.v1 import orchestrator_pb2 as pb
 
 TOKENS, BATCH, BATCHES = 8, 12, 8
 VERSION = PolicyVersion(incarnation=1, version=0)

@@ -13,24 +13,24 @@ import numpy as np
 import pytest
 from fastapi import Response
 
-from services.orchestrator.settings import PublicationTable
-from services.rollout.app import run_replica
-from services.rollout.engines.sglang import start
-from services.rollout.front import Front
-from services.rollout.text import TextDecoder
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.rollout.app import run_replica
+from headrace.services.rollout.engines.sglang import start
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.text import TextDecoder
+from headrace.wire.errors import TransientError
+from headrace.wire.http import serve_http
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import serve
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import common_pb2
+from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.world import Listener, until
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed
-from tests.unit.services.rollout.test_sglang_checks import MODEL, SERVER
-from tests.unit.services.rollout.test_sglang_client import Script
-from wire.errors import TransientError
-from wire.http import serve_http
-from wire.lifecycle import Shutdown
-from wire.rpc import serve
-from wire.streams.memory import MemoryBroker
-from wire.v1 import common_pb2
-from wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL, SERVER
+from tests.unit.services.rollout.engines.sglang.test_sglang_client import Script
 
 NEVER_S = 600.0
 CANARY = common_pb2.Canary(
@@ -143,7 +143,7 @@ async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp
             update={"orchestrator_address": f"127.0.0.1:{orchestrator.port}"}
         )
         shutdown, engine = Shutdown(), await start.start_engine(settings)
-        decoder, front = TextDecoder(model), Front()
+        decoder, front = TextDecoder(model), ReplicaHttpServer()
         running = asyncio.create_task(run_replica(settings, engine, decoder, MemoryBroker(), shutdown, front))
         await until(lambda: [one.state for one in house.registry.alive(0.0)] == [pb.REPLICA_STATE_PENDING_WEIGHTS])
         assert house.replica("rollout-0").first_verify_s == 120.0

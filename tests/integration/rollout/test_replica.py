@@ -13,19 +13,19 @@ import httpx
 import numpy as np
 import pytest
 
-from services.orchestrator.registry import Registry
-from services.rollout.settings import RolloutSettings
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.contracts import decode
+from headrace.wire.errors import ContractError, FencedError, TransientError
+from headrace.wire.events import read_events
+from headrace.wire.rpc import serve
+from headrace.wire.streams import StreamName
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import rollout_pb2
+from headrace.wire.weights import save_weights
 from tests.integration.rollout.world import Listener, outcomes, replica, take, until
 from tests.ports import free_port
 from tests.rollout_models import make_model, reference_logprobs, save_folder
-from wire.contracts import decode
-from wire.errors import ContractError, FencedError, TransientError
-from wire.events import read_events
-from wire.rpc import serve
-from wire.streams import StreamName
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1 import rollout_pb2
-from wire.weights import save_weights
 
 
 async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_lower_incarnations_and_older_versions_are_refused(tmp_path: Path)
 
 DYING_SENDER = """
 import os, signal, sys
-from wire.weights import CollectiveGroup, open_store
+from headrace.wire.weights import CollectiveGroup, open_store
 store, port = open_store("127.0.0.1")
 print(port, flush=True)
 CollectiveGroup.join("dying", "gloo", "127.0.0.1", port, 0, 2, 20)
@@ -289,7 +289,7 @@ async def test_a_process_serves_and_ends_cleanly_at_a_signal(tmp_path: Path, val
     config.write_text(settings.model_dump_json())
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.rollout", "--config", str(config)],
+            [sys.executable, "-P", "-m", "headrace.services.rollout", "--config", str(config)],
             stderr=log,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )

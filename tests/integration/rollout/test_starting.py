@@ -14,23 +14,23 @@ from typing import Any
 import httpx
 import pytest
 
-from services.rollout.drain import drain_replica
-from services.rollout.front import Front
-from services.rollout.settings import RolloutSettings
+from headrace.services.rollout.replica.drain import drain_replica
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.errors import ConfigError
 from tests.ports import free_port
 from tests.rollout_models import make_model, save_folder
 from tests.valkey import Valkey
-from wire.errors import ConfigError
 
 _ENDS_S = 30.0
 """The supervisor kills after 10 s; a busy machine may take longer for what is no work."""
 _HELD = """
 import sys, time
-from services.rollout import app
+from headrace.services.rollout import app
 app.make_engine = lambda settings: time.sleep(600)
 sys.argv = ["rollout", "--config", sys.argv[1]]
 import runpy
-runpy.run_module("services.rollout", run_name="__main__")
+runpy.run_module("headrace.services.rollout", run_name="__main__")
 """
 """The embedded engine, if its making took for ever: in a thread, which nothing can end."""
 
@@ -45,7 +45,7 @@ def sglang_that_loads_for_ever(folder: Path) -> tuple[dict[str, Any], list[str]]
     python.write_text(f"#!/bin/sh\necho $$ > {folder}/server\nexec sleep 600\n")
     python.chmod(0o755)
     table = {"engine": "sglang", "sglang": {"venv": folder / "venv", "device": "cpu"}}
-    return table, ["-P", "-m", "services.rollout", "--config"]
+    return table, ["-P", "-m", "headrace.services.rollout", "--config"]
 
 
 Engine = Callable[[Path], tuple[dict[str, Any], list[str]]]
@@ -133,7 +133,7 @@ async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> No
         def retire(self) -> None:
             self.retired = True
 
-    front, generator = Front(), Generator()
+    front, generator = ReplicaHttpServer(), Generator()
     front.retire()
     assert front.in_flight == 0
     front.has_started(None, generator)  # type: ignore[arg-type]
@@ -142,8 +142,8 @@ async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> No
 
 
 async def test_a_taken_port_is_refused_before_the_engine_starts(tmp_path: Path, valkey: Valkey) -> None:
-    from services.rollout.app import serve
-    from wire.http import admin_app, serve_http
+    from headrace.services.rollout.app import serve
+    from headrace.wire.http import admin_app, serve_http
 
     other = await serve_http(admin_app("other", lambda: None), "127.0.0.1", 0)
     settings = RolloutSettings.model_validate(

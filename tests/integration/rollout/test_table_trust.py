@@ -16,30 +16,30 @@ from fastapi import Response
 from safetensors.torch import load_file
 from torch import Tensor
 
-from services.orchestrator.settings import PublicationTable
-from services.rollout.app import run_replica
-from services.rollout.engines.sglang import start
-from services.rollout.front import Front
-from services.rollout.text import TextDecoder
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication import checksums
-from services.trainer.publication.publisher import Publisher
-from services.trainer.service import TrainerServicer
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.rollout.app import run_replica
+from headrace.services.rollout.engines.sglang import start
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.text import TextDecoder
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication import checksums
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.service import TrainerServicer
+from headrace.wire import fused_names
+from headrace.wire.events import read_events
+from headrace.wire.http import serve_http
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import serve
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.test_first_start import CANARY, Server
 from tests.integration.rollout.world import Listener, until
 from tests.rollout_models import make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.orchestrator.publication_world import ScriptedTrainer, World, committed
-from tests.unit.services.rollout.test_sglang_checks import MODEL
-from wire import fused_names
-from wire.events import read_events
-from wire.http import serve_http
-from wire.lifecycle import Shutdown
-from wire.rpc import serve
-from wire.streams.memory import MemoryBroker
-from wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 WRONG = {"k_proj": ("qkv_proj", 2, 3), "v_proj": ("qkv_proj", 1, 3)}
@@ -146,7 +146,7 @@ class Stage:
         settings = settings.model_copy(update={"orchestrator_address": self.orchestrator, "instance": str(number)})
         shutdown, engine = Shutdown(), await start.start_engine(settings)
         running = asyncio.create_task(
-            run_replica(settings, engine, TextDecoder(self.folder), MemoryBroker(), shutdown, Front())
+            run_replica(settings, engine, TextDecoder(self.folder), MemoryBroker(), shutdown, ReplicaHttpServer())
         )
         try:
             await until(lambda: self.state(number) == pb.REPLICA_STATE_PENDING_WEIGHTS)

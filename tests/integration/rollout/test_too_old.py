@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.contracts import DropReason, Tombstone, decode
+from headrace.wire.events import read_events
+from headrace.wire.streams import StreamName
 from tests.integration.rollout.world import World, replica, until
-from wire.contracts import DropReason, Tombstone, decode
-from wire.events import read_events
-from wire.streams import StreamName
 
 LONG = 3000
 """Tokens: it outlives two publications."""

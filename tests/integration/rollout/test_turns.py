@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from services.rollout.chat import Kind
+from headrace.services.rollout.chat.chat import Kind
+from headrace.wire.errors import ContractError
+from headrace.wire.events import read_events
+from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.streams import StreamName
+from headrace.wire.v1 import rollout_pb2
 from tests.integration.rollout.world import World, outcomes, replica, take, until
-from wire.errors import ContractError
-from wire.events import read_events
-from wire.gpu_lock import GpuLock
-from wire.streams import StreamName
-from wire.v1 import rollout_pb2
 
 
 async def sleep(world: World) -> Any:

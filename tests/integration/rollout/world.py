@@ -12,23 +12,33 @@ import numpy as np
 import torch
 from prometheus_client import REGISTRY
 
-from services.orchestrator.registry import Registry
-from services.rollout.app import make_engine, run_replica
-from services.rollout.engines.torch.engine import TorchEngine
-from services.rollout.front import Front
-from services.rollout.settings import RolloutSettings
-from services.rollout.text import TextDecoder
-from services.rollout.turns import first_turn, make_lock
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.rollout.app import make_engine, run_replica
+from headrace.services.rollout.engines.torch.engine import TorchEngine
+from headrace.services.rollout.replica.gpu_turns import first_turn, make_lock
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.services.rollout.text import TextDecoder
+from headrace.wire.contracts import (
+    Header,
+    Message,
+    PromptGroup,
+    Purpose,
+    RolloutGroup,
+    Sampling,
+    decode,
+    encode,
+    group_id,
+)
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import common_pb2, message_pb2, orchestrator_pb2_grpc, rollout_pb2
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
+from headrace.wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
-from wire.contracts import Header, Message, PromptGroup, Purpose, RolloutGroup, Sampling, decode, encode, group_id
-from wire.lifecycle import Shutdown
-from wire.rpc import call, channel, serve
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.v1 import common_pb2, message_pb2, orchestrator_pb2_grpc, rollout_pb2
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1.rollout_pb2_grpc import RolloutServiceStub
-from wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 
 CANARY = random_prompts(24, seed=5)[0]
 
@@ -230,7 +240,7 @@ async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> Async
     await first_turn(lock, lambda what: None)
     engine = make_engine(settings)
     decoder = TextDecoder(settings.model.path)
-    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front(), lock))
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, ReplicaHttpServer(), lock))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         try:

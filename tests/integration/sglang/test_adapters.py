@@ -9,20 +9,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.rollout.engines.sglang.adapters import adapter_digests
-from services.rollout.engines.sglang.engine import SGLangEngine
-from services.trainer.backends.single import SingleDevice
-from services.trainer.loading import load_policy
-from services.trainer.lora import adapter_config
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.publisher import Publisher
+from headrace.services.rollout.engines.sglang.adapters import adapter_digests
+from headrace.services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.model.lora import adapter_config
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
+from headrace.wire.errors import ContractError
+from headrace.wire.settings import LoraTable
+from headrace.wire.v1 import rollout_pb2
 from tests.rollout_models import make_model, make_request, random_prompts, reference_logprobs, save_folder
 from tests.sglang import engine_of, sglang_settings, sglang_venv
-from wire.contracts import PolicyVersion
-from wire.contracts.arrays import floats_from_bytes, ids_from_bytes
-from wire.errors import ContractError
-from wire.settings import LoraTable
-from wire.v1 import rollout_pb2
 
 pytestmark = pytest.mark.sglang
 

@@ -8,30 +8,30 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from headrace.demo.arithmetic import CHARACTERS
-from headrace.demo.models import character_tokenizer
-from services.rollout.chat import Chat
-from services.rollout.engines.sglang.engine import SGLangEngine
-from services.rollout.gate import Gate, Serving
-from services.rollout.replica import ReplicaState
+from headrace.model.tiny_models import character_tokenizer
+from headrace.services.rollout.chat.chat import ChatService
+from headrace.services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.services.rollout.replica.gate import Gate, Serving
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.v1 import rollout_pb2 as pb
 from tests.rollout_models import make_model, make_request, random_prompts
 from tests.sglang import Server, Trainer, attached, engine_of
-from wire.contracts import PolicyVersion
-from wire.v1 import rollout_pb2 as pb
 
 pytestmark = pytest.mark.sglang
 ASKED = json.dumps([{"role": "user", "content": "12+34="}])
 
 
-def chat_of(engine: SGLangEngine) -> Chat:
+def chat_of(engine: SGLangEngine) -> ChatService:
     gate = Gate()
     gate.move(ReplicaState.PENDING_WEIGHTS)
     gate.move(ReplicaState.UPDATING)
     gate.commit(Serving(PolicyVersion(incarnation=1, version=0), ""))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer(CHARACTERS))
-    return Chat(engine, gate, tokenizer, replica_id="rollout-0", at_once=2)
+    return ChatService(engine, gate, tokenizer, replica_id="rollout-0", at_once=2)
 
 
-async def answer(chat: Chat, **more: float) -> list[pb.ChatPiece]:
+async def answer(chat: ChatService, **more: float) -> list[pb.ChatPiece]:
     values = {"max_tokens": 60, "temperature": 1.0, "top_p": 1.0, "deadline_s": 60.0, "wait_s": 5.0}
     return [piece async for piece in chat.answer(pb.ChatRequest(messages_json=ASKED, **(values | more)))]
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.rollout.engines.sglang.process import free_port
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication.checksums import DEVICE_FAMILIES, engine_checksums
-from services.trainer.publication.outgoing import weight_groups
+from headrace.services.rollout.engines.sglang.process import free_port
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.checksums import DEVICE_FAMILIES, engine_checksums
+from headrace.services.trainer.publication.outgoing import weight_groups
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import tiny_family
 from tests.sglang import ROOT, sglang_venv
 from tests.sglang_hash import sglang_gpu_hash
-from wire.lifecycle import die_with_parent
-from wire.weights import snapshot_groups, tensors_of
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
 
@@ -90,7 +90,7 @@ def _held(folder: Path, ranks: int) -> dict[str, str]:
 def test_the_trainer_knows_what_every_parameter_on_a_gpu_hashes_to(
     found: dict[str, Any], kind: str, ranks: int
 ) -> None:
-    """Of two ranks each has a head of keys and values of its own; of four, two share one."""
+    """Each of two ranks has a head of keys and values of its own; of four, two share one."""
     result = found[kind]
     assert "class" in result, result.get("error")
     held, expected = result["held"][ranks], result["expected"][ranks]

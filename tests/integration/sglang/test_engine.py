@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.rollout.engines.protocol import AbandonedError
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.services.rollout.engines.protocol import AbandonedError
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.wire.contracts import FinishReason, PolicyVersion
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.v1 import rollout_pb2
+from headrace.wire.weights import save_weights
 from tests.rollout_models import VOCAB, make_model, make_request, random_prompts, reference_logprobs
 from tests.sglang import Server, Trainer, attached, engine_of, expected_checksums
-from wire.contracts import FinishReason, PolicyVersion
-from wire.errors import ContractError, TransientError
-from wire.v1 import rollout_pb2
-from wire.weights import save_weights
 
 pytestmark = pytest.mark.sglang
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders
 from transformers import Qwen3ForSequenceClassification
 
-from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError
-from services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
+from headrace.services.reward.scorers.registry import build_scorer
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import Server, serve, sglang_venv
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights.device_hash import device_hash
 from tests.sglang import ROOT, sglang_venv
 from tests.sglang_hash import TILE_WORDS, sglang_gpu_hash
-from wire.lifecycle import die_with_parent
-from wire.weights.device_hash import device_hash
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(200)]
 

@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from services.rollout.engines.protocol import AbandonedError
-from services.rollout.engines.sglang.engine import SGLangEngine
-from services.rollout.engines.sglang.start import start_engine
-from services.trainer.loading import load_policy
+from headrace.services.rollout.engines.protocol import AbandonedError
+from headrace.services.rollout.engines.sglang.engine import SGLangEngine
+from headrace.services.rollout.engines.sglang.start import start_engine
+from headrace.services.trainer.model.loading import load_policy
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.v1 import rollout_pb2
 from tests.rollout_models import make_model, make_request, make_silent_model, random_prompts, save_folder
 from tests.sglang import (
     Server,
@@ -31,9 +34,6 @@ from tests.sglang import (
     take,
     until,
 )
-from wire.contracts import PolicyVersion
-from wire.errors import ConfigError, TransientError
-from wire.v1 import rollout_pb2
 
 pytestmark = pytest.mark.sglang
 
@@ -156,8 +156,8 @@ async def test_a_server_dies_with_its_service_also_while_it_loads(tmp_path: Path
 _STARTS_AN_ENGINE = """
 import asyncio, sys
 from pathlib import Path
-from services.rollout.engines.sglang.start import start_engine
-from services.rollout.settings import RolloutSettings
+from headrace.services.rollout.engines.sglang.start import start_engine
+from headrace.services.rollout.settings import RolloutSettings
 
 async def main():
     await start_engine(RolloutSettings.model_validate_json(Path(sys.argv[1]).read_text()))
@@ -225,6 +225,6 @@ def save_folder_of(folder: Path, vocab: int) -> Path:
 
 
 def _model(path: Path) -> object:
-    from wire.settings import ModelTable
+    from headrace.wire.settings import ModelTable
 
     return ModelTable(path=path)

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from services.rollout.engines.sglang.process import free_port
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication.checksums import engine_checksums
-from services.trainer.publication.outgoing import weight_groups
+from headrace.services.rollout.engines.sglang.process import free_port
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.checksums import engine_checksums
+from headrace.services.trainer.publication.outgoing import weight_groups
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import tiny_family
 from tests.sglang import ROOT, sglang_venv
-from wire.lifecycle import die_with_parent
-from wire.weights import snapshot_groups, tensors_of
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from prometheus_client import REGISTRY
 
-from services.rollout.meter import READ_S, EngineReader
+from headrace.services.rollout.engine_metrics import READ_S, EngineReader
+from headrace.wire.http import admin_app, serve_http
 from tests.integration.metrics.prometheus import promtool
 from tests.integration.metrics.replayed import engine_names
 from tests.sglang import Server, attached, engine_of
-from wire.http import admin_app, serve_http
 
 pytestmark = pytest.mark.sglang
 

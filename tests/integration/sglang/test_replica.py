@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.rollout.app import run_replica
-from services.rollout.engines.sglang.start import start_engine
-from services.rollout.front import Front
-from services.rollout.text import TextDecoder
+from headrace.services.rollout.app import run_replica
+from headrace.services.rollout.engines.sglang.start import start_engine
+from headrace.services.rollout.replica.http_server import ReplicaHttpServer
+from headrace.services.rollout.text import TextDecoder
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import channel, serve
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import common_pb2, rollout_pb2
+from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
+from headrace.wire.weights import Snapshot, save_weights
 from tests.integration.rollout.world import CANARY, Listener, World, outcomes, until
 from tests.rollout_models import SPECIAL, make_model, reference_logprobs
 from tests.sglang import Server, Trainer, attached, expected_checksums, take
-from wire.lifecycle import Shutdown
-from wire.rpc import channel, serve
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.v1 import common_pb2, rollout_pb2
-from wire.v1.rollout_pb2_grpc import RolloutServiceStub
-from wire.weights import Snapshot, save_weights
 
 pytestmark = pytest.mark.sglang
 
@@ -80,7 +80,7 @@ async def replica(server: Server, folder: Path, **rollout: Any) -> AsyncIterator
     broker, shutdown = MemoryBroker(), Shutdown()
     engine = await start_engine(settings)
     decoder = TextDecoder(settings.model.path)
-    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, Front()))
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, ReplicaHttpServer()))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         world = Replica(settings, broker, listener, RolloutServiceStub(link))

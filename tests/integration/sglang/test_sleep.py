@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.rollout.engines.protocol import AbandonedError
+from headrace.services.rollout.engines.protocol import AbandonedError
 from tests.integration.sglang.test_engine import LONG, gap, running
 from tests.rollout_models import make_model, make_request, random_prompts
 from tests.sglang import Server, Trainer, attached, engine_of, expected_checksums

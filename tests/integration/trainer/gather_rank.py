@@ -12,8 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from headrace.wire.weights import CollectiveGroup, join_snapshot, make_snapshot
 from tests.unit.services.trainer.builders import tiny_model
-from wire.weights import CollectiveGroup, join_snapshot, make_snapshot
 
 BUCKET = 4096
 SHORT, LONG = datetime.timedelta(seconds=3), datetime.timedelta(seconds=60)

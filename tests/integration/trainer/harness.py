@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from services.trainer.ledger import common_score
-from services.trainer.settings import TrainerSettings
+from headrace.services.trainer.durability.ledger import common_score
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
+from headrace.wire.rpc import serve
+from headrace.wire.streams import StreamName
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import orchestrator_pb2_grpc
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference, write_tokenizer
-from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
-from wire.rpc import serve
-from wire.streams import StreamName
-from wire.v1 import orchestrator_pb2 as pb
-from wire.v1 import orchestrator_pb2_grpc
 
 GROUPS = 3
 DROPPED = (4, 9)
@@ -184,10 +184,10 @@ def settings_for(
 
 def one_life(values, stop_at, staleness, orchestrator):
     """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
-    from services.trainer.stages.rl import RlStage
-    from services.trainer.stop import StopSignal
-    from wire.streams.memory import MemoryBroker
-    from wire.telemetry import configure_logging
+    from headrace.services.trainer.distributed.stop import StopSignal
+    from headrace.services.trainer.stages.rl import RlStage
+    from headrace.wire.streams.memory import MemoryBroker
+    from headrace.wire.telemetry import configure_logging
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
@@ -225,8 +225,8 @@ def one_life(values, stop_at, staleness, orchestrator):
 
 def name_weights(how):
     """`old`: as before digests had the name of their algorithm. `sgl64`: as a trainer on a GPU."""
-    from wire.digests import value_of
-    from wire.weights import plan
+    from headrace.wire.digests import value_of
+    from headrace.wire.weights import plan
 
     if how == "old":
         plan.plan_digest = lambda made, named=plan.plan_digest: value_of(named(made))
@@ -256,12 +256,12 @@ def live(settings, *, stop_at=None, **orchestrator):
 
 
 def exported_sha256(settings):
-    """Of the last life's export, and proof that the folder holds it."""
+    """Hash of the last life's export, and proof that the folder holds it."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    from wire.events import read_events
-    from wire.weights import weights_sha256
+    from headrace.wire.events import read_events
+    from headrace.wire.weights import weights_sha256
 
     events = [event for event in read_events(settings.run_dir) if event["event"] == "exported"]
     model = AutoModelForCausalLM.from_pretrained(settings.run_dir / "export", dtype=torch.float32)

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from services.trainer.crew import assemble_ranks
-from services.trainer.place import read_place
-from services.trainer.ranks import Ranks
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import load_learner
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.parts import load_learner
+from headrace.wire.entry import end_process
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference
-from wire.entry import end_process
 
 GROUPS = [with_reference(scored_group(index, rewards=[1, 0, 0.5, 0]), "abca") for index in range(3)]
 

@@ -15,17 +15,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headrace.doctor.memory_plan import Training, states
 from headrace.doctor.sizes import read_shape
-from services.trainer import deferred, loading
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.frozen import make_frozen
-from services.trainer.backends.options import BackendOptions
-from services.trainer.crew import assemble_ranks
-from services.trainer.loading import load_policy, load_value_model
-from services.trainer.place import read_place
-from services.trainer.stages.load_order import whole_models
-from services.trainer.weight_sources import UndeferrableError
-from wire.errors import ConfigError
-from wire.settings import LoraTable
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.frozen import make_frozen
+from headrace.services.trainer.backends.load_order import whole_models
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
+from headrace.services.trainer.model import deferred, loading
+from headrace.services.trainer.model.loading import load_policy, load_value_model
+from headrace.services.trainer.model.weight_sources import UndeferrableError
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import LoraTable
 
 CPU = torch.device("cpu")
 FSDP2 = BackendOptions(name="fsdp2")
@@ -163,7 +163,7 @@ def refused(folder, name):
 def in_turn(folder, name):
     """Whole models of several ranks, where the host has no room for all: one rank after the other."""
     log = folder / "turns"
-    from services.trainer.stages import load_order
+    from headrace.services.trainer.backends import load_order
 
     load_order._SHARE = 0.0
     with whole_models(RANKS, folder / name, sharded=False):

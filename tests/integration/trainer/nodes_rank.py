@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from services.trainer.crew import Crew, CrewOptions
-from services.trainer.place import settle_place
-from services.trainer.settings import TrainerSettings
-from services.trainer.stop import StoppedError, StopSignal
-from wire.entry import end_process, exit_code, read_settings
-from wire.telemetry import configure_logging
+from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
+from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+from headrace.services.trainer.distributed.topology import settle_place
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.entry import end_process, exit_code, read_settings
+from headrace.wire.telemetry import configure_logging
 
 
 def tell(folder: Path, what: str, **more: object) -> None:
@@ -32,8 +32,8 @@ def main(folder: Path) -> int:
     torch.set_num_threads(1)
     stop = StopSignal()
     stop.install()
-    options = CrewOptions.of(settings, place, grouped=False)
-    crew = Crew(place, options, stop if place.first else None)
+    options = LaunchOptions.of(settings, place, grouped=False)
+    crew = RankProcesses(place, options, stop if place.first else None)
     with crew.joined() as ranks:
         tell(folder, "joined", rank=place.rank, life=ranks.store.get("life").decode())
         while not ranks.agree(place.rank == 0 and (stop.asked() or (folder / "end").exists())):

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from services.trainer.publication import abandoned
-from services.trainer.publication.abandoned import MOST_OF_A_REPLICA
-from services.trainer.publication.publisher import Publisher
-from services.trainer.service import SERVICE_NAME, TrainerServicer
+from headrace.services.trainer.publication import abandoned
+from headrace.services.trainer.publication.abandoned import MOST_OF_A_REPLICA
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
+from headrace.wire.errors import TransientError
+from headrace.wire.events import EventLog, read_events
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.v1 import trainer_pb2 as pb
+from headrace.wire.v1 import trainer_pb2_grpc
+from headrace.wire.weights import collective
 from tests.integration.trainer.test_publisher import backend, publisher
-from wire.errors import TransientError
-from wire.events import EventLog, read_events
-from wire.rpc import call, channel, serve
-from wire.v1 import trainer_pb2 as pb
-from wire.v1 import trainer_pb2_grpc
-from wire.weights import collective
 
 DEADLINE_S = 0.2
 VERSION = 5

@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 import torch
 
-from headrace.demo.models import character_tokenizer, write_model
-from services.reward.samples import samples_of
-from services.reward.scorers import Context, build_scorer
-from services.trainer.ranks import Ranks
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import load_learner
+from headrace.model.tiny_models import character_tokenizer, write_model
+from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.scorers import Context, build_scorer
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.parts import load_learner
+from headrace.wire.contracts import Rollout, Score, VersionSpan
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.discriminator.test_discriminator import CHARACTERS, END, SHAPE, with_reference
-from wire.contracts import Rollout, Score, VersionSpan
 
 REFERENCE = "c"
 STEPS, PROMPTS, SIZE, LONGEST = 60, 2, 16, 3

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
 from tests.integration.trainer.gather_rank import BUCKET
 from tests.unit.services.trainer.builders import tiny_model
-from wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
 
 
 def start(folder: Path, ranks: int, port: int, late: int = -1, dtype: str = "float32") -> list[subprocess.Popen[str]]:

@@ -3,16 +3,16 @@ import dataclasses
 
 import pytest
 
-from services.trainer.book import Book
-from services.trainer.inbox import Inbox
-from services.trainer.ledger import DynamicSamplingError, Ledger
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import DynamicSamplingError, Ledger
+from headrace.services.trainer.runtime.inbox import Inbox
+from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
+from headrace.wire.events import EventLog, read_events
+from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
 from tests.unit.services.trainer.builders import scored_group
 from tests.virtual_time import run_in_own_time
-from wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
-from wire.events import EventLog, read_events
-from wire.journal import DroppedRecord, JournalWriter, read_journal
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
 
 
 def entry(index, *, purpose=Purpose.TRAIN, run_id="run", name=None, body=None, attempt=0):
@@ -29,7 +29,7 @@ class Bench:
         self.tmp_path = tmp_path
         journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
         rules = Ledger(batch_groups=groups, max_staleness=0, **ledger)
-        self.book = Book(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+        self.book = JournaledLedger(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
         self.ended = 0
         self.inbox = Inbox(self.broker, self.book, run_id="run", lease_s=lease_s, ended=self.count)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from services.trainer.ranks import Ranks
+from headrace.services.trainer.distributed.collectives import Ranks
 from tests.integration.trainer.learner_rank import two_steps
 from tests.unit.services.trainer.builders import tiny_folder
 from tests.unit.services.trainer.discriminator.test_discriminator import write_tokenizer

@@ -8,15 +8,15 @@ import time
 import pytest
 from pyarrow import parquet
 
-from services.trainer.checkpoint import load_checkpoint
-from services.trainer.phases import KEY
-from services.trainer.reporter import FENCED_EXIT
-from services.trainer.settings import FAIL_POINTS
+from headrace.services.trainer.durability.checkpoint import load_checkpoint
+from headrace.services.trainer.reporter import FENCED_EXIT
+from headrace.services.trainer.settings import FAIL_POINTS
+from headrace.services.trainer.timing.phases import KEY
+from headrace.wire.events import read_events
+from headrace.wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
+from headrace.wire.settings import ModelTable
+from headrace.wire.weights import read_metadata, weights_sha256
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing
-from wire.events import read_events
-from wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
-from wire.settings import ModelTable
-from wire.weights import read_metadata, weights_sha256
 
 STEPS = 6
 ADVERSARY = {"every": 2, "learning_rate": 1e-3}
@@ -327,7 +327,7 @@ def test_the_process_itself_refuses_a_bad_model_folder(tmp_path):
     settings = settings_for(tmp_path)
     path = tmp_path / "trainer.json"
     path.write_text(settings.model_copy(update={"model": ModelTable(path=tmp_path / "none")}).model_dump_json())
-    argv = [sys.executable, "-P", "-m", "services.trainer", "--config", str(path)]
+    argv = [sys.executable, "-P", "-m", "headrace.services.trainer", "--config", str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150)
     assert done.returncode == 2
     assert "no Hugging Face model folder" in done.stderr

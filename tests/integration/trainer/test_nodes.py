@@ -11,9 +11,9 @@ import time
 import psutil
 import pytest
 
+from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.ports import pick_ports
-from services.trainer.settings import TrainerSettings
-from wire.lifecycle import die_with_parent
+from headrace.wire.lifecycle import die_with_parent
 
 pytestmark = pytest.mark.timeout(600)
 DEADLINE_S = 120

@@ -9,7 +9,7 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.trainer.service import SERVICE_NAME
+from headrace.services.trainer.service import SERVICE_NAME
 from tests.integration.trainer.harness import settings_for
 from tests.integration.trainer.test_stopped_code import until_it_waits_for_the_orchestrator
 from tests.ports import free_port
@@ -20,7 +20,16 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 def start(folder, settings, node, stack):
     config = folder / f"trainer-{node}.json"
     config.write_text(settings.model_copy(update={"node": node}).model_dump_json())
-    command = [sys.executable, "-P", "-m", "services.trainer", "--config", str(config), "--stopped-code", "143"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headrace.services.trainer",
+        "--config",
+        str(config),
+        "--stopped-code",
+        "143",
+    ]
     log = stack.enter_context((folder / f"log-{node}").open("w"))
     process = stack.enter_context(subprocess.Popen(command, stderr=log, stdout=log))
     stack.callback(process.kill)

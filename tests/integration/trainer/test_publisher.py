@@ -8,21 +8,21 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.orchestrator.transfer import check_digests
-from services.rollout.engines.torch.receive import Receiver
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.publication.canary import make_canary
-from services.trainer.publication.index_check import checkpoint_names
-from services.trainer.publication.publisher import Publisher
-from services.trainer.service import SERVICE_NAME, TrainerServicer
+from headrace.services.orchestrator.publication.transfer import check_digests
+from headrace.services.rollout.engines.torch.receive import Receiver
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.canary import make_canary
+from headrace.services.trainer.publication.index_check import checkpoint_names
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
+from headrace.wire.errors import ContractError, FencedError, TransientError
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.v1 import rollout_pb2, trainer_pb2, trainer_pb2_grpc
+from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, digest_as, load_weights, tensors_of
 from tests.families import tiny_family
 from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
-from wire.errors import ContractError, FencedError, TransientError
-from wire.rpc import call, channel, serve
-from wire.v1 import rollout_pb2, trainer_pb2, trainer_pb2_grpc
-from wire.weights import CollectiveGroup, allocate, bucket_digest, digest_as, load_weights, tensors_of
 
 
 def canary(policy):
@@ -175,7 +175,7 @@ async def test_two_receivers_get_every_bucket_over_grpc_and_gloo(served):
 
 
 async def test_a_trainer_whose_device_names_the_buckets_is_received_over_gloo_by_the_same_hash(served, monkeypatch):
-    monkeypatch.setattr("wire.weights.plan.algorithm_on", lambda device: "sgl64")
+    monkeypatch.setattr("headrace.wire.weights.plan.algorithm_on", lambda device: "sgl64")
     sender, stub = served
     held = sender.hold(backend(), 5)
     plan = held.snapshot.plan
@@ -288,7 +288,7 @@ async def test_over_nccl_buckets_go_back_to_the_device_one_at_a_time(tmp_path, m
             given.append(tensor.clone())
             places.add(tensor.data_ptr())
 
-    monkeypatch.setattr("services.trainer.publication.sender.CollectiveGroup.join", lambda *_: Group())
+    monkeypatch.setattr("headrace.services.trainer.publication.sender.CollectiveGroup.join", lambda *_: Group())
     sender = publisher(tmp_path)
     held = sender.hold(backend(), 1)
     await sender.open_group(1, "g")

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from services.trainer.publication import sender as module
-from services.trainer.publication.held import Held
-from services.trainer.publication.sender import Sender
-from wire.v1 import common_pb2
-from wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot
-from wire.weights.staging import side_stream
+from headrace.services.trainer.publication import sender as module
+from headrace.services.trainer.publication.held import Held
+from headrace.services.trainer.publication.sender import Sender
+from headrace.wire.v1 import common_pb2
+from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot
+from headrace.wire.weights.staging import side_stream
 
 
 @pytest.fixture

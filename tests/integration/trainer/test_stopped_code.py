@@ -32,7 +32,7 @@ def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(
     )
     config = tmp_path / "trainer.json"
     config.write_text(settings.model_dump_json())
-    command = [sys.executable, "-P", "-m", "services.trainer", "--config", str(config), *arguments]
+    command = [sys.executable, "-P", "-m", "headrace.services.trainer", "--config", str(config), *arguments]
     with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stderr=log) as trainer:
         try:
             until_it_waits_for_the_orchestrator(port, 150)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer import metrics
-from services.trainer.settings import TrainerSettings
-from services.trainer.tracker_settings import TrackersTable
-from services.trainer.trackers import make_trackers
+from headrace.services.trainer import metrics
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.trackers import make_trackers
 
 # The libraries' own, nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -8,8 +8,8 @@ import sys
 import pytest
 from safetensors.torch import save_file
 
-from services.trainer.backends.single import SingleDevice
-from services.trainer.optimizers import OPTIMIZERS, OptimizerOptions
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.optimizers import OPTIMIZERS, OptimizerOptions
 from tests.integration.trainer.backends import work
 
 pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")

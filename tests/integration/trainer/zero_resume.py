@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from structlog.testing import capture_logs
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.crew import assemble_ranks
-from services.trainer.optimizers import OPTIMIZERS
-from services.trainer.place import read_place
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
+from headrace.services.trainer.model.optimizers import OPTIMIZERS
 from tests.integration.trainer.backends import work
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import resolve
+from headrace.config.settle import check_dtype, settle
 from headrace.demo.demo import RUN_TOML
-from headrace.gpus import check_overlap
-from headrace.settle import check_dtype, settle
+from headrace.doctor.placement import check_overlap
 from tests.e2e.compose.resolved import facts, parse
 from tests.e2e.compose.wanted import PROFILES, Facts
 

@@ -2,8 +2,9 @@
 
 import socket
 from pathlib import Path
+from typing import Any
 
-from tests.e2e.compose.edges import Socket, edges_of, parse_table, role_of
+from tests.e2e.compose.edges import Handed, Socket, edges_of, parse_table, role_of
 
 A, B = "172.20.0.2", "172.20.0.3"
 SERVICES = {A: "trainer", B: "rollout"}
@@ -58,3 +59,23 @@ def test_an_ipv4_address_in_the_ipv6_table() -> None:
 def test_flavours_and_steps_of_a_service_are_the_service() -> None:
     assert {role_of(name) for name in ("rollout", "rollout-cpu")} == {"rollout"}
     assert {role_of(name) for name in ("prepare", "prepare-cpu", "trainer-cpu")} == {"trainer"}
+
+
+def container(service: str, pid: int, address: str) -> dict[str, Any]:
+    return {
+        "Config": {"Labels": {"com.docker.compose.service": service}},
+        "State": {"Pid": pid},
+        "NetworkSettings": {"Networks": {"one": {"IPAddress": address}}},
+    }
+
+
+def test_an_address_that_another_service_took_over_is_no_edge_of_who_knew_its_former_owner() -> None:
+    handed = Handed()
+    assert handed.look([container("rollout", 1, A), container("trainer", 2, B)]) == set()
+    swapped = [container("rollout", 1, A), container("reward", 3, B)]
+    assert handed.look(swapped) == {(A, B)}
+    services = {A: "rollout", B: "reward"}
+    assert edges_of(both((A, 40000), (B, 7000)), services, handed.look(swapped)) == set()
+    assert edges_of(both((B, 40000), (A, 7000)), services, handed.look(swapped)) == {("reward", "rollout", 7000)}
+    restarted = [container("rollout", 4, A), container("reward", 3, B)]
+    assert handed.look(restarted) == set(), "a new process knows no former owner"

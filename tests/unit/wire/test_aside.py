@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from wire.errors import ConfigError
-from wire.lifecycle import aside, in_time
+from headrace.wire.errors import ConfigError
+from headrace.wire.lifecycle import aside, in_time
 
 
 def fails() -> None:

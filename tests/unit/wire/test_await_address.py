@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from headrace.wire.await_address import await_address
 from tests.ports import free_port
-from wire.await_address import await_address
 
 
 def test_it_returns_when_somebody_listens() -> None:
@@ -46,6 +46,6 @@ def test_a_name_that_nobody_knows_yet_is_waited_for(
 
 @pytest.mark.parametrize("address", ["host", "host:", ":1", "host:one"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    command = [sys.executable, "-P", "-m", "wire.await_address", "--seconds", "1", "--who", "x", address]
+    command = [sys.executable, "-P", "-m", "headrace.wire.await_address", "--seconds", "1", "--who", "x", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "is no HOST:PORT" in done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wire.await_file import await_files
+from headrace.wire.await_file import await_files
 
 
 def test_it_returns_when_the_last_file_is_there(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from wire.digests import algorithm_of, same_weights, value_of
-from wire.errors import ContractError
-from wire.v1 import common_pb2
-from wire.weights import bucket_digest, digest_as, make_snapshot
-from wire.weights.device_hash import device_hash
+from headrace.wire.digests import algorithm_of, same_weights, value_of
+from headrace.wire.errors import ContractError
+from headrace.wire.v1 import common_pb2
+from headrace.wire.weights import bucket_digest, digest_as, make_snapshot
+from headrace.wire.weights.device_hash import device_hash
 
 BYTES = torch.arange(256, dtype=torch.int32).to(torch.uint8)
 OLD_BUCKET = "f1f8a93f50849ac39408a4433b952d71"
@@ -60,7 +60,7 @@ def test_the_weights_digest_has_the_name_of_its_buckets() -> None:
 
 def test_a_bucket_too_large_for_sglangs_checksum_is_hashed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bucket_digest(BYTES, "sgl64")
-    monkeypatch.setattr("wire.weights.digest.SGL64_MOST_BYTES", 100)
+    monkeypatch.setattr("headrace.wire.weights.digest.SGL64_MOST_BYTES", 100)
     pieces = bucket_digest(BYTES, "sgl64")
     assert pieces != whole and pieces == bucket_digest(BYTES.clone(), "sgl64")
     for place in (0, 99, 100, 255):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from wire import disk
-from wire.disk import DiskWatch
+from headrace.wire.host import disk
+from headrace.wire.host.disk import DiskWatch
 
 
 class Told:

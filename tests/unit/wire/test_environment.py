@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.once import child_environment
-from services.trainer.settings import TrainerSettings
-from services.trainer.stage_settings import StageSettings
-from wire.entry import read_settings
-from wire.environment import BROKER_FILE, overlay, read_broker_url
-from wire.errors import ConfigError
-from wire.settings import ServiceSettings
+from headrace.wire.entry import read_settings
+from headrace.wire.environment import BROKER_FILE, overlay, read_broker_url
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import ServiceSettings
 
 FILE = {"broker": {"url": "redis://file/0", "lease_s": 7.0}, "instance": "3", "run_dir": "/a"}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from wire.digests import SGL64_MOST_BYTES
-from wire.fused_names import oversized, place
+from headrace.wire.digests import SGL64_MOST_BYTES
+from headrace.wire.fused_names import oversized, place
 
 GIB = 2**30
 EXPERTS = "model.layers.3.mlp.experts"

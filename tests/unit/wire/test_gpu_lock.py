@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from wire.errors import ConfigError, WaitTimeoutError
-from wire.gpu_lock import GpuLock
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.host.gpu_lock import GpuLock
 
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from wire.gpu_lock import GpuLock
+from headrace.wire.host.gpu_lock import GpuLock
 lock = GpuLock(Path(sys.argv[1]), 0, "holder")
 assert lock.try_take()
 print("held", flush=True)

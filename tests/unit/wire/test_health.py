@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from wire.rpc import channel, serve
+from headrace.wire.rpc import channel, serve
 
 NAME = "wire.v1.RolloutService"
 STATUS = health_pb2.HealthCheckResponse

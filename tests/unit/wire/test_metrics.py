@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import REGISTRY
 
-from wire import metrics
-from wire.contracts import DropReason
-from wire.metrics import LoopWatch, describe, expect_dead_letters, exposition, read_engine_metrics
+from headrace.wire import metrics
+from headrace.wire.contracts import DropReason
+from headrace.wire.metrics import LoopWatch, describe, expect_dead_letters, exposition, read_engine_metrics
 
 ENGINE = """# HELP engine:requests_total All.
 # TYPE engine:requests_total counter

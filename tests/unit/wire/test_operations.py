@@ -5,7 +5,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from wire.operations import Operation
+from headrace.wire.operations import Operation
 
 
 @pytest.fixture

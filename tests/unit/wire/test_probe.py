@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from wire.probe import main, probe
+from headrace.wire.probe import main, probe
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.contracts import (
+from headrace.wire.contracts import (
     FinishReason,
     JoinedTurns,
     PolicyVersion,
@@ -20,8 +20,8 @@ from wire.contracts import (
     VersionSpan,
     join_turns,
 )
-from wire.contracts.codec import group_from_pb, group_to_pb
-from wire.errors import ContractError
+from headrace.wire.contracts.codec import group_from_pb, group_to_pb
+from headrace.wire.errors import ContractError
 
 TOKENS = st.lists(st.integers(0, 50), min_size=1, max_size=5)
 

@@ -6,13 +6,13 @@ import zlib
 
 import pytest
 
+from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
+from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.streams.worker import MAX_DELIVERIES, MAX_FAILURES, HandBack, Handler, Worker, bury_puts
+from headrace.wire.v1 import message_pb2
 from tests import builders
 from tests.virtual_time import run_in_own_time
-from wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
-from wire.streams import Put, StreamName
-from wire.streams.memory import MemoryBroker
-from wire.streams.worker import MAX_DELIVERIES, MAX_FAILURES, HandBack, Handler, Worker, bury_puts
-from wire.v1 import message_pb2
 
 
 def worker(broker: MemoryBroker, handle: Handler, *, room: int = 4, name: str = "w", lease_s: float = 5.0) -> Worker:

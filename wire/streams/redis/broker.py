@@ -1,4 +1,4 @@
-"""One run's streams on a Redis or Valkey server; see `wire.streams.Broker` for what each act promises."""
+"""One run's streams on a Redis or Valkey server; `headrace.wire.streams.Broker` documents each method."""
 
 import asyncio
 import secrets
@@ -6,10 +6,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from wire.errors import TransientError
-from wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
-from wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, Link, parse_id
-from wire.streams.redis.consumer import RedisConsumer
+from headrace.wire.errors import TransientError
+from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
+from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id
+from headrace.wire.streams.redis.consumer import RedisConsumer
 
 RETRY_DEADLINE_S = 60.0
 
@@ -18,14 +18,14 @@ class RedisBroker:
     """One run's streams on one server."""
 
     def __init__(self, url: str, run_id: str, *, retry_deadline_s: float = RETRY_DEADLINE_S) -> None:
-        self._link = Link(url, run_id, retry_deadline_s=retry_deadline_s)
+        self._link = RedisLink(url, run_id, retry_deadline_s=retry_deadline_s)
 
     def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> "RedisConsumer":
-        """See `wire.streams.Broker`."""
+        """A consumer that shares the broker's connections."""
         return RedisConsumer(self._link, stream, name, lease_s=lease_s)
 
     async def check(self, timeout_s: float) -> None:
-        """See `wire.streams.Broker`."""
+        """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._link.retry(self._link.writer.ping)
@@ -33,7 +33,7 @@ class RedisBroker:
             raise TransientError(f"the broker did not answer within {timeout_s} s") from error
 
     async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
-        """See `wire.streams.Broker`. Without `sequence` a lost reply raises TransientError: added or not, unknown."""
+        """Adds an entry with id `sequence`-1. Without `sequence` a lost reply raises TransientError: added or not."""
         key = self._link.key(stream)
         if sequence is None:
             try:
@@ -52,7 +52,7 @@ class RedisBroker:
         await self._link.retry(once)
 
     async def live(self, stream: StreamName) -> list[bytes]:
-        """See `wire.streams.Broker`. The group is read before the pending list: what left meanwhile has moved on."""
+        """Data of all unacked entries. The group is read before the pending list: what left meanwhile has moved on."""
         delivered, pending = await self._positions(stream)
         data: list[bytes] = []
         start = "-"
@@ -91,13 +91,13 @@ class RedisBroker:
         return next((group for group in groups if group["name"] == name), None)
 
     async def newest(self, stream: StreamName, *, before: str, count: int) -> list[Entry]:
-        """See `wire.streams.Broker`."""
+        """Reads backwards from `before` with XREVRANGE."""
         top = f"({before}" if before else "+"
         rows = await self._link.retry(self._link.writer.xrevrange, self._link.key(stream), top, "-", count)
         return [Entry(id=i.decode(), data=f[FIELD], note=f.get(NOTE, b"").decode()) for i, f in rows]
 
     async def last_sequence(self, stream: StreamName) -> int:
-        """See `wire.streams.Broker`."""
+        """Derives it from the last generated id; 0 if there is no stream."""
         try:
             info = await self._link.retry(self._link.writer.xinfo_stream, self._link.key(stream))
         except ResponseError as error:
@@ -107,7 +107,7 @@ class RedisBroker:
         return parse_id(info["last-generated-id"])[0]
 
     async def trim(self, stream: StreamName) -> int:
-        """See `wire.streams.Broker`. By MINID only: MAXLEN would drop unprocessed work."""
+        """Removes what the group has acked. By MINID only: MAXLEN would drop unprocessed work."""
         delivered, pending = await self._positions(stream)
         if delivered[0] < 0:
             return 0
@@ -118,7 +118,7 @@ class RedisBroker:
         )
 
     async def stats(self, stream: StreamName) -> StreamStats:
-        """See `wire.streams.Broker`."""
+        """Length, pending count, lag, and the time since the first pending entry was delivered."""
         key = self._link.key(stream)
         length = int(await self._link.retry(self._link.writer.xlen, key))
         group = await self._group_info(stream)
@@ -134,13 +134,13 @@ class RedisBroker:
         )
 
     async def memory(self) -> BrokerMemory:
-        """See `wire.streams.Broker`. INFO names no container's limit: `total_system_memory` is the machine's."""
+        """Memory of the whole server. INFO names no container's limit: `total_system_memory` is the machine's."""
         info = await self._link.retry(self._link.writer.info, "memory")
         limit = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0))
         return BrokerMemory(used_bytes=int(info.get("used_memory", 0)), limit_bytes=limit)
 
     async def generation(self) -> str:
-        """See `wire.streams.Broker`: the server's life and a sentinel key that dies with the data."""
+        """The server's `run_id` and a sentinel key that is lost with the data."""
         key = self._link.key("sentinel")
         info = await self._link.retry(self._link.writer.info, "server")
         await self._link.retry(self._link.writer.set, key, secrets.token_hex(8), nx=True)
@@ -148,5 +148,5 @@ class RedisBroker:
         return f"{info['run_id']}/{(sentinel or b'').decode()}"
 
     async def close(self) -> None:
-        """See `wire.streams.Broker`."""
+        """Closes the connections to the server."""
         await self._link.close()

@@ -2,7 +2,7 @@
 
 Two profiles, because redis-py's defaults lose or duplicate: the *writer* never retries by itself (a retried XADD adds
 twice, a retried EXEC runs twice), the *reader* has a socket timeout longer than any BLOCK (else an idle stream is an
-error). What is idempotent is retried by `Link.retry`, with a deadline.
+error). What is idempotent is retried by `RedisLink.retry`, with a deadline.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from wire.errors import TransientError
+from headrace.wire.errors import TransientError
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
 
 
-class Link:
+class RedisLink:
     """The two clients of one run on one server. All keys share a hash tag, so that a transaction may span them."""
 
     def __init__(self, url: str, run_id: str, *, retry_deadline_s: float) -> None:

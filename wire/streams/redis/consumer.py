@@ -1,4 +1,4 @@
-"""One consumer of one stream's group; see `wire.streams.Consumer` for what each act promises."""
+"""One consumer of one stream's group; `headrace.wire.streams.Consumer` documents each method."""
 
 import asyncio
 import time
@@ -7,23 +7,23 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from wire.errors import TransientError, WaitTimeoutError
-from wire.metrics import REDELIVERIES, expect_dead_letters
-from wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
-from wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, NOTE, Link, stream_rows
-from wire.telemetry import get_logger
+from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.metrics import REDELIVERIES, expect_dead_letters
+from headrace.wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
+from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, NOTE, RedisLink, stream_rows
+from headrace.wire.telemetry import get_logger
 
 _RELEASED = "released"
 """Pseudo consumer that owns what was handed back; its entries look idle for a day, so the next claim takes them."""
 _RELEASED_IDLE_MS = 86_400_000
 
-log = get_logger("wire.streams.redis")
+log = get_logger("headrace.wire.streams.redis")
 
 
 class RedisConsumer:
-    """One named consumer; see `wire.streams.Consumer` for what each act promises."""
+    """One named consumer; implements `headrace.wire.streams.Consumer`."""
 
-    def __init__(self, link: Link, stream: StreamName, name: str, *, lease_s: float) -> None:
+    def __init__(self, link: RedisLink, stream: StreamName, name: str, *, lease_s: float) -> None:
         self._link = link
         self._key = link.key(stream)
         self._stream = stream
@@ -34,7 +34,7 @@ class RedisConsumer:
         expect_dead_letters(stream)
 
     async def read(self, *, count: int, block_s: float) -> list[Entry]:
-        """See `wire.streams.Consumer`. A lost reply leaves entries pending with us: orphans after the lease."""
+        """Claims orphans, else waits for new entries. A lost reply leaves them pending: orphans after the lease."""
         try:
             _, rows, _ = await self._link.writer.xautoclaim(
                 self._key, self._group, self._name, self._lease_ms, count=count
@@ -53,7 +53,7 @@ class RedisConsumer:
         return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in stream_rows(answer) for i, f in rows]
 
     async def reclaim_own(self) -> list[Entry]:
-        """See `wire.streams.Consumer`."""
+        """Reads this consumer's pending entries from the first id on, in chunks."""
         entries: list[Entry] = []
         last = "0"
         while True:
@@ -71,7 +71,7 @@ class RedisConsumer:
             last = rows[-1][0].decode()
 
     async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Repeats the transaction after a lost reply while the entry is still pending here: else it ran."""
         end = time.monotonic() + self._link.deadline_s
         delay = 0.02
         while True:
@@ -85,7 +85,7 @@ class RedisConsumer:
                     await pipe.execute()
                 return
             except AWAY as error:
-                # The transaction ran or it did not: the ack in it tells which. An owner that is not us works on it now.
+                # The transaction ran or it did not: the ack in it shows which. An owner that is not us works on it now.
                 log.warning("exec_ambiguous", stream=self._key, entry=entry.id, error=str(error))
                 if time.monotonic() > end:
                     raise WaitTimeoutError(f"the broker to settle {entry.id} of {self._key}", delay) from error
@@ -95,13 +95,13 @@ class RedisConsumer:
                 return
 
     async def ack(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Acks the entries in one XACK."""
         if entries:
             ids = [entry.id for entry in entries]
             await self._link.retry(self._link.writer.xack, self._key, self._group, *ids)
 
     async def release(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`."""
+        """Claims the entries that this consumer still owns for the pseudo consumer `released`."""
         for entry in await self._owned(entries):
             await self._link.retry(self._give_up, entry, self._link.writer)
 
@@ -118,7 +118,7 @@ class RedisConsumer:
         )
 
     async def fail(self, entry: Entry) -> int:
-        """See `wire.streams.Consumer`. Counted once or, after a lost reply, not at all: never retried."""
+        """Counts and releases in one transaction, which is never retried: a lost reply raises TransientError."""
         try:
             async with self._link.writer.pipeline(transaction=True) as pipe:
                 pipe.hincrby(self._failures, entry.id, 1)
@@ -129,7 +129,7 @@ class RedisConsumer:
         return int(failures)
 
     async def renew(self, entries: Sequence[Entry]) -> None:
-        """See `wire.streams.Consumer`. Only what is still ours: a claim that another took over is not taken back."""
+        """Resets the idle time of entries still owned; an entry that another consumer has claimed is not taken back."""
         owned = [entry.id for entry in await self._owned(entries)]
         if owned:
             await self._link.retry(self._link.writer.xclaim, self._key, self._group, self._name, 0, owned, justid=True)
@@ -138,7 +138,7 @@ class RedisConsumer:
         return [entry for entry in entries if await self._owner(entry.id) == self._name]
 
     async def _owner(self, entry_id: str) -> str | None:
-        """Who has the entry; None if nobody: it is acked (or the server lost its data)."""
+        """Name of the consumer that has the entry; None if none: it is acked (or the server lost its data)."""
         row = await self._pending_row(entry_id)
         return row["consumer"].decode() if row else None
 

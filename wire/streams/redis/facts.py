@@ -1,4 +1,4 @@
-"""What a server says of itself: for people who set one up."""
+"""What a server reports about itself: for people who set one up."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from wire.errors import TransientError
-from wire.streams.redis.client import AWAY, Link
+from headrace.wire.errors import TransientError
+from headrace.wire.streams.redis.client import AWAY, RedisLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """Empty where the server does not tell (a hosted one may refuse CONFIG)."""
+    """Fields are empty where the server does not report them (a hosted one may refuse CONFIG)."""
 
     kind: str
     """`redis` or `valkey`."""
@@ -24,8 +24,11 @@ class ServerFacts:
 
 
 async def server_facts(url: str, *, timeout_s: float) -> ServerFacts:
-    """Raises TransientError if nobody answers in time, or refuses; ValueError for a URL that is none."""
-    link = Link(url, "doctor", retry_deadline_s=timeout_s)
+    """Connects and reads INFO.
+
+    Raises TransientError if no server answers in time, or it refuses; ValueError for an invalid URL.
+    """
+    link = RedisLink(url, "doctor", retry_deadline_s=timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
             info: dict[str, Any] = await link.writer.info()

@@ -6,7 +6,7 @@ import resource
 import struct
 from dataclasses import dataclass
 
-from services.reward.sandbox.inside.seccomp import Filter, make_filter
+from headrace.services.reward.sandbox.inside.seccomp import Filter, make_filter
 
 PATIENCE = 10
 _CAPABILITY_VERSION = 0x20080522
@@ -16,21 +16,21 @@ _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one test. Travels into the sandbox as numbers on the server's command line."""
+    """Limits of one test. Passed into the sandbox as numbers on the server's command line."""
 
     timeout_s: float = 1.0
     """Wall-clock time, less what it waited for a CPU."""
     memory_bytes: int = 512 * 1024 * 1024
     """Address space of the test's one process, the interpreter's own 30 MiB included."""
     output_bytes: int = 4 * 1024 * 1024
-    """Of standard output, of standard error, and of any file."""
+    """Largest standard output, standard error, and any file; each."""
     tmp_bytes: int = 16 * 1024 * 1024
-    """Of all files in /tmp together."""
+    """All files in /tmp together."""
     threads: int = 32
     files: int = 64
     """Open at a time."""
     patience: int = PATIENCE
-    """A test that waits for a CPU may take so many times `timeout_s`; then nothing can be said of it."""
+    """A test that waits for a CPU may take so many times `timeout_s`; after that its program cannot be judged."""
 
 
 def limit(limits: Limits) -> None:
@@ -59,7 +59,7 @@ class Confinement:
         self._filter = Filter(self._libc, make_filter())
 
     def enter(self) -> None:
-        """Raises OSError."""
+        """Confines this process for good. Raises OSError."""
         resource.setrlimit(resource.RLIMIT_CPU, (self._cpu_s, self._cpu_s))
         # Effective, permitted, inheritable: no capability; ambient ones fall with them.
         if self._libc.capset(self._header, self._nothing):
@@ -70,7 +70,7 @@ class Confinement:
         self._filter.install()
 
     def rehearse(self) -> None:
-        """The same calls, but such that they do nothing."""
+        """Makes the same calls with arguments that change nothing."""
         resource.setrlimit(resource.RLIMIT_CPU, resource.getrlimit(resource.RLIMIT_CPU))
         self._libc.capset(bytes(8), self._nothing)
         self._libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)

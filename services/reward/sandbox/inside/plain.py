@@ -12,7 +12,7 @@ and, on the way out only, what stands for plain values:
     generator, map, other iterators     {"iterator": [...]}
     Fraction, Decimal, NumPy scalar     int or float
 
-What a subclass says of itself is not asked: its data are taken by the base class's own methods.
+A subclass's own methods are not called: its data are read by those of the base class.
 """
 
 import json
@@ -85,7 +85,7 @@ def _standing(value: Any, kind: type[Any]) -> Any:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Without an import: who has made such a value has imported it."""
+    """Checks without an import: a program that made such a value has imported the module."""
     return isinstance(value, getattr(sys.modules.get(module), name, ()))
 
 

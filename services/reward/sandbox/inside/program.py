@@ -1,7 +1,7 @@
 """One test of one program, in a forked child that has given up everything: it never returns.
 
-This is the one place where text becomes code, and what the sandbox is for. From here on nothing this process says is
-believed: what it writes is data, and its verdict is made outside.
+This is the one place where text becomes code, and what the sandbox is for. From here on this process is not
+trusted: what it writes is data, and its verdict is made outside.
 
 File descriptors: 0 standard input, 1 standard output, 2 standard error, 3 the returned value, 4 the program.
 """
@@ -17,8 +17,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from services.reward.sandbox.inside.plain import decode, encode
-from services.reward.sandbox.inside.prelude import names
+from headrace.services.reward.sandbox.inside.plain import decode, encode
+from headrace.services.reward.sandbox.inside.prelude import names
 
 _INPUT, _PRINTS, _NOTES, _VALUE, _PROGRAM = 0, 1, 2, 3, 4
 SLEEPS = 124
@@ -196,7 +196,7 @@ def _open_streams() -> None:
 
 
 def _status(code: object) -> int:
-    """As the interpreter reads the argument of sys.exit."""
+    """Exit status, read from the argument of sys.exit as the interpreter reads it."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1

@@ -59,7 +59,7 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
-    # A lower priority than others': who waits for a CPU is not charged for it.
+    # A lower priority than others': a test that waits for a CPU is not charged for it.
     "setpriority": (141, 140),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
@@ -78,7 +78,7 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "modify_ldt": (154, None),
     "iopl": (172, None),
     "ioperm": (173, None),
-    # The machine itself; all of it needs capabilities that nobody in here has.
+    # The machine itself; all of it needs capabilities that no process in here has.
     "init_module": (175, 105),
     "finit_module": (313, 273),
     "delete_module": (176, 106),

@@ -1,4 +1,4 @@
-"""The fork server of a sandbox: it forks one child for each test, kills what is left of it, and says how it ended.
+"""The fork server of a sandbox: it forks one child for each test, kills what is left of it, and reports how it ended.
 
 It never runs a program itself and never sees what one reads or writes: those are files that the service made, whose
 descriptors it hands on to the child unread. So nothing of one test is in the memory that the next child is forked from.
@@ -24,8 +24,8 @@ import time
 from os import environ
 from typing import NoReturn
 
-from services.reward.sandbox.inside import program
-from services.reward.sandbox.inside.confine import Confinement, Limits, keep_only, limit
+from headrace.services.reward.sandbox.inside import program
+from headrace.services.reward.sandbox.inside.confine import Confinement, Limits, keep_only, limit
 
 REPLY = struct.Struct("<ciddd")
 """How it ended (`EXITED`, ...), exit status or signal; seconds: wall, CPU, waited for a CPU."""
@@ -83,7 +83,7 @@ class Server:
                 self._control.send(reply)
 
     def _own_namespaces(self) -> None:
-        """Of pids and mounts; only their owner may make children's namespaces, and mount."""
+        """Enters pid and mount namespaces of its own: only their owner may create children's namespaces, and mount."""
         self._check(self._libc.unshare(_CLONE_NEWNS | _CLONE_NEWPID), "unshare")
         pid = os.fork()
         if pid:
@@ -92,7 +92,7 @@ class Server:
             os._exit(0)
 
     def _keep_devices(self) -> None:
-        """Times and modes of devices are the machine's: nobody may change them. They can be written all the same."""
+        """Remounts devices read-only: no test may change their times and modes. They can still be written to."""
         for name in os.listdir(b"/dev"):
             path = b"/dev/" + name
             flags = os.statvfs(path).f_flag & _NOSUID_NOEXEC
@@ -149,7 +149,7 @@ class Server:
                 return TIMED_OUT if has_gone or is_over else STARVED, waited
 
     def _ask(self, watched: int) -> float:
-        """Seconds for which the test has waited for a CPU; 0 if the service has gone, which the next look tells."""
+        """Seconds for which the test has waited for a CPU; 0 if the service has gone, which the next poll notices."""
         socket.send_fds(self._control, [ASKS], [watched])
         answer = self._control.recv(WAITED.size)
         return float(WAITED.unpack(answer)[0]) if answer else 0.0

@@ -1,1 +1,1 @@
-"""The SGLang engine: a server of its own, driven over HTTP. Nothing here imports torch or sglang."""
+"""The SGLang engine: a separate server, driven over HTTP. Imports neither torch nor sglang."""

@@ -1,7 +1,7 @@
-"""Publications of low-rank adapters: the new one is loaded beside the one in use, then requests turn to it.
+"""Publications of low-rank adapters: the new one is loaded beside the one in use, then requests switch to it.
 
-The server's own weights never change, so it is not paused, and nothing has to be flushed: SGLang keeps the prefixes of
-each adapter apart.
+The server's own weights never change, so it is not paused and nothing is flushed: SGLang caches the prefixes of each
+adapter separately.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from typing import Any
 
 import xxhash
 
-from services.rollout.engines.protocol import InFlight
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.generation import Generation
-from services.rollout.engines.sglang.requests import Adapter
-from wire.contracts import PolicyVersion
-from wire.digests import XXH3, algorithm_of, named, unknown_algorithm
-from wire.errors import ContractError, TransientError
-from wire.telemetry import get_logger
-from wire.v1 import common_pb2, rollout_pb2
+from headrace.services.rollout.engines.protocol import InFlight
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.generation import Generation
+from headrace.services.rollout.engines.sglang.requests import Adapter
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.digests import XXH3, algorithm_of, named, unknown_algorithm
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import common_pb2, rollout_pb2
 
 log = get_logger("rollout.sglang")
 
@@ -30,7 +30,7 @@ _UNUSED_POLL_S = 0.2
 
 
 class AdapterUpdater:
-    """The server's side of update sessions when adapters travel. Same acts as `Updater`."""
+    """Applies update sessions to the server when adapters are published. Same interface as `Updater`."""
 
     in_place = False
 
@@ -44,7 +44,7 @@ class AdapterUpdater:
         control_timeout_s: float,
         unload_timeout_s: float,
     ) -> None:
-        """`unload_timeout_s`: SGLang lets go of an adapter when the last request that uses it has ended."""
+        """`unload_timeout_s` covers SGLang's wait for the last request that uses an adapter."""
         self._client = client
         self._generation = generation
         self._in_flight = in_flight
@@ -57,7 +57,7 @@ class AdapterUpdater:
         self.busy = False
 
     async def prepare(self, timeout_s: float) -> None:
-        """There is nothing to pause."""
+        """Marks the update as begun; nothing has to be paused."""
         self.busy = True
 
     async def receive(
@@ -67,7 +67,7 @@ class AdapterUpdater:
         source: rollout_pb2.ReceiveWeightsRequest,
         timeout_s: float,
     ) -> list[str]:
-        """Loads the adapter in the folder; returns the digests of what lies there."""
+        """Loads the adapter from the folder; returns the digests of its file."""
         if not plan.adapter_config:
             raise ContractError("bad_plan", "whole weights were sent to a server that takes adapters (model.lora)")
         if source.WhichOneof("source") != "disk_path":
@@ -77,7 +77,7 @@ class AdapterUpdater:
         digests = await asyncio.to_thread(adapter_digests, plan, folder / _FILE)
         await self._drop_staged()
         self._loads += 1
-        # A version may come more than once, and SGLang takes a name once.
+        # A version may be published repeatedly, but SGLang accepts a name only once.
         name = f"{version}-{self._loads}"
         try:
             await self._client.load_adapter(name, str(folder), max(end - time.monotonic(), 0.001))
@@ -88,9 +88,9 @@ class AdapterUpdater:
         return digests
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """Turns all requests to the new adapter; running ones go on as `rollout.in_flight` says."""
+        """Switches new requests to the new adapter; running ones continue according to `rollout.in_flight`."""
         if self._in_flight is InFlight.DRAIN:
-            # Those that do not end in time go on as with `retract`.
+            # Requests that do not end in time are treated as with `retract`.
             await self._generation.admission.drain(timeout_s / 2)
         old = self._generation.adapter
         self._generation.digests[version] = weights_digest
@@ -101,18 +101,18 @@ class AdapterUpdater:
         if self._in_flight is InFlight.IN_PLACE:
             return
         try:
-            # What runs comes back with the tokens it has, and is asked for again under the new adapter.
+            # Running requests return with their tokens so far, and are sent again under the new adapter.
             await self._generation.interrupt(timeout_s)
         except ContractError as error:
-            # The new adapter is in use already: nobody may take this for a refusal that changed nothing.
+            # The new adapter is already in use: this must not look like a refusal that changed nothing.
             raise TransientError(f"SGLang did not interrupt its requests: {error}") from error
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """The digests of the buckets have said it all."""
+        """Returns nothing: the digests of the buckets suffice."""
         return {}
 
     async def unpause(self, timeout_s: float) -> None:
-        """Nothing was paused."""
+        """No-op: nothing was paused."""
 
     async def resume(self, timeout_s: float) -> None:
         """Ends the update."""
@@ -120,19 +120,19 @@ class AdapterUpdater:
         self.busy = False
 
     async def discard(self) -> None:
-        """Ends the update early: the adapter in use stays."""
+        """Ends the update early; the adapter in use stays."""
         await self._drop_staged()
         await self.resume(self._control_timeout_s)
 
     async def sleep(self, timeout_s: float) -> None:
-        """Raises ContractError: the base would be lost, and only adapters are ever sent."""
+        """Raises ContractError: the base model would be lost, and only adapters are published."""
         raise ContractError("no_turns", "a server that takes adapters (model.lora) cannot give up its base")
 
     async def wake(self, timeout_s: float) -> None:
-        """It never sleeps."""
+        """No-op: it never sleeps."""
 
     async def close(self) -> None:
-        """Leaves the rest to the server."""
+        """Cancels pending unloads; the server keeps those adapters."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -143,7 +143,7 @@ class AdapterUpdater:
             self._spawn(self._unload(name))
 
     async def _unload(self, name: str) -> None:
-        # SGLang waits for an adapter's last request before it unloads it, and lets nobody load another one meanwhile.
+        # SGLang waits for an adapter's last request before it unloads it, and blocks other loads meanwhile.
         while self._generation.uses(name):
             await asyncio.sleep(_UNUSED_POLL_S)
         try:
@@ -158,10 +158,10 @@ class AdapterUpdater:
 
 
 def adapter_digests(plan: common_pb2.WeightPlan, file: Path) -> list[str]:
-    """xxh3-128 of each bucket of the plan, in the plan's form, put together from a safetensors file without torch.
+    """xxh3-128 of each bucket of the plan, in the plan's notation, computed from a safetensors file without torch.
 
-    Raises ContractError: `bad_weights` if the file cannot be read or does not hold the plan's tensors, `unknown_digest`
-    for a plan that names its buckets otherwise.
+    Raises ContractError: `bad_weights` if the file cannot be read or lacks tensors of the plan, `unknown_digest` for a
+    plan with another digest algorithm.
     """
     for algorithm in {algorithm_of(bucket.digest) for bucket in plan.buckets} - {XXH3}:
         raise ContractError("unknown_digest", unknown_algorithm(algorithm))

@@ -1,4 +1,4 @@
-"""How many requests are on their way to the server at the same time. Lives on one event loop."""
+"""Limits the number of concurrent requests to the server. Used on one event loop only."""
 
 import asyncio
 import time
@@ -10,10 +10,10 @@ _DRAIN_POLL_S = 0.02
 
 
 class Admission:
-    """Places for requests, given in the order of asking."""
+    """Request slots, granted in FIFO order."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` requests at most; those of others on the same server take places too."""
+        """At most `limit` requests; those of other clients of the same server count too."""
         self._limit = limit
         self._queue: deque[asyncio.Future[None]] = deque()
         self._held = False
@@ -22,12 +22,12 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Requests without a place."""
+        """Number of requests that wait for a slot."""
         return len(self._queue)
 
     @asynccontextmanager
     async def place(self, *, first: bool = False) -> AsyncIterator[None]:
-        """Waits for a place and keeps it; `first`: the next one that is free."""
+        """Waits for a slot and holds it; `first` puts the request at the head of the queue."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._queue.appendleft if first else self._queue.append)(turn)
         self._let_in()
@@ -45,14 +45,14 @@ class Admission:
             self._leave()
 
     async def drain(self, timeout_s: float) -> None:
-        """Holds, and lets those inside leave; returns when they have, or when the time is over."""
+        """Stops admission and waits until running requests have ended, or until the timeout."""
         self.hold()
         end = time.monotonic() + timeout_s
         while self.inside and time.monotonic() < end:
             await asyncio.sleep(_DRAIN_POLL_S)
 
     def hold(self) -> None:
-        """Nobody else gets in until `release`."""
+        """Admits no further requests until `release`."""
         self._held = True
 
     def release(self) -> None:
@@ -61,7 +61,7 @@ class Admission:
         self._let_in()
 
     def make_room(self, others: int) -> None:
-        """So many requests on the server are not ours; one of ours may always be there."""
+        """Sets the number of other clients' requests on the server; at least one of ours is always admitted."""
         self._others = others
         self._let_in()
 
@@ -72,6 +72,6 @@ class Admission:
     def _let_in(self) -> None:
         while self._queue and not self._held and self.inside < max(self._limit - self._others, 1):
             turn = self._queue.popleft()
-            if not turn.done():  # Else it was cancelled, and has not come to say so yet.
+            if not turn.done():  # Otherwise it was cancelled, and its task has not run yet.
                 self.inside += 1
                 turn.set_result(None)

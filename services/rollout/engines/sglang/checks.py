@@ -1,4 +1,4 @@
-"""Is this server one we can drive, with the model we train? Pure."""
+"""Checks that a server is supported and serves the model being trained. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.rollout.engines.sglang.requests import Limits
-from wire.errors import ConfigError
+from headrace.services.rollout.engines.sglang.requests import ServerLimits
+from headrace.wire.errors import ConfigError
 
 OLDEST, NEWEST = (0, 5, 21), (0, 6, 0)
-"""Versions from the first to before the second: update sessions came with 0.5.21."""
+"""Supported versions: from the first (inclusive; it introduced update sessions) to the second (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """What a model folder's config says."""
+class ServedModelShape:
+    """The parts of a model folder's config that the checks need."""
 
     family: str
     architectures: tuple[str, ...]
@@ -23,12 +23,12 @@ class ModelShape:
     context_length: int
 
 
-def read_shape(folder: Path) -> ModelShape:
-    """Of `folder`/config.json; raises ConfigError."""
+def read_shape(folder: Path) -> ServedModelShape:
+    """Reads `folder`/config.json; raises ConfigError if it is unusable."""
     try:
         config = json.loads((folder / "config.json").read_text())
         text = config.get("text_config", config)
-        return ModelShape(
+        return ServedModelShape(
             family=str(config["model_type"]),
             architectures=tuple(config.get("architectures") or ()),
             vocab=int(text["vocab_size"]),
@@ -41,15 +41,15 @@ def read_shape(folder: Path) -> ModelShape:
 def check_server(
     server: Mapping[str, Any],
     model: Mapping[str, Any],
-    shape: ModelShape,
+    shape: ServedModelShape,
     *,
     tp: int,
     dtype: str,
     fp32_head: bool,
     context_length: int,
     deterministic: bool,
-) -> Limits:
-    """The server's limits; raises ConfigError naming what does not fit and the way out.
+) -> ServerLimits:
+    """Returns the server's limits; raises ConfigError naming what does not match and how to fix it.
 
     `server` and `model` are the answers of `/server_info` and `/model_info`; `context_length` 0 = the model's.
     """
@@ -78,10 +78,10 @@ def check_server(
             f"model.path is a {shape.family} model"
         )
     context = _context(server, shape, context_length)
-    return Limits(
+    return ServerLimits(
         vocab=shape.vocab,
         context_length=context,
-        # SGLang's number is the first that is too long.
+        # SGLang's number is the smallest length that is too long.
         prompt_length=min(context, _positive(server, "max_req_input_len")) - 1,
         max_requests=_positive(server, "max_running_requests"),
         deterministic=deterministic,
@@ -94,22 +94,22 @@ _HINTS = {"dp_size": "; use one replica for each", "pp_size": "", "tp_size": " (
 
 
 def _plain_experts(server: Mapping[str, Any]) -> bool:
-    """Whether its kernels take experts in bfloat16 as they are loaded, every rank a part of each of them.
+    """Whether its kernels use bfloat16 experts in the layout in which they are loaded, each sharded over all ranks.
 
-    SGLang 0.5.23, `layers/quantization/unquant.py`: with `auto`, where nothing has resolved it, as with `triton`, a GPU
-    gets Triton's kernels (1181-1192), for which nothing is moved after loading (862-926). The others transpose (803),
-    swap gate and up (1227) or pack blocks (972-992). `SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED`, off by default, interleaves
-    rows (936): such a server is found out by what it has loaded.
+    SGLang 0.5.23, `layers/quantization/unquant.py`: with an unresolved `auto`, as with `triton`, a GPU gets Triton's
+    kernels (1181-1192), which leave the loaded layout unchanged (862-926). The others transpose (803), swap gate and up
+    (1227) or pack blocks (972-992). `SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED`, off by default, interleaves rows (936): such
+    a server is detected by the checksums of what it has loaded.
     """
     kernels, dispatch = server.get("moe_runner_backend"), server.get("moe_a2a_backend")
     return kernels in ("auto", "triton") and dispatch in (None, "none") and server.get("ep_size", 1) == 1
 
 
-def _context(server: Mapping[str, Any], shape: ModelShape, wanted: int) -> int:
+def _context(server: Mapping[str, Any], shape: ServedModelShape, wanted: int) -> int:
     own = server.get("context_length") or shape.context_length
     if wanted > own:
         raise ConfigError(f"rollout.context_length: {wanted} is beyond the {own} positions of the SGLang server")
-    # One request must fit into the cache alone; SGLang keeps a few tokens of it to itself.
+    # A single request must fit into the cache, of which SGLang reserves a few tokens.
     return min(wanted or own, _positive(server, "max_total_num_tokens") - 16)
 
 

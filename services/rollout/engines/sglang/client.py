@@ -1,4 +1,4 @@
-"""SGLang's HTTP interface. Its paths and field names are known here, in `requests` and in `checks`, nowhere else."""
+"""Client of SGLang's HTTP API. Its paths and field names appear only here, in `requests` and in `checks`."""
 
 import asyncio
 import json
@@ -8,37 +8,37 @@ from typing import Any
 import httpx
 from prometheus_client.metrics_core import Metric
 
-from wire import tracing
-from wire.errors import ContractError, TransientError
-from wire.metrics import read_engine_metrics
-from wire.v1 import common_pb2
+from headrace.wire import tracing
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.metrics import read_engine_metrics
+from headrace.wire.v1 import common_pb2
 
 _TIMEOUT = httpx.Timeout(None, connect=5.0)
-"""Of one read; the whole call has a deadline of its own."""
+"""No timeout per read: the whole call has a deadline of its own."""
 BAD_ANSWER = "bad_answer"
-"""ContractError's code for a server that breaks its own contract."""
+"""Code of the ContractError for an invalid answer of the server."""
 
 
 class SGLangClient:
-    """One server. Every call has a deadline.
+    """Client of one server. Every call has a deadline.
 
-    Raises TransientError when the server is away, too slow or not able to (503), ContractError when it refuses (4xx,
-    or `success: false`) and when its answer is no JSON object of the form it promises (code `bad_answer`).
+    Raises TransientError when the server is unreachable, too slow or fails (5xx), ContractError when it refuses (4xx,
+    or `success: false`) or when its answer is not a JSON object of the expected form (code `bad_answer`).
     """
 
     def __init__(self, url: str, *, api_key: str = "", admin_key: str = "") -> None:
         self.url = url.rstrip("/")
         self._keys = {False: api_key, True: admin_key or api_key}
-        # One connection a request in flight; a proxy of the environment has no business between us.
+        # One connection per request in flight; proxies from the environment are ignored.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self._http = httpx.AsyncClient(base_url=self.url, limits=limits, trust_env=False)
 
     async def close(self) -> None:
-        """Drops all connections."""
+        """Closes all connections."""
         await self._http.aclose()
 
     async def is_ready(self, timeout_s: float) -> bool:
-        """It is up and not paused."""
+        """Whether the server is up and not paused."""
         try:
             answer = await self._http.get("/ready", headers=self._headers(False), timeout=timeout_s)
         except httpx.TransportError:
@@ -46,15 +46,15 @@ class SGLangClient:
         return answer.status_code == 200
 
     async def server_info(self, timeout_s: float) -> dict[str, Any]:
-        """Its settings; asks the scheduler, so it also tells whether that one lives."""
+        """The server's settings; queries the scheduler, so it also checks that the scheduler is alive."""
         return await self._ask("GET", "/server_info", None, timeout_s)
 
     async def model_info(self, timeout_s: float) -> dict[str, Any]:
-        """The model it serves and the version of its weights."""
+        """The model being served and the version of its weights."""
         return await self._ask("GET", "/model_info", None, timeout_s)
 
     async def loads(self, timeout_s: float) -> tuple[int, int]:
-        """Requests running and waiting, of everybody."""
+        """Number of running and waiting requests, of all clients."""
         answer = await self._ask("GET", "/v1/loads?include=core", None, timeout_s)
         try:
             (load,) = answer["loads"]
@@ -63,7 +63,7 @@ class SGLangClient:
             raise ContractError(BAD_ANSWER, f"/v1/loads: {error!r}") from error
 
     async def metrics(self, timeout_s: float) -> list[Metric]:
-        """What it tells Prometheus (`--enable-metrics`): the families named `sglang:...`. Answers while paused, too."""
+        """The server's Prometheus metrics named `sglang:...` (needs `--enable-metrics`). Works while paused, too."""
         text = await self._send("GET", "/metrics", None, timeout_s)
         try:
             return await asyncio.to_thread(read_engine_metrics, text)
@@ -71,45 +71,45 @@ class SGLangClient:
             raise ContractError(BAD_ANSWER, f"/metrics: {error}") from error
 
     async def generate(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """One request's answer; waits as long as the server is paused."""
+        """Sends one generation request; waits while the server is paused."""
         return await self._ask("POST", "/generate", body, timeout_s)
 
     async def abort(self, request_id: str, timeout_s: float) -> None:
-        """Asks to end a request: it answers with what it has. Unknown ids are ignored."""
+        """Aborts a request, which then returns what it has. Unknown ids are ignored."""
         await self._send("POST", "/abort_request", {"rid": request_id, "abort_all": False}, timeout_s, admin=True)
 
     async def abort_all(self, timeout_s: float) -> None:
-        """Asks to end all requests, whoever sent them."""
+        """Aborts all requests, of all clients."""
         await self._send("POST", "/abort_request", {"rid": "", "abort_all": True}, timeout_s, admin=True)
 
     async def pause(self, mode: str, timeout_s: float) -> None:
-        """Stops decoding; later control calls come after it. Modes: retract, in_place."""
+        """Pauses decoding; later control calls are ordered after it. Modes: retract, in_place."""
         await self._ask("POST", "/pause_generation", {"mode": mode}, timeout_s, admin=True)
 
     async def resume(self, timeout_s: float) -> None:
-        """Goes on decoding."""
+        """Continues decoding."""
         await self._ask("POST", "/continue_generation", {"torch_empty_cache": False}, timeout_s, admin=True)
 
     async def release_memory(self, timeout_s: float) -> None:
-        """Gives the memory of weights, cache and CUDA graphs back; the server must be paused, with nothing running.
+        """Releases the memory of weights, cache and CUDA graphs; the server must be paused, with nothing running.
 
         SGLang asserts that (`release_memory_occupation`, managers/scheduler_components/weight_updater.py:337 of
-        0.5.23): else its scheduler dies. The bytes are lost, all buffers but parameters are kept aside.
+        0.5.23): otherwise its scheduler dies. The contents are lost, except for buffers that are not parameters.
         """
         await self._send("POST", "/release_memory_occupation", {}, timeout_s, admin=True)
 
     async def resume_memory(self, timeout_s: float) -> None:
-        """Takes all of it again, once after each release (same file, line 383); the weights are to be sent anew."""
+        """Reallocates the memory, once after each release (same file, line 383); the weights must be sent again."""
         await self._send("POST", "/resume_memory_occupation", {}, timeout_s, admin=True)
 
     async def flush_cache(self, timeout_s: float) -> None:
-        """Forgets all keys and values; ContractError while requests run."""
+        """Drops all cached keys and values; ContractError while requests are running."""
         await self._send("POST", "/flush_cache", None, timeout_s, admin=True)
 
     async def join_group(
         self, name: str, backend: str, host: str, port: int, rank: int, world_size: int, timeout_s: float
     ) -> None:
-        """Returns when all members are there."""
+        """Joins a collective group; returns when all members have joined."""
         body = {
             "group_name": name,
             "backend": backend,
@@ -121,11 +121,11 @@ class SGLangClient:
         await self._change("/init_weights_update_group", body, timeout_s)
 
     async def leave_group(self, name: str, timeout_s: float) -> None:
-        """ContractError if it is in no such group."""
+        """Leaves a collective group; ContractError if the server is not in it."""
         await self._change("/destroy_weights_update_group", {"group_name": name}, timeout_s)
 
     async def begin_update(self, timeout_s: float) -> None:
-        """Opens the session that `receive_bucket` needs."""
+        """Opens the update session that `receive_bucket` needs."""
         await self._change("/begin_weight_update", {}, timeout_s)
 
     async def end_update(self, timeout_s: float) -> None:
@@ -135,7 +135,7 @@ class SGLangClient:
     async def receive_bucket(
         self, bucket: common_pb2.Bucket, group: str, version: str | None, timeout_s: float
     ) -> None:
-        """Takes one broadcast of the group and loads its tensors; `version` names the weights from here on."""
+        """Receives one broadcast of the group and loads its tensors; `version` is the weights' new version name."""
         body = {
             "names": [spec.name for spec in bucket.tensors],
             "dtypes": [spec.dtype for spec in bucket.tensors],
@@ -157,11 +157,11 @@ class SGLangClient:
         await self._change("/load_lora_adapter", {"lora_name": name, "lora_path": folder}, timeout_s)
 
     async def unload_adapter(self, name: str, timeout_s: float) -> None:
-        """Returns when the last request that uses it has ended."""
+        """Unloads an adapter; returns when the last request that uses it has ended."""
         await self._change("/unload_lora_adapter", {"lora_name": name}, timeout_s)
 
     async def checksums(self, timeout_s: float, leave_out: Sequence[str] = ()) -> list[dict[str, str]]:
-        """For each rank: tensor -> its hash; without the tensors whose names have one of `leave_out` in them."""
+        """For each rank: tensor -> hash; without the tensors whose names contain an entry of `leave_out`."""
         body: dict[str, Any] = {"action": "checksum"}
         if leave_out:
             body["skip_tensor_list"] = list(leave_out)
@@ -211,13 +211,13 @@ class SGLangClient:
 
     def _headers(self, admin: bool) -> dict[str, str]:
         key = self._keys[admin]
-        # A server that traces puts its spans under ours.
+        # A server with tracing adds its spans below ours.
         span = {tracing.KEY: caller} if (caller := tracing.current()) else {}
         return ({"Authorization": f"Bearer {key}"} if key else {}) | span
 
 
 def _told(answer: httpx.Response) -> str:
-    """The server's own words."""
+    """The server's error message."""
     try:
         found = answer.json()
         words = found.get("message") or found.get("error")

@@ -1,4 +1,4 @@
-"""An SGLang server as the service's engine."""
+"""The `Engine` implementation on an SGLang server."""
 
 import asyncio
 import contextlib
@@ -9,29 +9,29 @@ from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
-from services.rollout.engines.protocol import Begun, Completion, EngineStats, GenerateRequest, InFlight, Routes
-from services.rollout.engines.sglang.adapters import AdapterUpdater
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.generation import Generation
-from services.rollout.engines.sglang.hashing import Hashing
-from services.rollout.engines.sglang.process import ServerProcess
-from services.rollout.engines.sglang.requests import Limits, read_scores, score_body
-from services.rollout.engines.sglang.update import Updater
-from wire.contracts import PolicyVersion
-from wire.contracts.messages import Logprobs, TokenIds
-from wire.errors import ContractError, HeadraceError, TransientError
-from wire.telemetry import get_logger
-from wire.v1 import common_pb2, rollout_pb2
+from headrace.services.rollout.engines.protocol import Begun, Completion, EngineStats, GenerateRequest, InFlight, Routes
+from headrace.services.rollout.engines.sglang.adapters import AdapterUpdater
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.generation import Generation
+from headrace.services.rollout.engines.sglang.hashing import Hashing
+from headrace.services.rollout.engines.sglang.process import ServerProcess
+from headrace.services.rollout.engines.sglang.requests import ServerLimits, read_scores, score_body
+from headrace.services.rollout.engines.sglang.update import Updater
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.messages import Logprobs, TokenIds
+from headrace.wire.errors import ContractError, HeadraceError, TransientError
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import common_pb2, rollout_pb2
 
 log = get_logger("rollout.sglang")
 
 _LOOKS = 12
-"""Looks at the server while `engine_timeout_s` passes."""
+"""Health checks of the server per `engine_timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How the engine behaves, whoever started the server."""
+    """Options of the engine, for launched and attached servers alike."""
 
     dtype: str
     routes: Routes
@@ -42,19 +42,19 @@ class EngineOptions:
     request_timeout_s: float = 3600.0
     first_verify_s: float = 0.0
     loaded_checksums: Mapping[str, str] = field(default_factory=dict)
-    """The server's own of what it loaded from `model.path`; empty where that is not known."""
+    """The server's checksums of what it loaded from `model.path`; empty if not known."""
     on_gpu: bool = False
     adapters: bool = False
-    """Low-rank adapters travel, the server's own weights stay as they are."""
+    """Low-rank adapters are published; the server's own weights never change."""
 
 
 class SGLangEngine:
-    """One server, checked and ready. `process` is None for one that somebody else runs."""
+    """Engine on one server that is checked and ready. `process` is None for an attached server."""
 
     name = "sglang"
 
     def __init__(
-        self, client: SGLangClient, process: ServerProcess | None, limits: Limits, options: EngineOptions
+        self, client: SGLangClient, process: ServerProcess | None, limits: ServerLimits, options: EngineOptions
     ) -> None:
         self.dtype = options.dtype
         self.routes = options.routes
@@ -94,7 +94,7 @@ class SGLangEngine:
         )
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
-        """See Engine."""
+        """Implements `Engine.generate`: sends one request per rollout; checks the group size first."""
         if len(request.seeds) > self._options.max_rows:
             raise ContractError(
                 "bad_group_size", f"{len(request.seeds)} rollouts, rollout.max_rows is {self._options.max_rows}"
@@ -102,7 +102,7 @@ class SGLangEngine:
         return await self._generation.generate(request)
 
     async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.prepare`: pauses the server, unless adapters are published."""
         self._require_alive()
         self._version = version
         await self._updater.prepare(timeout_s)
@@ -110,28 +110,28 @@ class SGLangEngine:
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
-        """See Engine."""
+        """Implements `Engine.receive`; returns digests only for adapters."""
         self._require_alive()
         if self._version is None:
             raise ContractError("no_session", "no update was prepared")
         return await self._updater.receive(self._version, plan, source, timeout_s)
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.install`: closes the update session, or switches to the new adapter."""
         await self._updater.install(version, weights_digest, timeout_s)
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """See Engine."""
+        """Implements `Engine.checksums`: hashed by the server; empty for adapters."""
         return await self._updater.checksums(timeout_s)
 
     async def discard(self) -> None:
-        """See Engine."""
+        """Implements `Engine.discard`; a no-op once the engine has failed."""
         self._version = None
         if not self._failure.done():
             await self._updater.discard()
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
-        """See Engine. A paused SGLang answers nothing, so it goes on decoding first."""
+        """Implements `Engine.score`: unpauses the server first, since a paused SGLang answers no requests."""
         if not 2 <= len(token_ids) <= self._limits.prompt_length or token_ids.max() >= self._limits.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
         await self._updater.unpause(timeout_s)
@@ -142,48 +142,48 @@ class SGLangEngine:
         return read_scores(await self._client.generate(body, timeout_s), token_ids, self._limits)
 
     async def resume(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.resume`; a no-op once the engine has failed."""
         if not self._failure.done():
             await self._updater.resume(timeout_s)
 
     async def abandon(self, reason: str, timeout_s: float) -> None:
-        """See Engine. What the server was doing for us is aborted beside."""
+        """Implements `Engine.abandon`: requests still on the server are aborted in the background."""
         self._generation.abandon(reason)
 
     async def sleep(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.sleep`: pauses the server and releases its memory; refused for adapters."""
         self._require_alive()
         await self._updater.sleep(timeout_s)
 
     async def wake(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.wake`: the server stays paused until the next update."""
         self._require_alive()
         await self._updater.wake(timeout_s)
 
     def stats(self) -> EngineStats:
-        """See Engine."""
+        """Implements `Engine.stats` with the counters kept by this client."""
         return self._generation.stats()
 
     async def begun(self, group_id: str) -> Begun | None:
-        """See Engine."""
+        """Implements `Engine.begun`: see `Generation.begun`."""
         return self._generation.begun(group_id)
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
-        """See Engine."""
+        """Implements `Engine.own_metrics`: scrapes the server's `/metrics`."""
         return await self._client.metrics(timeout_s)
 
     async def failed(self) -> None:
-        """See Engine."""
+        """Implements `Engine.failed`: raises when the server ends, stops answering or has to be given up."""
         await asyncio.shield(self._failure)
 
     async def close(self, timeout_s: float) -> None:
-        """See Engine. Raises WaitTimeoutError if the server does not die."""
+        """Implements `Engine.close`: kills a launched server. Raises WaitTimeoutError if it does not exit."""
         self._closing = True
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         if self._process is None and self._updater.busy and not self._failure.done():
-            # Somebody else's server is left as it was found: running.
+            # An attached server is left as it was found: running.
             await self._updater.discard()
         await self._updater.close()
         await self._generation.close()
@@ -198,7 +198,7 @@ class SGLangEngine:
             raise TransientError(f"the engine has broken down: {self._failure.exception()}")
 
     def _break(self, reason: str) -> None:
-        """The server is beyond help: it is killed if it is ours, and the process must end."""
+        """Marks the engine as failed: kills a launched server and abandons all groups; the process must end."""
         if self._failure.done() or self._closing:
             return
         log.error("engine_broken", reason=reason)
@@ -211,7 +211,7 @@ class SGLangEngine:
         self._break(f"the SGLang server ended: {await process.wait()}")
 
     async def _look_after(self) -> None:
-        """Asks the server how it is; not in an update, whose own deadlines are stricter."""
+        """Checks the server's health periodically; not during an update, whose own deadlines are stricter."""
         timeout_s = self._options.engine_timeout_s
         while True:
             await asyncio.sleep(timeout_s / _LOOKS)
@@ -226,7 +226,7 @@ class SGLangEngine:
                     self._break(f"the SGLang server does not answer: {error}")
 
     async def _count_others(self, timeout_s: float) -> None:
-        """A server that is not ours alone: its other requests take places."""
+        """Counts other clients' requests on an attached server: they occupy slots too."""
         admission = self._generation.admission
         ours = admission.inside
         running, waiting = await self._client.loads(timeout_s)

@@ -1,16 +1,16 @@
-"""How a server is launched: settings in, command line, config file and environment out. Pure."""
+"""Converts settings to the command line, config file and environment of a launched server. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.rollout.settings import TURN_MEMORY
-from wire.errors import ConfigError
-from wire.settings import LoraTable
+from headrace.services.rollout.settings import TURN_MEMORY
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import LoraTable
 
-SHIMS = Path(__file__).parents[4] / "deploy" / "sglang-cpu" / "shims"
-"""Of a checkout. What they stand in for is imported by SGLang on every device and called on none of the CPU's ways."""
+SHIMS = Path(__file__).resolve().parents[4] / "deploy" / "sglang-cpu" / "shims"
+"""Folder of stub modules in a checkout: SGLang imports the originals on every device, but calls none on a CPU."""
 
 _OWN_FLAGS = (
     "--config",
@@ -38,17 +38,17 @@ _DANGEROUS_FLAGS = ("--enable-custom-logit-processor", "--custom-weight-loader")
 _CPU_TOKENS = 65536
 _CPU_MEMORY = 0.1
 _ADAPTERS = 4
-"""In one batch of the server: an old one's last requests must not keep the new one's waiting."""
+"""Adapters per batch of the server: the last requests of an old adapter must not block those of the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """Everything a server's flags depend on."""
+    """All inputs of a server's flags."""
 
     model_path: Path
     dtype: str
     fp32_head: bool = False
-    """Logits in float32, whatever `dtype` is."""
+    """Compute logits in float32, whatever `dtype` is."""
     device: str
     """cpu or cuda"""
     host: str
@@ -64,24 +64,24 @@ class LaunchPlan:
     deterministic: bool = False
     threads: int = 1
     one_machine: bool = True
-    """The trainer is on this machine too."""
+    """The trainer runs on this machine too."""
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str]
     lora: LoraTable = field(default_factory=LoraTable)
     python_path: tuple[Path, ...] = ()
     takes_turns: bool = False
-    """It shares its GPU with a trainer, one after the other."""
+    """The server takes turns with a trainer on its GPU."""
 
 
 def check_plan(plan: LaunchPlan) -> None:
-    """Raises ConfigError for what SGLang cannot do or must not be told."""
+    """Raises ConfigError for settings that SGLang does not support and for forbidden flags."""
     if plan.deterministic and plan.device == "cpu":
         raise ConfigError(
             "rollout.deterministic: SGLang's deterministic inference needs a GPU's attention kernels; "
             'use engine = "torch" on a CPU'
         )
     if plan.device != "cpu" and plan.dtype == "float32":
-        # RMSNorm.forward_cuda and FlashAttention 3 (SGLang's choice on Hopper) are built for 16 bits alone.
+        # RMSNorm.forward_cuda and FlashAttention 3 (SGLang's choice on Hopper) support 16-bit types only.
         raise ConfigError('model.dtype: SGLang has no float32 kernels on a GPU; set it to "bfloat16"')
     if plan.device == "cpu" and plan.tp > 1:
         raise ConfigError(f"rollout.sglang.tp: {plan.tp}, but a CPU server has one rank")
@@ -97,7 +97,7 @@ def _check_argument(argument: str) -> None:
     if not argument.startswith("--"):
         return
     flag = argument.partition("=")[0]
-    # SGLang's parser takes any unambiguous beginning of a flag for the flag.
+    # SGLang's parser accepts any unambiguous prefix of a flag.
     for known in _DANGEROUS_FLAGS:
         if known.startswith(flag):
             raise ConfigError(f"rollout.sglang.extra_args: {argument} lets requests bring code; it is never given")
@@ -107,14 +107,14 @@ def _check_argument(argument: str) -> None:
 
 
 def shims_for(device: str, python_path: Sequence[Path], shims: Path = SHIMS) -> tuple[Path, ...]:
-    """Folders for the server's PYTHONPATH; empty where none are needed, or none were found."""
+    """Folders for the server's PYTHONPATH; empty if none are needed or found."""
     if python_path:
         return tuple(python_path)
     return (shims,) if device == "cpu" and shims.is_dir() else ()
 
 
 def server_config(plan: LaunchPlan) -> dict[str, Any]:
-    """The server's config file. The keys are in it, not on the command line that everybody may read."""
+    """Contents of the server's config file; it holds the keys, since any process can read a command line."""
     config: dict[str, Any] = {
         "model-path": str(plan.model_path),
         "api-key": plan.api_key,
@@ -126,18 +126,18 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
         "tp-size": plan.tp,
         "max-running-requests": plan.max_requests,
         "enable-metrics": True,
-        # Else an idle scheduler spins on a core that trainer or neighbours could use.
+        # Otherwise an idle scheduler busy-waits on a core.
         "sleep-on-idle": True,
-        # The canary must not queue behind a long line of rollouts.
+        # The canary must not queue behind rollouts.
         "enable-priority-scheduling": True,
-        # The warm-up asks the server over its own address without a key that it has.
+        # The server's own warm-up sends its request without the key.
         "skip-server-warmup": True,
     }
     if plan.device == "cpu":
         config |= {
             "attention-backend": "torch_native",
             "disable-overlap-schedule": True,
-            # An idle server else takes a whole core from the trainer.
+            # Otherwise an idle server takes a whole core from the trainer.
             "sleep-on-idle": True,
         }
     else:
@@ -160,7 +160,7 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
 
 
 def _lora_config(plan: LaunchPlan) -> dict[str, Any]:
-    """The base model, the adapter in use, and the next one."""
+    """Flags for serving low-rank adapters."""
     found: dict[str, Any] = {
         "enable-lora": True,
         "max-lora-rank": plan.lora.rank,
@@ -171,7 +171,7 @@ def _lora_config(plan: LaunchPlan) -> dict[str, Any]:
 
 
 def environment(plan: LaunchPlan) -> dict[str, str]:
-    """What the server's environment has beside what it inherits."""
+    """Environment variables of the server, in addition to inherited ones."""
     found = {
         # A paused server is alive: its health must not depend on a generated token.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
@@ -179,12 +179,12 @@ def environment(plan: LaunchPlan) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "HF_HUB_OFFLINE": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
-        # Only what is named here: the service's own path is for another interpreter.
+        # Replaces the service's own path, which is for another interpreter.
         "PYTHONPATH": ":".join(str(folder) for folder in plan.python_path),
     }
     if plan.device == "cpu":
         found["OMP_NUM_THREADS"] = str(plan.threads)
     if plan.one_machine:
-        # gloo else guesses an interface from the host's name.
+        # Otherwise gloo guesses an interface from the host name.
         found["GLOO_SOCKET_IFNAME"] = "lo"
     return found | dict(plan.env)

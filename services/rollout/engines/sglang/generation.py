@@ -1,4 +1,4 @@
-"""Groups on their way: one request a rollout, parts joined, whatever fails handed back."""
+"""Generation of groups: one request per rollout, continued in parts if aborted; failed groups are handed back."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from services.rollout.engines.protocol import (
+from headrace.services.rollout.engines.protocol import (
     AbandonedError,
     Begun,
     Completion,
@@ -17,20 +17,20 @@ from services.rollout.engines.protocol import (
     GenerateRequest,
     GenerationError,
 )
-from services.rollout.engines.sglang.admission import Admission
-from services.rollout.engines.sglang.client import BAD_ANSWER, SGLangClient
-from services.rollout.engines.sglang.requests import (
+from headrace.services.rollout.engines.sglang.admission import Admission
+from headrace.services.rollout.engines.sglang.client import BAD_ANSWER, SGLangClient
+from headrace.services.rollout.engines.sglang.requests import (
     Adapter,
-    Limits,
-    Part,
+    RequestResult,
+    ServerLimits,
     check_request,
     generate_body,
     join_parts,
     read_part,
 )
-from wire.contracts import FinishReason, PolicyVersion
-from wire.errors import ContractError, TransientError
-from wire.telemetry import get_logger
+from headrace.wire.contracts import FinishReason, PolicyVersion
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("rollout.sglang")
 
@@ -41,19 +41,19 @@ _AGAIN_S = 0.05
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One group under way."""
+    """State of one group in progress."""
 
     given_up: "asyncio.Future[str]"
     group_id: str
     live: set[str] = field(default_factory=set)
-    """Ids of its requests that the server knows."""
+    """Ids of its requests on the server."""
     oldest: int | None = None
-    """Version of its oldest token in a part that has come back."""
+    """Version of the oldest token in the parts received so far."""
     lengths: dict[int, int] = field(default_factory=dict)
-    """Rollout -> tokens of the parts that have come back."""
+    """Rollout -> number of tokens in the parts received so far."""
 
-    def take(self, index: int, part: Part) -> None:
-        """A part of one rollout has come back."""
+    def take(self, index: int, part: RequestResult) -> None:
+        """Records a received part of one rollout."""
         self.lengths[index] = self.lengths.get(index, 0) + len(part.token_ids)
         versions = [version.version for _, version in part.spans]
         self.oldest = min([*versions, *([] if self.oldest is None else [self.oldest])], default=None)
@@ -71,27 +71,27 @@ class _Counters:
 class Generation:
     """All requests of one engine."""
 
-    def __init__(self, client: SGLangClient, limits: Limits, *, max_rows: int, request_timeout_s: float) -> None:
+    def __init__(self, client: SGLangClient, limits: ServerLimits, *, max_rows: int, request_timeout_s: float) -> None:
         self._client = client
         self._limits = limits
         self._request_timeout_s = request_timeout_s
-        # One place is the canary's.
+        # One slot is reserved for the canary.
         self.admission = Admission(max(min(max_rows, limits.max_requests - 1), 1))
         self.digests: dict[PolicyVersion, str] = {}
-        """Of every version that was installed."""
+        """Weights digest of every version that was installed."""
         self.salt = ""
-        """Names the part of the server's prefix cache that new requests may use."""
+        """Cache key: new requests share only prefixes computed under the same salt."""
         self.adapter: Adapter | None = None
-        """What new requests are decoded with, where adapters travel."""
+        """The adapter for new requests, if adapters are published."""
         self.keeps_prefixes = False
-        """Running requests keep their keys and values when new weights come."""
+        """Whether running requests keep their keys and values when the weights change."""
         self._users: Counter[str] = Counter()
         self._groups: set[_Group] = set()
         self._counters = _Counters()
         self._background: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
-        """See Engine."""
+        """Implements `Engine.generate`: one concurrent request per rollout."""
         most = check_request(request, self._limits)
         if not self.digests:
             raise AbandonedError("the engine has no weights yet")
@@ -114,9 +114,9 @@ class Generation:
             self._leave(group)
 
     def begun(self, group_id: str) -> Begun | None:
-        """See Engine. A server tells the versions of a request with its answer: nothing is known before the first one.
+        """Implements `Engine.begun`. The server reports versions only with an answer, so the first part must be back.
 
-        Full weights leave requests on the server (it retracts them itself); adapters interrupt them.
+        Requests stay on the server when full weights change (it retracts them itself); a new adapter interrupts them.
         """
         group = next((one for one in self._groups if one.group_id == group_id), None)
         if group is None or group.oldest is None:
@@ -124,20 +124,20 @@ class Generation:
         return Begun(oldest=group.oldest, lengths=tuple(group.lengths[index] for index in sorted(group.lengths)))
 
     def abandon(self, reason: str) -> None:
-        """All running groups are given up at once; the server is told beside."""
+        """Abandons all running groups at once; their requests on the server are aborted in the background."""
         for group in self._groups:
             if not group.given_up.done():
                 group.given_up.set_result(reason)
 
     async def interrupt(self, timeout_s: float) -> None:
-        """All running requests come back with what they have, and are asked for again."""
+        """Aborts all running requests; they return their tokens so far and are continued by new requests."""
         live = {request_id for group in self._groups for request_id in group.live}
         end = time.monotonic() + timeout_s
         for request_id in live:
             await self._client.abort(request_id, max(end - time.monotonic(), 0.001))
 
     def stats(self) -> EngineStats:
-        """See Engine."""
+        """Implements `Engine.stats`; decode time is counted as the time with any group running."""
         counters = self._counters
         now = time.monotonic()
         busy = counters.busy_s + (now - counters.busy_since if self._groups else 0.0)
@@ -152,7 +152,7 @@ class Generation:
         )
 
     async def close(self) -> None:
-        """Gives all up and waits for what runs in the background."""
+        """Abandons all groups and waits for background aborts."""
         self.abandon("the engine was closed")
         await asyncio.gather(*self._background, return_exceptions=True)
 
@@ -169,12 +169,12 @@ class Generation:
                 case "unauthorized":
                     raise AbandonedError(str(error)) from error
                 case code if code == BAD_ANSWER:
-                    # The prompt is not at fault: it may be tried again.
+                    # The prompt is not at fault, so it may be retried.
                     raise GenerationError(str(error)) from error
             raise
 
     async def _all_parts(self, group: _Group, request: GenerateRequest, index: int, most: int) -> Completion:
-        parts: list[Part] = []
+        parts: list[RequestResult] = []
         done: list[int] = []
         while True:
             part = await self._part(group, request, index, done, most)
@@ -186,7 +186,7 @@ class Generation:
             if len(done) > most:
                 raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were asked for")
             if part.finish_reason is None and part.token_ids and part.token_ids[-1] in request.sampling.stop_token_ids:
-                # An abort hides the stop token that came with it.
+                # The answer of an aborted request does not report a stop at its last token.
                 return join_parts([*parts[:-1], replace(part, finish_reason=FinishReason.STOP)], self.digests)
             full = len(done) == most or len(request.token_ids) + len(done) > self._limits.prompt_length
             if part.finish_reason is not None or full:
@@ -194,7 +194,9 @@ class Generation:
             if not part.token_ids:
                 await asyncio.sleep(_AGAIN_S)
 
-    async def _part(self, group: _Group, request: GenerateRequest, index: int, done: list[int], most: int) -> Part:
+    async def _part(
+        self, group: _Group, request: GenerateRequest, index: int, done: list[int], most: int
+    ) -> RequestResult:
         async with self.admission.place(first=request.chat):
             request_id = uuid.uuid4().hex
             adapter = self.adapter
@@ -219,10 +221,10 @@ class Generation:
                 del self._users[name]
 
     def uses(self, adapter: str) -> bool:
-        """A request that names it has not been answered yet."""
+        """Whether a request that uses this adapter is still unanswered."""
         return adapter in self._users
 
-    def _count(self, part: Part, *, first: bool, prompt: int) -> None:
+    def _count(self, part: RequestResult, *, first: bool, prompt: int) -> None:
         counters = self._counters
         counters.generated += len(part.token_ids)
         if first:
@@ -246,7 +248,7 @@ class Generation:
             self._spawn(self._abort(group.live))
 
     async def _abort(self, request_ids: set[str]) -> None:
-        """Nobody waits for these any more."""
+        """Aborts requests whose results are no longer needed."""
         try:
             async with asyncio.timeout(_ABORT_S):
                 for request_id in request_ids:

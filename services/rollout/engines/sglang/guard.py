@@ -1,8 +1,8 @@
 """Runs one command and kills everything it started as soon as its own standard input ends. Standard library only.
 
-An SGLang server starts further processes that ask to die with it only once they are well under way: those of a server
-that was killed while it loaded live on. So the server runs under this guard, in one process group with it. The guard's
-standard input is a pipe from the service: it ends when the service does, however that happened.
+An SGLang server starts child processes that arrange to die with it only late in their start-up: those of a server that
+was killed while loading live on. So the server runs under this guard, in one process group with it. The guard's
+standard input is a pipe from the service: it ends when the service ends, for whatever reason.
 """
 
 import ctypes
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
-    """Runs `argv`; ends with the whole process group, so no exit status arrives: it is told in the last line."""
+    """Runs `argv`, then kills the whole process group including itself; writes the exit status to stderr before."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end_all())
-    # What was passed to us is the server's too: the lock of a GPU, say.
+    # The server inherits open files, such as the lock of a GPU.
     server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard, close_fds=False)
     threading.Thread(target=_watch, daemon=True).start()
     status = server.wait()
@@ -39,7 +39,7 @@ def _end_all() -> None:
 
 
 def _die_with_guard() -> None:
-    """Should the guard itself be killed: the most that the kernel can do."""
+    """Asks the kernel to kill the server if the guard itself is killed (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

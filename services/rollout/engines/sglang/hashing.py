@@ -1,21 +1,21 @@
-"""The server's checksums of its own tensors (`/weights_checker`), and which of them it must not be asked for."""
+"""The server's checksums of its own tensors (`/weights_checker`), without those too large for its kernel."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from services.rollout.engines.sglang.client import SGLangClient
-from wire.errors import ContractError
-from wire.fused_names import oversized
-from wire.v1.common_pb2 import WeightPlan
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.wire.errors import ContractError
+from headrace.wire.fused_names import oversized
+from headrace.wire.v1.common_pb2 import WeightPlan
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 class Hashing:
-    """Of one server."""
+    """Checksums of one server's weights."""
 
     def __init__(self, client: SGLangClient, *, ranks: int, on_gpu: bool) -> None:
         self._client = client
@@ -24,20 +24,20 @@ class Hashing:
         self._leave_out: list[str] = []
 
     def expect(self, plan: WeightPlan) -> None:
-        """These are the weights that it gets."""
+        """Sets the tensor sizes from the plan of the weights that the server will receive."""
         self._look_at(_plan_sizes(plan))
 
     def expect_folder(self, folder: Path, dtype: str) -> None:
-        """It has loaded this folder in this dtype. Raises ContractError (`bad_weights`) for one that cannot be read."""
+        """Sets the tensor sizes from the folder it has loaded; raises ContractError (`bad_weights`) if unreadable."""
         if self._on_gpu:
             self._look_at(_folder_sizes(folder, _BYTES[dtype]))
 
     def _look_at(self, sizes: Iterator[tuple[str, int]]) -> None:
-        # On a CPU the checksum is a sha256, of any size.
+        # On a CPU the checksum is a sha256, without a size limit.
         self._leave_out = oversized(sizes, self._ranks) if self._on_gpu else []
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """Tensor -> hash; with several ranks `RANK/TENSOR`. Empty for what is too large for SGLang's kernel."""
+        """Tensor -> hash; keys are `RANK/TENSOR` with several ranks. Empty hash if too large for SGLang's kernel."""
         ranks = await self._client.checksums(timeout_s, self._leave_out)
         return _by_rank([found | dict.fromkeys(self._leave_out, "") for found in ranks])
 
@@ -55,7 +55,7 @@ def _plan_sizes(plan: WeightPlan) -> Iterator[tuple[str, int]]:
 
 
 def _folder_sizes(folder: Path, element_bytes: int) -> Iterator[tuple[str, int]]:
-    """By the headers of its safetensors files: 8 bytes with the length of the JSON behind them."""
+    """Tensor sizes from the headers of the safetensors files: 8 bytes of length, followed by JSON."""
     index = folder / _INDEX
     try:
         files = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {_SINGLE}

@@ -1,4 +1,4 @@
-"""The server as a child process: launched with a deadline, killed as a whole."""
+"""The server as a child process: launched with a deadline, killed with its whole process group."""
 
 import asyncio
 import contextlib
@@ -11,22 +11,22 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from services.rollout.engines.sglang import guard
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.flags import LaunchPlan, environment, server_config
-from wire.errors import TransientError, WaitTimeoutError
-from wire.gpu_lock import GpuLock
-from wire.lifecycle import wait_for
+from headrace.services.rollout.engines.sglang import guard
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.flags import LaunchPlan, environment, server_config
+from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.lifecycle import wait_for
 
 _POLL_S = 0.2
 _READY_S = 2.0
 _REAP_S = 10.0
 _PORTS = range(20_000, 32_000)
-"""Below those of outgoing connections, which on Linux begin at 32768."""
+"""Below the ephemeral ports, which start at 32768 on Linux."""
 
 
 class ServerProcess:
-    """One life of a server, in a process group of its own."""
+    """A launched server, in a process group of its own."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
@@ -36,9 +36,9 @@ class ServerProcess:
     async def launch(
         cls, plan: LaunchPlan, python: Path, *, run_dir: Path, name: str, lock: GpuLock | None = None
     ) -> "ServerProcess":
-        """Starts it; its log is RUN/logs/NAME.log, its config RUN/run/NAME.yaml (both hold its keys).
+        """Starts the server with the log RUN/logs/NAME.log and the config RUN/run/NAME.yaml (both hold its keys).
 
-        The lock of a shared GPU is held by its guard too: should we die, it is free when the server is gone.
+        The guard inherits the lock of a shared GPU: if this process dies, the lock is released when the server is gone.
         """
         config, log = run_dir / "run" / f"{name}.yaml", run_dir / "logs" / f"{name}.log"
         for path in (config, log):
@@ -62,30 +62,30 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process group."""
+        """Id of the process group."""
         return self._process.pid
 
     async def wait(self) -> str:
-        """Until it has ended, however that came; returns the end of its log."""
+        """Waits until the server has ended; returns the last lines of its log."""
         await self._process.wait()
         return _last_words(self._log)
 
     def kill(self) -> None:
-        """SIGKILL to all of it, stopped or not. Idempotent."""
+        """Sends SIGKILL to the whole process group. Idempotent."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kills it and waits until it is gone."""
+        """Kills the server and waits until it has exited."""
         self.kill()
         await wait_for(self._process.wait(), _REAP_S, "the SGLang server to die")
 
 
 async def until_ready(client: SGLangClient, process: ServerProcess | None, timeout_s: float) -> None:
-    """Waits for the server; raises TransientError when it ends before, or is not ready in time.
+    """Waits until the server is ready; raises TransientError if it exits before, or is not ready in time.
 
-    One that we did not launch may have been left paused by an earlier life of ours: it goes on.
+    An attached server may have been left paused by an earlier process of this replica: it is resumed.
     """
     ended = asyncio.ensure_future(process.wait()) if process is not None else None
     try:
@@ -99,7 +99,7 @@ async def until_ready(client: SGLangClient, process: ServerProcess | None, timeo
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         waited = WaitTimeoutError(f"SGLang at {client.url} to be ready", timeout_s)
-        # Of this class: whoever supervises us may try again.
+        # A TransientError, so that the supervisor may retry.
         raise TransientError(f"{waited} (rollout.sglang.start_timeout_s)") from error
     finally:
         if ended is not None:
@@ -107,9 +107,9 @@ async def until_ready(client: SGLangClient, process: ServerProcess | None, timeo
 
 
 def free_port(host: str) -> int:
-    """One that was free a moment ago; who comes too late starts again.
+    """A port that is free now; a server that loses the race for it must be restarted. Raises TransientError.
 
-    The server binds it when its model is loaded: no outgoing connection must get it meanwhile. Raises TransientError.
+    The server binds it only after its model is loaded, so it must not be a port that an outgoing connection can get.
     """
     for port in random.sample(_PORTS, 200):
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Our requests as bodies of `/generate`, and its answers as parts of rollouts. Pure.
+"""Builds bodies of `/generate` requests and parses the answers into parts of rollouts. Pure.
 
-A rollout may come in several parts: what was aborted on the way is asked for again with the tokens it has as part of
-the prompt. Axes: tokens = those of one part.
+A rollout may consist of several parts: an aborted request is continued by another one, with the tokens sampled so far
+appended to the prompt.
 """
 
 import math
@@ -11,33 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from services.rollout.engines.protocol import Completion, GenerateRequest, GenerationError
-from services.rollout.engines.sglang.client import BAD_ANSWER
-from wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
-from wire.contracts.messages import Logprobs, TokenIds
-from wire.errors import ContractError
+from headrace.services.rollout.engines.protocol import Completion, GenerateRequest, GenerationError
+from headrace.services.rollout.engines.sglang.client import BAD_ANSWER
+from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
+from headrace.wire.contracts.messages import Logprobs, TokenIds
+from headrace.wire.errors import ContractError
 
 _SCORE_PRIORITY = 100
-"""More than the preemption threshold (10) above a rollout's 0: a full server makes room."""
+"""Above a rollout's 0 by more than the preemption threshold (10), so that a full server makes room."""
 _NEUTRAL_TOP_K = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the server can do."""
+class ServerLimits:
+    """Limits and capabilities of the server."""
 
     vocab: int
     context_length: int
-    """Prompt and completion together."""
+    """Tokens of prompt and completion together."""
     prompt_length: int
-    """Of the longest prompt; also of one that has tokens of its own completion at the end."""
+    """Tokens of the longest prompt, including completion tokens appended to continue a rollout."""
     max_requests: int
-    """Decoded at the same time."""
+    """Requests decoded concurrently."""
     deterministic: bool = False
     priorities: bool = False
-    """It orders requests by priority."""
+    """The server schedules requests by priority."""
     plain_experts: bool = False
-    """Experts lie in its memory as they are loaded."""
+    """Experts keep the memory layout in which they are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,21 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What one request brought."""
+class RequestResult:
+    """The result of one request."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason | None
-    """None: it was aborted on the way and wants to be gone on with."""
+    """None: it was aborted and must be continued."""
     spans: tuple[tuple[int, PolicyVersion], ...]
-    """End of each span among this part's tokens, and the version it was sampled under."""
+    """(end of the span within this part's tokens, version it was sampled under)."""
     computed_tokens: int
-    """Of the prompt, those that were not in the cache."""
+    """Number of prompt tokens that were not in the cache."""
 
 
-def check_request(request: GenerateRequest, limits: Limits) -> int:
-    """The most tokens each rollout may sample; raises ContractError for what this engine can never do."""
+def check_request(request: GenerateRequest, limits: ServerLimits) -> int:
+    """Maximum tokens per rollout; raises ContractError for a request that this engine can never serve."""
     sampling, prompt = request.sampling, request.token_ids
     room = limits.context_length - len(prompt)
     if room < 1 or len(prompt) > limits.prompt_length:
@@ -72,7 +72,7 @@ def check_request(request: GenerateRequest, limits: Limits) -> int:
             f"{request.group_id}: a prompt of {len(prompt)} tokens leaves no room in a context of "
             f"{limits.context_length} (rollout.context_length), {limits.prompt_length} is the longest",
         )
-    # SGLang looks a token up without a check: one beyond the vocabulary ends the whole server.
+    # SGLang does not check token ids: one beyond the vocabulary crashes the whole server.
     highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
     if highest >= limits.vocab or min(sampling.stop_token_ids, default=0) < 0:
         raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {limits.vocab}")
@@ -82,11 +82,11 @@ def check_request(request: GenerateRequest, limits: Limits) -> int:
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Raises ContractError for sampling whose logprobs or tokens would not be what the contract says.
+    """Raises ContractError for sampling whose logprobs or tokens would violate the contract.
 
-    A cut-off distribution (top_k, top_p) is refused. SGLang's logprobs are over the full vocabulary, as the contract
-    wants them and the trainer computes them, but its tokens then come from another policy: the ratio of the two would
-    be silently wrong. Its sampling mask has that policy's logprobs, but the trainer has no counterpart to them.
+    Truncated sampling (top_k, top_p) is refused. SGLang's logprobs are over the full vocabulary, as the contract
+    requires and the trainer computes them, but the tokens would come from another policy: the ratio of the two would be
+    silently wrong. Its sampling mask has that policy's logprobs, but the trainer has no counterpart to them.
     """
     if not sampling.greedy and (sampling.top_p != 1 or sampling.top_k != 0):
         raise ContractError(
@@ -102,30 +102,30 @@ def generate_body(
     index: int,
     done: Sequence[int],
     most: int,
-    limits: Limits,
+    limits: ServerLimits,
     *,
     request_id: str,
     salt: str,
     adapter: Adapter | None = None,
 ) -> dict[str, Any]:
-    """The request for rollout `index` from token number len(done) on; at most `most` tokens in all."""
+    """Body that continues rollout `index` after the tokens `done`, to at most `most` tokens in total."""
     sampling = request.sampling
     parameters: dict[str, Any] = {
         "max_new_tokens": most - len(done),
         "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
-        # Other than 1 only for a chat: nobody needs its logprobs.
+        # Differs from 1 only for chats, which need no logprobs.
         "top_p": sampling.top_p,
         "top_k": _NEUTRAL_TOP_K,
         "min_p": 0.0,
         "stop_token_ids": list(sampling.stop_token_ids),
-        # With stop tokens SGLang also stops at the tokenizer's and the model's own end tokens: a run's stop tokens have
-        # them anyway. Without, a rollout ends by its length.
+        # With stop tokens, SGLang also stops at the tokenizer's and the model's own end tokens, which a run's stop
+        # tokens include anyway. Without stop tokens, a rollout ends only by its length.
         "ignore_eos": not sampling.stop_token_ids,
         "skip_special_tokens": False,
         "no_stop_trim": True,
     }
     if limits.deterministic:
-        # Without one, every request of a deterministic server gets the same seed.
+        # Without this, every request of a deterministic server gets the same seed.
         parameters["sampling_seed"] = request.seeds[index]
     body = {
         "rid": request_id,
@@ -140,15 +140,15 @@ def generate_body(
 
 
 def _place(salt: str, adapter: Adapter | None) -> dict[str, str]:
-    """By which weights and in which part of the cache; SGLang keeps the prefixes of each adapter apart."""
+    """Selects cache salt and adapter; SGLang caches the prefixes of each adapter separately."""
     found = {"extra_key": salt} if salt else {}
     return found | ({"lora_path": adapter.name} if adapter else {})
 
 
 def score_body(
-    token_ids: TokenIds, limits: Limits, *, request_id: str, salt: str, adapter: Adapter | None = None
+    token_ids: TokenIds, limits: ServerLimits, *, request_id: str, salt: str, adapter: Adapter | None = None
 ) -> dict[str, Any]:
-    """A prefill that computes every logprob of the prompt anew, at temperature 1."""
+    """Body of a prefill that returns every logprob of the prompt, at temperature 1."""
     body = {
         "rid": request_id,
         "input_ids": token_ids.tolist(),
@@ -163,7 +163,7 @@ def score_body(
 
 
 def warm_up_body() -> dict[str, Any]:
-    """A request that takes the ways of canary and rollouts once: logprobs of a prompt, then sampled tokens."""
+    """Body that exercises the code paths of canary and rollouts once: prompt logprobs, then sampled tokens."""
     return {
         "input_ids": [0] * 8,
         "sampling_params": {"max_new_tokens": 2, "temperature": 1.0, "ignore_eos": True},
@@ -173,7 +173,7 @@ def warm_up_body() -> dict[str, Any]:
 
 
 def vocabulary_body(token: int) -> dict[str, Any]:
-    """A request that is refused exactly if `token` is beyond the vocabulary."""
+    """Body of a request that is refused if and only if `token` is beyond the vocabulary."""
     return {
         "input_ids": [0],
         "sampling_params": {"max_new_tokens": 0},
@@ -182,10 +182,10 @@ def vocabulary_body(token: int) -> dict[str, Any]:
     }
 
 
-def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Part:
-    """What `/generate` answered; a server tells the version of its own weights, and its requests that of their adapter.
+def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> RequestResult:
+    """Parses an answer of `/generate`; versions are the server's, or the adapter's if the request used one.
 
-    Raises ContractError (`bad_answer`) for an answer at odds with itself, GenerationError for broken numbers.
+    Raises ContractError (`bad_answer`) for an inconsistent answer, GenerationError for non-finite logprobs.
     """
     try:
         meta = answer["meta_info"]
@@ -203,7 +203,7 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Part
         raise ContractError(BAD_ANSWER, f"/generate: it ended by {kind!r}")
     if not ids and kind != "abort":
         raise ContractError(BAD_ANSWER, "/generate: no tokens")
-    return Part(
+    return RequestResult(
         token_ids=ids,
         logprobs=[_finite(value) for value, _ in entries],
         finish_reason=_FINISHED[kind],
@@ -223,23 +223,23 @@ _FINISHED: Mapping[str, FinishReason | None] = {
 }
 
 
-def read_scores(answer: Mapping[str, Any], token_ids: TokenIds, limits: Limits) -> Logprobs:
-    """float32 [seq - 1]; NaN where the server has no number. Raises ContractError (`bad_answer`)."""
+def read_scores(answer: Mapping[str, Any], token_ids: TokenIds, limits: ServerLimits) -> Logprobs:
+    """Logprobs, float32 [seq - 1]; NaN where the server returned null. Raises ContractError (`bad_answer`)."""
     try:
         entries = answer["meta_info"]["input_token_logprobs"]
         found = [int(entry[1]) for entry in entries]
         values = [math.nan if entry[0] is None else float(entry[0]) for entry in entries[1:]]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
-    # SGLang tells the last token of the vocabulary as token 0; the logprob beside it is the right one's.
+    # SGLang reports the last token of the vocabulary as token 0, but with the right logprob.
     sent = [0 if token == limits.vocab - 1 else token for token in token_ids.tolist()]
     if found != sent:
         raise ContractError(BAD_ANSWER, f"/generate: {len(found)} logprobs of other tokens than the {len(sent)} sent")
     return np.array(values, dtype=np.float32)
 
 
-def join_parts(parts: Sequence[Part], digests: Mapping[PolicyVersion, str]) -> Completion:
-    """One rollout out of its parts; raises ContractError (`bad_answer`) for a version that was never installed."""
+def join_parts(parts: Sequence[RequestResult], digests: Mapping[PolicyVersion, str]) -> Completion:
+    """Joins the parts of a rollout; raises ContractError (`bad_answer`) for a version that was never installed."""
     spans: list[tuple[int, PolicyVersion]] = []
     base = 0
     for part in parts:
@@ -265,14 +265,14 @@ def join_parts(parts: Sequence[Part], digests: Mapping[PolicyVersion, str]) -> C
 
 
 def _finite(value: object) -> float:
-    """SGLang writes what is not finite as null."""
+    """The value as float; raises GenerationError if it is not finite, which SGLang writes as null."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise GenerationError(f"SGLang sampled a token with the logprob {value}")
     return float(value)
 
 
 def _spans(raw: Sequence[tuple[int, int, str]], count: int) -> tuple[tuple[int, PolicyVersion], ...]:
-    """Gapless from 0 to `count`."""
+    """Parses version spans; raises ContractError unless they cover 0 to `count` without gaps."""
     if not count:
         return ()
     starts, ends = [start for start, _, _ in raw], [end for _, end, _ in raw]

@@ -1,4 +1,4 @@
-"""From settings to a running, checked engine."""
+"""Starts an engine from the settings: launches or attaches to a server, and checks it."""
 
 import asyncio
 import contextlib
@@ -9,28 +9,33 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from services.rollout.engines.protocol import InFlight, Routes
-from services.rollout.engines.sglang.checks import ModelShape, check_server, read_shape
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
-from services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
-from services.rollout.engines.sglang.hashing import Hashing
-from services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
-from services.rollout.engines.sglang.requests import Limits, check_sampling, vocabulary_body, warm_up_body
-from services.rollout.settings import RolloutSettings
-from wire.contracts import Sampling
-from wire.errors import ConfigError, ContractError
-from wire.gpu_lock import GpuLock
-from wire.lifecycle import wait_for
-from wire.telemetry import get_logger
+from headrace.services.rollout.engines.protocol import InFlight, Routes
+from headrace.services.rollout.engines.sglang.checks import ServedModelShape, check_server, read_shape
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.engine import EngineOptions, SGLangEngine
+from headrace.services.rollout.engines.sglang.flags import LaunchPlan, check_plan, shims_for
+from headrace.services.rollout.engines.sglang.hashing import Hashing
+from headrace.services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
+from headrace.services.rollout.engines.sglang.requests import (
+    ServerLimits,
+    check_sampling,
+    vocabulary_body,
+    warm_up_body,
+)
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.contracts import Sampling
+from headrace.wire.errors import ConfigError, ContractError
+from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 log = get_logger("rollout.sglang")
 
 _CHECK_S = 30.0
-"""For what a server that is ready tells of itself."""
+"""Timeout for the info requests to a server that is ready."""
 _ASK_S = 120.0
 _NEVER_UPDATED = "default"
-"""What SGLang calls the version of weights that nobody has given one."""
+"""SGLang's version name for weights that were never updated."""
 _HARDWARE = """
 import json, torch
 devices = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
@@ -40,10 +45,10 @@ print(json.dumps({"devices": devices, "nccl": nccl}))
 
 
 async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -> SGLangEngine:
-    """Launches a server, or attaches to one, and checks it. `lock`: of a GPU that it shares with the trainer.
+    """Launches a server, or attaches to one, and checks it. `lock` is that of a GPU shared with the trainer.
 
-    Must run on the main thread's loop. Raises ConfigError for settings or a server that will never do, TransientError
-    for a server that is not there in time.
+    Must run on the main thread's loop. Raises ConfigError for unsupported settings or an unsuitable server,
+    TransientError for a server that is not ready in time.
     """
     sampling = settings.rollout.sampling
     try:
@@ -80,7 +85,7 @@ async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -
     return SGLangEngine(client, process, limits, options)
 
 
-async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSettings) -> Limits:
+async def _checked(client: SGLangClient, shape: ServedModelShape, settings: RolloutSettings) -> ServerLimits:
     table = settings.rollout
     try:
         limits = check_server(
@@ -102,10 +107,10 @@ async def _checked(client: SGLangClient, shape: ModelShape, settings: RolloutSet
 async def _loaded_checksums(
     client: SGLangClient, process: ServerProcess | None, options: EngineOptions, settings: RolloutSettings
 ) -> Mapping[str, str]:
-    """Of the weights that the server has loaded from `model.path`; empty where it may hold others, or cannot tell.
+    """Checksums of what the server loaded from `model.path`; empty if it may hold other weights, or cannot hash them.
 
-    Raises TransientError for a server that does not answer: later calls would queue behind this one. A server that was
-    attached to has them while nobody has set a version (SGLang 0.5.23, `arg_groups/fields/serving.py`, 172).
+    Raises TransientError for a server that does not answer: later calls would queue behind this one. An attached server
+    still holds them while its version is unset (SGLang 0.5.23, `arg_groups/fields/serving.py`, 172).
     """
     if not options.checksum_format:
         return {}
@@ -123,13 +128,13 @@ async def _loaded_checksums(
 
 
 async def _first_requests(client: SGLangClient, vocab: int, timeout_s: float) -> None:
-    """Raises ConfigError for a vocabulary larger than ours.
+    """Warms the server up and checks its vocabulary; raises ConfigError if that is larger than the model folder's.
 
-    On a GPU the first requests of a server's life compile kernels, for minutes where none are cached. That belongs to
-    its start: what is asked later has shorter deadlines.
+    On a GPU a server's first requests compile kernels, for minutes if none are cached. That belongs to the start, since
+    later requests have shorter deadlines.
     """
     await client.generate(warm_up_body(), timeout_s)
-    # The server does not tell its vocabulary's size, but it knows which token is beyond it.
+    # The server does not report the size of its vocabulary, but it refuses a token beyond it.
     await client.generate(vocabulary_body(vocab - 1), timeout_s)
     try:
         await client.generate(vocabulary_body(vocab), timeout_s)
@@ -177,13 +182,13 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     )
 
 
-def _options(settings: RolloutSettings, routes: Routes, limits: Limits) -> EngineOptions:
+def _options(settings: RolloutSettings, routes: Routes, limits: ServerLimits) -> EngineOptions:
     table = settings.rollout
     return EngineOptions(
         dtype=settings.model.dtype,
         routes=routes,
         checksum_format=_checksum_format(settings, routes, limits),
-        # Hashing, and the canary's shape, have kernels of their own.
+        # Hashing, and the canary's shape, need kernels of their own.
         first_verify_s=0.0 if _device(settings) == "cpu" else table.sglang.start_timeout_s,
         on_gpu=_device(settings) != "cpu",
         adapters=settings.model.lora.rank > 0,
@@ -194,12 +199,12 @@ def _options(settings: RolloutSettings, routes: Routes, limits: Limits) -> Engin
     )
 
 
-def _checksum_format(settings: RolloutSettings, routes: Routes, limits: Limits) -> str:
-    """How the server keeps and hashes its tensors, as the trainer's table calls it."""
+def _checksum_format(settings: RolloutSettings, routes: Routes, limits: ServerLimits) -> str:
+    """Name, in the trainer's table, of the server's layout and hash of its tensors."""
     if settings.model.lora.rank:
-        return ""  # The adapter's file has digests.
+        return ""  # Adapters are verified by the digests of their file.
     if _device(settings) == "cpu":
-        # SGLang's CPU kernels pad each rank's part by rules of their own.
+        # SGLang's CPU kernels pad each rank's shard by rules of their own.
         return "sglang-sha256" if routes.ranks == 1 else "sglang-ranks"
     experts = "+experts" if limits.plain_experts else ""
     return f"sglang-device{experts}" + (f"/{routes.ranks}" if routes.ranks > 1 else "")
@@ -225,7 +230,7 @@ async def _routes(settings: RolloutSettings) -> Routes:
 
 
 async def _hardware(python: Path) -> tuple[str, tuple[str, ...]]:
-    """NCCL's version and the GPUs, as the server's own torch sees them."""
+    """NCCL version and GPU UUIDs, as reported by the torch of the server's environment."""
     asking = await asyncio.create_subprocess_exec(
         *(python, "-c", _HARDWARE), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

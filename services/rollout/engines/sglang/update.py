@@ -1,7 +1,7 @@
-"""One publication as the server lives it: paused, told to receive, made whole, resumed.
+"""Applies a publication of full weights to the server: pause, receive, install, resume.
 
-A control call that does not come back in time leaves the server in an unknown state, and SGLang queues every later one
-behind it. So such a server is given up: `on_stuck` is told, which kills it.
+A control call that times out leaves the server in an unknown state, and SGLang queues all later ones behind it. So such
+a server is given up: `on_stuck` is called, which kills it if this service launched it.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from services.rollout.engines.protocol import InFlight
-from services.rollout.engines.sglang.client import SGLangClient
-from services.rollout.engines.sglang.generation import Generation
-from services.rollout.engines.sglang.hashing import Hashing
-from wire.contracts import PolicyVersion
-from wire.errors import ContractError, TransientError
-from wire.telemetry import get_logger
-from wire.v1 import common_pb2, rollout_pb2
+from headrace.services.rollout.engines.protocol import InFlight
+from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.services.rollout.engines.sglang.generation import Generation
+from headrace.services.rollout.engines.sglang.hashing import Hashing
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import common_pb2, rollout_pb2
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _LEAVE_S = 10.0
 
 
 class Updater:
-    """The server's side of update sessions; there is at most one."""
+    """Applies update sessions to the server, at most one at a time."""
 
     in_place = True
 
@@ -42,7 +42,7 @@ class Updater:
         *,
         control_timeout_s: float,
     ) -> None:
-        """`on_stuck` is told the reason when the server has to be given up."""
+        """`on_stuck` is called with the reason when the server has to be given up."""
         self._client = client
         self._generation = generation
         self._hashing = hashing
@@ -54,9 +54,9 @@ class Updater:
         self._session = False
         self._group = ""
         self._ticket = object()
-        """Of the update under way: a transfer of an earlier one stops before its next bucket."""
+        """Identifies the current update: a transfer of an earlier one stops before its next bucket."""
         self.busy = False
-        """From `prepare` to `resume` or `discard`."""
+        """True from `prepare` to `resume` or `discard`."""
 
     async def prepare(self, timeout_s: float) -> None:
         """Pauses the server and opens its update session."""
@@ -64,10 +64,10 @@ class Updater:
         self.busy = True
         ticket = self._ticket = object()
         if self._in_flight is InFlight.DRAIN:
-            # Those that do not end in time go on as with `retract`.
+            # Requests that do not end in time are retracted.
             await self._generation.admission.drain(timeout_s / 2)
             self._require(ticket)
-        if not self._paused:  # One that has just been woken is.
+        if not self._paused:  # A server that was just woken is paused already.
             mode = "in_place" if self._in_flight is InFlight.IN_PLACE else "retract"
             self._paused = True
             await self._act(self._client.pause(mode, _left(end)), "to pause")
@@ -75,7 +75,7 @@ class Updater:
         await self._begin(end)
 
     def _require(self, ticket: object) -> None:
-        """A session that was ended while the server got ready must not touch it any more: a later one has begun."""
+        """Raises TransientError if this update was ended meanwhile: it must not touch the server of a later one."""
         if self._ticket is not ticket:
             raise TransientError("the update was given up while SGLang got ready for it")
 
@@ -86,9 +86,9 @@ class Updater:
         source: rollout_pb2.ReceiveWeightsRequest,
         timeout_s: float,
     ) -> list[str]:
-        """Brings the weights in; raises TransientError by the deadline, ContractError for weights that do not fit.
+        """Receives the weights; raises TransientError by the deadline, ContractError for weights that do not fit.
 
-        No digests: SGLang cannot tell what arrived, its checksums do.
+        Returns no digests: SGLang cannot compute them, so the weights are verified by its checksums.
         """
         end = time.monotonic() + timeout_s
         self._hashing.expect(plan)
@@ -102,9 +102,9 @@ class Updater:
         return []
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """Ends the session and makes sure that no key or value of the old weights is ever used for a new request.
+        """Ends the session and ensures that no keys and values of the old weights are used for new requests.
 
-        Raises TransientError only: the old weights are gone, whatever the reason is.
+        Raises TransientError on any failure, never ContractError: the old weights are gone in any case.
         """
         end = time.monotonic() + timeout_s
         try:
@@ -118,11 +118,11 @@ class Updater:
         self._generation.digests[version] = weights_digest
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """See Hashing. Raises ContractError where the server refuses."""
+        """The server's checksums, by `Hashing.checksums`. Raises ContractError if the server refuses."""
         return await self._act(self._hashing.checksums(timeout_s), "to hash its weights")
 
     async def unpause(self, timeout_s: float) -> None:
-        """Goes on decoding. Idempotent."""
+        """Continues decoding. Idempotent."""
         if self._paused:
             await self._act(self._client.resume(timeout_s), "to go on")
             self._paused = False
@@ -134,7 +134,7 @@ class Updater:
         self.busy = False
 
     async def discard(self) -> None:
-        """Ends the update early and goes on. A server that cannot is given up, nothing is raised."""
+        """Ends the update early and continues decoding. Gives the server up on failure; raises nothing."""
         end = time.monotonic() + self._control_timeout_s
         self._ticket = object()
         try:
@@ -145,7 +145,7 @@ class Updater:
             self._on_stuck(f"SGLang could not end an update: {error}")
 
     async def sleep(self, timeout_s: float) -> None:
-        """Pauses the server and gives its memory back. Idempotent; nothing of ours may be running."""
+        """Pauses the server and releases its memory. Idempotent; none of our requests may be running."""
         if self._asleep:
             return
         end = time.monotonic() + timeout_s
@@ -155,19 +155,19 @@ class Updater:
         self._asleep = True
 
     async def wake(self, timeout_s: float) -> None:
-        """Takes the memory again; the server stays paused for the update that follows. Idempotent."""
+        """Reallocates the memory; the server stays paused for the update that follows. Idempotent."""
         if self._asleep:
             await self._act(self._client.resume_memory(timeout_s), "to take its memory again")
             self._asleep = False
 
     async def close(self) -> None:
-        """Nothing runs beside."""
+        """No-op: it has no background tasks."""
 
     async def _begin(self, end: float) -> None:
         try:
             await self._act(self._client.begin_update(_left(end)), "to open an update session")
         except ContractError:
-            # One that an earlier trainer, or an earlier life of ours, left open.
+            # Closes a session left open by an earlier trainer or an earlier process of this replica.
             await self._act(self._client.end_update(_left(end)), "to close an old session")
             await self._act(self._client.begin_update(_left(end)), "to open an update session")
         self._session = True
@@ -190,7 +190,7 @@ class Updater:
         await self._join(source, end)
         last = len(plan.buckets) - 1
         try:
-            # One at a time: two posts may overtake each other, and the broadcasts have no names.
+            # One at a time: two requests may overtake each other, and the broadcasts carry no names.
             for number, bucket in enumerate(plan.buckets):
                 if self._ticket is not ticket:
                     raise TransientError("the transfer was given up")
@@ -232,20 +232,20 @@ class Updater:
             log.info("group_was_gone", group=name, error=error.message)
 
     async def _from_disk(self, version: PolicyVersion, folder: str, end: float) -> None:
-        # A session is for transfers; a load from disk is whole in itself.
+        # A session is for transfers; a load from disk is complete by itself.
         await self._end_session(end)
         await self._act(self._client.load_folder(folder, str(version), _left(end)), f"to load {folder}")
 
     async def _forget_prefixes(self, version: PolicyVersion, end: float) -> None:
-        """The stale prefix trap: keys and values of a prompt computed by the old weights, used under the new ones.
+        """Prevents that cached keys and values computed by the old weights are used under the new ones.
 
-        A retracted server has no running request and flushes its whole cache. In place, running requests hold theirs
-        and the flush is refused; so each installation's requests get a part of the cache that is their own.
+        A retracted server has no running request and flushes its whole cache. With `in_place`, running requests hold
+        theirs and the flush is refused; so the requests of each installation get a cache salt of their own.
         """
         if self._in_flight is not InFlight.IN_PLACE:
             await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
             return
-        # Never the same again, even for one version: damaged weights may have left entries, and so may an earlier life.
+        # Unique even per version: damaged weights, or an earlier process, may have left entries in the cache.
         self._generation.salt = f"{version}/{uuid.uuid4().hex}"
         try:
             await self._act(self._client.flush_cache(_left(end)), "to flush its cache")
@@ -264,7 +264,7 @@ _BROKEN_TRANSFER = "Failed to receive weights"
 
 
 async def _reach(host: str, port: int) -> None:
-    """Asks for the trainer's store first: a server that joins a group whose trainer is gone waits half an hour."""
+    """Probes the trainer's store first: a server that joins a group whose trainer is gone waits half an hour."""
     try:
         async with asyncio.timeout(_PROBE_S):
             _, writer = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""Low-rank adapters for the embedded engine: merged into the base model's weights when they are installed."""
+"""Low-rank adapters for the embedded engine: merged into the base model's weights at installation."""
 
 import json
 import re
@@ -9,13 +9,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from wire.errors import ConfigError, ContractError
+from headrace.wire.errors import ConfigError, ContractError
 
 _FACTOR = re.compile(r"^base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.weight$")
 
 
 def load_base(folder: Path) -> dict[str, Tensor]:
-    """The weights of a model folder; raises ConfigError if they cannot be read."""
+    """Loads the weights of a model folder; raises ConfigError if they cannot be read."""
     files = sorted(folder.glob("*.safetensors"))
     try:
         found = {name: tensor for file in files for name, tensor in load_file(file).items()}
@@ -27,7 +27,7 @@ def load_base(folder: Path) -> dict[str, Tensor]:
 
 
 def merge(base: Mapping[str, Tensor], adapter: Mapping[str, Tensor], config: str) -> Iterator[tuple[str, Tensor]]:
-    """The base model's weights plus `alpha / rank * B @ A` (arXiv:2106.09685, eq. 3), in float32 where there is one.
+    """The base weights plus `alpha / rank * B @ A` (arXiv:2106.09685, eq. 3); float32 where the adapter applies.
 
     Raises ContractError (`bad_weights`) for an adapter that does not fit.
     """

@@ -1,15 +1,15 @@
-"""What the engine knows of a model: the numbers of its Hugging Face config, or a clear refusal."""
+"""The model architecture, read from a Hugging Face config; unsupported models are refused."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 SUPPORTED = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Those whose table does not depend on the length of the sequence at hand."""
+"""Supported types: those whose table does not depend on the current sequence length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def read_architecture(config: Any) -> Architecture:
 
 
 def load_config(folder: Path) -> Any:
-    """The transformers config of a model folder; raises ConfigError. Nothing is fetched and no code of it is run."""
+    """Loads the transformers config of a model folder, offline and without remote code; raises ConfigError."""
     from transformers import AutoConfig
 
     try:

@@ -1,15 +1,15 @@
-"""Keys and values of all rows, allocated once: no step ever allocates or grows anything."""
+"""Key-value cache of all rows, allocated once."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from services.rollout.engines.torch.architecture import Architecture
+from headrace.services.rollout.engines.torch.architecture import Architecture
 
 
 class KeyValueCache:
-    """Rows x positions, the keys and values of a token side by side.
+    """Keys and values by row and position; those of a token are adjacent.
 
     Positions that a row has not reached hold finite leftovers, never NaN: attention gives them the weight 0, and 0
     times a finite number is 0.
@@ -38,14 +38,14 @@ class KeyValueCache:
 
     def gather(self, layer: int, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Copies of keys and values [rows, kv_heads, length, head_dim] of any rows."""
-        # Not index_select: of a slice it would first copy the whole cache.
+        # Not index_select: on a slice it would first copy the whole cache.
         both = self._all[layer, :, :length][rows]
         return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
 
     def move_rows(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> None:
-        """Moves the first lengths[i] positions of row sources[i] to row targets[i], all at once.
+        """Moves the first lengths[i] positions of row sources[i] to row targets[i], as if simultaneously.
 
-        A row that is target and source gives its content away first; only a circle needs a copy aside.
+        A row that is both source and target is read before it is overwritten; only a cycle needs a temporary copy.
         """
         pending = {
             target: (self._all[:, source, :length], source)
@@ -67,5 +67,5 @@ class KeyValueCache:
             self._all[:, target, :length].copy_(self._all[:, source, :length])
 
     def clear(self) -> None:
-        """Fills everything with zeros, after a model went astray and left NaN behind."""
+        """Zeroes the cache, after a diverged model has left NaN behind."""
         self._all.zero_()

@@ -1,8 +1,8 @@
 """Continuous batching: groups join when rows are free, rollouts leave when they end. Synchronous, owned by one thread.
 
-One `step` is: admit waiting groups (one prefill each, first token sampled from it), put rows in order, decode one token
-for every row, let finished rollouts go. In deterministic mode one group runs at a time and keeps its shape: finished
-rows stay as padding, so that each product has the same shape whatever happened before.
+A `step` admits waiting groups (one prefill each, from which the first token is sampled), orders the rows, decodes one
+token for every row and removes finished rollouts. In deterministic mode one group runs at a time and keeps its shape:
+finished rows stay as padding, so that each product has the same shape whatever happened before.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections import deque
 
 import torch
 
-from services.rollout.engines.protocol import (
+from headrace.services.rollout.engines.protocol import (
     AbandonedError,
     Begun,
     EngineStats,
@@ -18,16 +18,16 @@ from services.rollout.engines.protocol import (
     GenerationError,
     InFlight,
 )
-from services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request, enqueue
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.order import arrange, fixed_segment, segments
-from services.rollout.engines.torch.recompute import recompute
-from services.rollout.engines.torch.rows import Rows
-from services.rollout.engines.torch.sampling import RowKinds, sample
-from services.rollout.engines.torch.weights import ModelWeights
+from headrace.services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request, enqueue
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.order import arrange, fixed_segment, segments
+from headrace.services.rollout.engines.torch.recompute import recompute
+from headrace.services.rollout.engines.torch.rows import RowState
+from headrace.services.rollout.engines.torch.sampling import RowKinds, sample
+from headrace.services.rollout.engines.torch.weights import ModelWeights
 
 _REORDER_STEPS = 32
-"""Rows change their class by growing; between arrivals and departures it is enough to look so often."""
+"""Steps between reorderings while no rollout joins or leaves: rows change their length class only by growing."""
 
 
 class EngineCore:
@@ -36,7 +36,7 @@ class EngineCore:
     def __init__(self, model: Model, *, vocab: int, deterministic: bool, device: torch.device) -> None:
         cache = model.cache
         self._model = model
-        self._rows = Rows(rows=cache.rows, context_length=cache.context_length, vocab=vocab, device=device)
+        self._rows = RowState(rows=cache.rows, context_length=cache.context_length, vocab=vocab, device=device)
         self._vocab = vocab
         self._deterministic = deterministic
         self._device = device
@@ -52,7 +52,7 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether a step would have any effect."""
         return bool(self._members or (self._waiting and self.admitting))
 
     @property
@@ -62,18 +62,18 @@ class EngineCore:
 
     @property
     def installed(self) -> Installed | None:
-        """The weights in place; None before the first publication."""
+        """The installed weights; None before the first publication."""
         return self._installed
 
     def submit(self, request: GenerateRequest, deliver: Deliver) -> Group:
-        """Queues a group; `deliver` is called by a later step. Raises ContractError for what is impossible."""
+        """Queues a group; a later step calls `deliver`. Raises ContractError for an impossible request."""
         self._limit(request)
         group = Group(request=request, deliver=deliver)
         enqueue(self._waiting, group)
         return group
 
     def cancel(self, group: Group) -> None:
-        """Forgets a group that nobody waits for any more."""
+        """Removes a group whose caller no longer waits."""
         if group in self._waiting:
             self._waiting.remove(group)
         self._rows.drop([row for row, member in enumerate(self._members) if member.group is group])
@@ -81,7 +81,7 @@ class EngineCore:
             self._members = []
 
     def begun(self, group_id: str) -> Begun | None:
-        """See Engine."""
+        """Implements `Engine.begun` from the rows and the completions finished so far."""
         group = next((one for one in self._running() if one.request.group_id == group_id), None)
         if group is None:
             return None
@@ -108,14 +108,14 @@ class EngineCore:
 
     @torch.inference_mode()
     def install(self, weights: ModelWeights, installed: Installed, in_flight: InFlight) -> None:
-        """Replaces the weights. Running rollouts go on as `in_flight` says, if the weights are others than before."""
+        """Replaces the weights. If they differ from the old ones, running rollouts continue as `in_flight` requires."""
         same = self._installed is not None and self._installed.weights_digest == installed.weights_digest
         self._installed = installed
         self._model.weights = weights
         if not self._members:
             return
         if same:
-            # The cache holds what these weights would compute: only the version's name is new.
+            # The cache holds what these weights would compute: only the version number is new.
             self._mark(installed)
         elif self._deterministic:
             self._restart_group()
@@ -127,11 +127,11 @@ class EngineCore:
 
     @torch.inference_mode()
     def score(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """float32 [seq - 1]: see `Model.score`; running rollouts are not touched."""
+        """Logprobs by `Model.score`, float32 [seq - 1], on the CPU; running rollouts are unaffected."""
         return self._model.score(token_ids.to(self._device)).cpu()
 
     def abandon(self, reason: str) -> None:
-        """Gives all groups up."""
+        """Abandons all groups: delivers AbandonedError to each."""
         groups = [*self._running(), *self._waiting]
         self._rows.drop(range(len(self._members)))
         self._members = []
@@ -141,7 +141,7 @@ class EngineCore:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Admits what fits and decodes one token of every running rollout."""
+        """Admits waiting groups that fit and decodes one token of every running rollout."""
         began = time.perf_counter()
         self._admit()
         if self._members:
@@ -149,7 +149,7 @@ class EngineCore:
         self._busy_seconds += time.perf_counter() - began
 
     def _running(self) -> list[Group]:
-        """Groups with a live row: the rows of a delivered one may still await their removal."""
+        """Groups with a live row; a delivered group may still have rows that are not removed yet."""
         alive = self._rows.alive.tolist()
         return list(
             {id(each.group): each.group for each, live in zip(self._members, alive, strict=False) if live}.values()
@@ -164,7 +164,7 @@ class EngineCore:
         while self.admitting and self._waiting and self._fits(self._waiting[0]):
             group = self._waiting.popleft()
             if len(self._members) + group.size > self._model.cache.rows:
-                # The rows are there, but finished rollouts still lie between the live ones.
+                # Enough rows are free, but not contiguous: finished rollouts lie between the live ones.
                 self._compact()
             self._join(group)
             admitted = True
@@ -207,7 +207,7 @@ class EngineCore:
         self._decode_seconds += time.perf_counter() - began
 
     def _take(self, start: int, end: int, logits: torch.Tensor, kinds: RowKinds) -> None:
-        """Samples from `logits` for rows [start, end) and lets finished rollouts go."""
+        """Samples from `logits` for rows [start, end) and delivers finished rollouts."""
         parameters, counts = self._rows.sampling(start, end)
         tokens, logprobs = sample(logits, parameters, kinds, counts)
         if not bool(torch.isfinite(logprobs).all()):
@@ -222,7 +222,7 @@ class EngineCore:
             self._members = []
 
     def _compact(self) -> None:
-        """Closes the gaps that finished rollouts left and sorts the rest by length."""
+        """Closes the gaps left by finished rollouts and orders the rest by length class."""
         self._steps_since_order = 0
         used = len(self._members)
         moves = arrange(self._rows.held[:used], self._rows.alive[:used].astype(bool))
@@ -244,14 +244,14 @@ class EngineCore:
             member.mark(count, installed)
 
     def _restart_group(self) -> None:
-        """A recomputed prefix has other bits than a decoded one: the deterministic mode begins the group anew."""
+        """Restarts the group in deterministic mode: a recomputed prefix is not bitwise equal to a decoded one."""
         group = self._members[0].group
         self._rows.drop(range(len(self._members)))
         self._members = []
         self._waiting.appendleft(Group(request=group.request, deliver=group.deliver))
 
     def _fail_astray(self, start: int, logprobs: torch.Tensor) -> None:
-        """Numbers that are not finite end every group at hand; the cache is cleaned, since NaN would spread."""
+        """Fails all running groups after non-finite logprobs; clears the cache, since NaN would spread."""
         groups = self._running()
         self._rows.drop(range(len(self._members)))
         self._members = []

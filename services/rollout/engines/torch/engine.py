@@ -1,4 +1,4 @@
-"""The embedded engine as the service sees it: async calls on top of the engine's thread."""
+"""The `Engine` implementation on embedded torch: async calls to the engine's thread."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ import torch
 from prometheus_client.metrics_core import Metric
 from torch import Tensor
 
-from services.rollout.engines.protocol import (
+from headrace.services.rollout.engines.protocol import (
     AbandonedError,
     Begun,
     Completion,
@@ -20,22 +20,22 @@ from services.rollout.engines.protocol import (
     InFlight,
     Routes,
 )
-from services.rollout.engines.torch.adapter import load_base, merge
-from services.rollout.engines.torch.architecture import load_config, read_architecture
-from services.rollout.engines.torch.cache import KeyValueCache
-from services.rollout.engines.torch.core import EngineCore
-from services.rollout.engines.torch.groups import Group, Installed, Outcome
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.receive import Receiver
-from services.rollout.engines.torch.rope import rotation_table
-from services.rollout.engines.torch.thread import EngineThread
-from services.rollout.engines.torch.weights import ModelWeights, build_weights
-from wire.contracts import PolicyVersion
-from wire.contracts.messages import Logprobs, TokenIds
-from wire.errors import ConfigError, ContractError, TransientError
-from wire.lifecycle import wait_for
-from wire.v1 import common_pb2, rollout_pb2
-from wire.weights import tensors_of
+from headrace.services.rollout.engines.torch.adapter import load_base, merge
+from headrace.services.rollout.engines.torch.architecture import load_config, read_architecture
+from headrace.services.rollout.engines.torch.cache import KeyValueCache
+from headrace.services.rollout.engines.torch.core import EngineCore
+from headrace.services.rollout.engines.torch.groups import Group, Installed, Outcome
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.receive import Receiver
+from headrace.services.rollout.engines.torch.rope import rotation_table
+from headrace.services.rollout.engines.torch.thread import EngineThread
+from headrace.services.rollout.engines.torch.weights import ModelWeights, build_weights
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.messages import Logprobs, TokenIds
+from headrace.wire.errors import ConfigError, ContractError, TransientError
+from headrace.wire.lifecycle import wait_for
+from headrace.wire.v1 import common_pb2, rollout_pb2
+from headrace.wire.weights import tensors_of
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ _DRAIN_POLL_S = 0.01
 
 
 class TorchEngine:
-    """Decodes a Llama or Qwen model folder's architecture; its weights come by `receive` and `install` only."""
+    """Decodes Llama and Qwen models. The folder gives the architecture; weights come by `install` or `adopt`."""
 
     name = "torch"
     in_place = False
@@ -73,11 +73,11 @@ class TorchEngine:
         in_flight: InFlight = InFlight.RETRACT,
         threads: int = 1,
     ) -> None:
-        """Allocates the cache and starts the thread; `context_length` 0 = what the model was made for.
+        """Allocates the cache and starts the thread; `context_length` 0 = the model's maximum.
 
-        `fp32_head`: in bfloat16 too the logits are float32.
+        `fp32_head`: compute the logits in float32 also for bfloat16 weights.
 
-        Raises ConfigError for a model it cannot decode, a context beyond the model's, or a device that is not there.
+        Raises ConfigError for an unsupported model, a context beyond the model's, or a missing device.
         """
         config = load_config(model_path)
         self.dtype = dtype
@@ -90,7 +90,7 @@ class TorchEngine:
         self._max_rows = max_rows
         self._cache: KeyValueCache | None = self._make_cache()
         self._before = _EMPTY
-        """Counters of the cores that sleep has ended."""
+        """Accumulated counters of earlier cores, which `sleep` has ended."""
         self._deterministic = deterministic
         self._in_flight = in_flight
         self._staged: tuple[common_pb2.WeightPlan, list[Tensor]] | None = None
@@ -98,16 +98,16 @@ class TorchEngine:
         self._receiver = Receiver(self._device)
         self._model_path = model_path
         self._base: dict[str, Tensor] | None = None
-        """What adapters are merged into; loaded with the first one."""
+        """The base weights for adapters; loaded with the first adapter."""
         self._thread = EngineThread(threads=threads)
 
     @property
     def routes(self) -> Routes:
-        """See Engine."""
+        """Implements `Engine.routes`: gloo, and NCCL on a GPU."""
         return self._receiver.routes
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
-        """See Engine."""
+        """Implements `Engine.generate`: queues the group on the engine's thread; cancellation removes it."""
         done: Future[tuple[Completion, ...]] = Future()
         done.set_running_or_notify_cancel()
         group = await self._call(lambda: self._core().submit(request, lambda outcome: _deliver(done, outcome)), 30.0)
@@ -118,16 +118,16 @@ class TorchEngine:
             raise
 
     async def begun(self, group_id: str) -> Begun | None:
-        """See Engine."""
+        """Implements `Engine.begun` between two decode steps."""
         return await self._call(lambda: self._core().begun(group_id), 30.0)
 
     async def prepare(self, version: PolicyVersion, plan: common_pb2.WeightPlan, timeout_s: float) -> None:
-        """See Engine. Weights are staged beside the running ones: there is nothing to do."""
+        """Implements `Engine.prepare`: a no-op, since weights are staged beside the running ones."""
 
     async def receive(
         self, plan: common_pb2.WeightPlan, source: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> list[str]:
-        """See Engine."""
+        """Implements `Engine.receive`: stages the buckets beside the running weights and hashes them."""
         self._staged = None
         ticket = self._ticket = object()
         buckets, digests = await asyncio.to_thread(self._receiver.receive, plan, source, timeout_s)
@@ -137,7 +137,7 @@ class TorchEngine:
         return digests
 
     async def install(self, version: PolicyVersion, weights_digest: str, timeout_s: float) -> None:
-        """See Engine. The weights are packed while the old ones still decode; the pause is the swap alone."""
+        """Implements `Engine.install`: packs the weights while the old ones still decode; pauses only for the swap."""
         if self._staged is None:
             raise ContractError("no_weights", "there are no received weights to install")
         plan, buckets = self._staged
@@ -150,44 +150,44 @@ class TorchEngine:
         await self._call(lambda: self._install(weights, installed, in_flight), timeout_s)
 
     async def adopt(self, named: Mapping[str, Tensor], version: PolicyVersion, timeout_s: float) -> None:
-        """Weights that are at hand, without a publication: decodes with them from now on."""
+        """Installs weights given as tensors, without a publication, and decodes with them from now on."""
         weights = await asyncio.to_thread(self._weights_of, named)
         await self._call(lambda: self._install(weights, Installed(version, ""), InFlight.RETRACT), timeout_s)
         await self.resume(timeout_s)
 
     async def checksums(self, timeout_s: float) -> Mapping[str, str]:
-        """See Engine."""
+        """Implements `Engine.checksums`: empty, since the buckets' digests suffice."""
         return {}
 
     async def discard(self) -> None:
-        """See Engine. A transfer still under way is ignored when it ends."""
+        """Implements `Engine.discard`: drops staged weights; the result of a running transfer is ignored."""
         self._staged = None
         self._ticket = object()
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
-        """See Engine."""
+        """Implements `Engine.score`; running rollouts are unaffected."""
         if not 2 <= len(token_ids) <= self._context_length or token_ids.max() >= self._arch.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
         scores = await self._call(lambda: self._core().score(torch.tensor(token_ids, dtype=torch.int64)), timeout_s)
         return scores.numpy()
 
     async def resume(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.resume`: also admits waiting groups again after a drain."""
         await self._call(self._resume, timeout_s)
 
     async def abandon(self, reason: str, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.abandon`; a no-op before the first weights."""
         if self._thread.core is not None:
             await self._call(lambda: self._core().abandon(reason), timeout_s)
 
     async def sleep(self, timeout_s: float) -> None:
-        """See Engine. Weights and cache are dropped, and torch's allocator returns their memory."""
+        """Implements `Engine.sleep`: drops weights and cache and empties torch's CUDA allocator cache."""
         self._staged = None
         self._ticket = object()
         await self._call(self._fall_asleep, timeout_s)
 
     async def wake(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.wake`: allocates the cache again; TransientError if memory does not suffice."""
         if self._cache is None:
             try:
                 self._cache = await self._call(self._make_cache, timeout_s)
@@ -195,20 +195,20 @@ class TorchEngine:
                 raise TransientError(f"there is no room for the engine's cache: {error}") from error
 
     def stats(self) -> EngineStats:
-        """See Engine."""
+        """Implements `Engine.stats`, including the counters from before the last `sleep`."""
         core = self._thread.core
         return self._before.plus(core.stats()) if core is not None else self._before
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
-        """See Engine: what it does is among the service's own."""
+        """Implements `Engine.own_metrics`: none, since the service's own metrics cover this engine."""
         return ()
 
     async def failed(self) -> None:
-        """See Engine."""
+        """Implements `Engine.failed`: raises the exception that ended the engine's thread."""
         await asyncio.wrap_future(self._thread.failure)
 
     async def close(self, timeout_s: float) -> None:
-        """See Engine."""
+        """Implements `Engine.close`; raises TransientError if the thread does not end in time."""
         self._thread.end()
         if not await asyncio.to_thread(self._thread.join, timeout_s):
             raise TransientError(f"the engine's thread did not end within {timeout_s:.1f} s")
@@ -271,7 +271,7 @@ class TorchEngine:
             self._thread.core.cancel(group)
 
     async def _drained(self, timeout_s: float) -> bool:
-        """Lets running rollouts end; returns whether they did in time."""
+        """Stops admission and waits for running rollouts to end; returns whether they did in time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline:
             if await self._call(self._is_drained, timeout_s):

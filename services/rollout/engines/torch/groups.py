@@ -1,24 +1,24 @@
-"""Running groups on the host: what belongs together, under which versions, and to whom the result goes."""
+"""Host-side state of running groups: their rollouts, the weight versions of these, and the result callback."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from services.rollout.engines.protocol import Completion, GenerateRequest
-from wire.contracts import FinishReason, PolicyVersion, VersionSpan
-from wire.contracts.messages import Logprobs, TokenIds
-from wire.errors import ContractError
+from headrace.services.rollout.engines.protocol import Completion, GenerateRequest
+from headrace.wire.contracts import FinishReason, PolicyVersion, VersionSpan
+from headrace.wire.contracts.messages import Logprobs, TokenIds
+from headrace.wire.errors import ContractError
 
 Outcome = tuple[Completion, ...] | Exception
 Deliver = Callable[[Outcome], None]
 _OVERTAKEN = 8
-"""So many chats may go before a group that waits."""
+"""Maximum number of chats that may overtake a waiting group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The weights in place."""
+    """Version and digest of installed weights."""
 
     version: PolicyVersion
     weights_digest: str
@@ -26,21 +26,21 @@ class Installed:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One request on its way."""
+    """One request, waiting or running."""
 
     request: GenerateRequest
     deliver: Deliver
     completions: dict[int, Completion] = field(default_factory=dict)
     overtaken: int = 0
-    """Chats that came later and went first."""
+    """Number of later chats that have overtaken this group."""
 
     @property
     def size(self) -> int:
-        """Rollouts wanted."""
+        """Number of rollouts."""
         return len(self.request.seeds)
 
     def finish(self, index: int, completion: Completion) -> bool:
-        """Takes one rollout in; with the last one delivers the group and returns True."""
+        """Adds a finished rollout; with the last one delivers the group and returns True."""
         self.completions[index] = completion
         if len(self.completions) < self.size:
             return False
@@ -50,15 +50,15 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """The rollout that lies in one row."""
+    """The rollout in one row."""
 
     group: Group
     index: int
     starts: list[tuple[int, Installed]]
-    """From which of its tokens on which weights were in place."""
+    """(index of the first token, weights) for each change of the weights during this rollout."""
 
     def mark(self, count: int, installed: Installed) -> None:
-        """New weights are in place after `count` tokens."""
+        """Records that new weights were installed after `count` tokens."""
         if self.starts[-1][1] == installed:
             return
         if self.starts[-1][0] == count:
@@ -66,7 +66,7 @@ class Member:
         self.starts.append((count, installed))
 
     def completion(self, token_ids: TokenIds, logprobs: Logprobs, *, stopped: bool) -> Completion:
-        """The finished rollout."""
+        """Builds the finished rollout, with its version spans."""
         ends = [*(start for start, _ in self.starts[1:]), len(token_ids)]
         spans = tuple(
             VersionSpan(start=start, end=end, version=weights.version, weights_digest=weights.weights_digest)
@@ -77,7 +77,7 @@ class Member:
 
 
 def enqueue(waiting: deque[Group], group: Group) -> None:
-    """Behind all that wait; a chat before them, but behind other chats, and no group is overtaken for ever."""
+    """Appends a group to the queue; a chat goes before waiting groups, but after chats and often overtaken groups."""
     place = len(waiting)
     if group.request.chat:
         settled = (one.request.chat or one.overtaken >= _OVERTAKEN for one in waiting)
@@ -88,7 +88,7 @@ def enqueue(waiting: deque[Group], group: Group) -> None:
 
 
 def check_request(request: GenerateRequest, *, vocab: int, rows: int, context_length: int) -> int:
-    """The most tokens each rollout may sample; raises ContractError for what this engine can never do."""
+    """Maximum tokens per rollout; raises ContractError for a request that this engine can never serve."""
     sampling = request.sampling
     room = context_length - len(request.token_ids)
     if room < 1:

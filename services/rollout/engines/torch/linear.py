@@ -1,8 +1,8 @@
 """Matrix products with weights packed once for the device.
 
-On a CPU in float32 torch's own `linear` calls MKL, which uses half of the vector width on AMD processors; oneDNN with a
-packed weight is 2.3 times as fast there, and never slower elsewhere from a few rows on. The operators are those that
-torch's compiler emits; where a torch build lacks them, `linear` does the work.
+On a CPU in float32, torch's own `linear` calls MKL, which uses half of the vector width on AMD processors; oneDNN with
+a packed weight is 2.3 times as fast there and, except for very few rows, never slower elsewhere. The operators are
+those that torch's compiler emits; if a torch build lacks them, `linear` is used.
 """
 
 import torch
@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FEW_ROWS = 2
-"""Up to so many rows the call's own cost outweighs the faster product."""
+"""Up to this many rows, the overhead of the call outweighs the faster product."""
 
 _SMALL_BYTES = 16 * 1024 * 1024
-"""A weight of at most this size is kept unpacked too, for few rows."""
+"""Weights up to this size are also kept unpacked, for inputs of few rows."""
 
 
 class Linear:
@@ -45,7 +45,7 @@ class Linear:
 
 
 class WideLinear:
-    """float32 `x @ weight.T` for low-precision x [rows, in]: the logits are rounded nowhere."""
+    """float32 `x @ weight.T` for low-precision x [rows, in], without rounding the result to low precision."""
 
     def __init__(self, weight: Tensor) -> None:
         """`weight` is [out, in], in the dtype of x. On a CPU it is held in float32."""

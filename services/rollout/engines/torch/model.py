@@ -1,6 +1,6 @@
-"""The forward pass: one token for each running row (`decode`), or stretches of tokens (`extend`, `score`).
+"""The forward pass: one token per running row (`decode`), or sequences (`prefill`, `extend`, `score`).
 
-Axes: rows = rows of the cache, tokens = rows * stretch flattened, seq = tokens of one stretch.
+Axes: rows = rows of the cache, seq = tokens of one sequence, tokens = rows * seq, flattened.
 """
 
 import math
@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.rollout.engines.torch.architecture import Architecture
-from services.rollout.engines.torch.cache import KeyValueCache
-from services.rollout.engines.torch.weights import Layer, ModelWeights
+from headrace.services.rollout.engines.torch.architecture import Architecture
+from headrace.services.rollout.engines.torch.cache import KeyValueCache
+from headrace.services.rollout.engines.torch.weights import Layer, ModelWeights
 
 _SCORE_TOKENS = 256
-"""Positions whose logits exist at the same time in `score`."""
+"""Number of positions whose logits `score` materializes at a time."""
 
 Attend = Callable[[int, Tensor, Tensor], Tensor]
 """(layer, queries [tokens, heads * head_dim], keys and values [tokens, 2 * kv_heads * head_dim]) -> like queries."""
@@ -24,7 +24,7 @@ Attend = Callable[[int, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows [start, end) of the cache, none of which holds more than `length` positions after this step."""
+    """Rows [start, end) of the cache, each with at most `length` positions after this step."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class Segment:
 
 
 class Model:
-    """Weights, rotations and cache. Not thread-safe: one thread owns it."""
+    """Forward pass over weights, rotations and cache. Not thread-safe."""
 
     def __init__(self, arch: Architecture, weights: ModelWeights, rotations: Tensor, cache: KeyValueCache) -> None:
         """`rotations` is complex64 [context_length, head_dim / 2]."""
@@ -57,7 +57,7 @@ class Model:
             for part, mask in zip(segments, masks, strict=True):
                 keys = self.cache.keys(layer, part.start, part.end, part.length)
                 values = self.cache.values(layer, part.start, part.end, part.length)
-                # The query heads that share a key head stand in the place of a sequence: no key is copied for them.
+                # Query heads that share a key head take the sequence axis, so that no key is copied for them.
                 grouped = queries[part.start : part.end].view(part.end - part.start, *self._grouped)
                 parts.append(F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask).flatten(1))
             return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -71,11 +71,11 @@ class Model:
         return self._logits(hidden[-1:])
 
     def extend(self, rows: Tensor, starts: Tensor, token_ids: Tensor, length: int) -> None:
-        """Writes the tokens [rows, seq] behind what each row holds: row rows[i] goes on at position starts[i].
+        """Appends the tokens [rows, seq] to cached rows: row rows[i] continues at position starts[i].
 
-        Rows may be padded at their end: what is written there is overwritten before it is ever attended to (padding
-        beyond the context falls on its last position, which no running row holds yet). `length` is the highest position
-        that counts, plus one.
+        Sequences may be padded at their end: padding in the cache is overwritten before it is ever attended to (padding
+        beyond the context goes to its last position, which no running row has reached). `length` is the highest
+        position that is not padding, plus one.
         """
         count, seq = token_ids.shape
         last = self.cache.context_length - 1
@@ -94,7 +94,7 @@ class Model:
         self._run(token_ids.flatten(), positions.flatten(), attend)
 
     def score(self, token_ids: Tensor) -> Tensor:
-        """float32 [seq - 1]: logprob of token t+1 given the tokens up to t. Leaves the cache alone."""
+        """float32 [seq - 1]: logprob of token t+1 given the tokens up to t. Does not use the cache."""
         hidden = self._run(token_ids[:-1], self._positions[: len(token_ids) - 1], self._attend_causally(None))
         parts = []
         for start in range(0, len(hidden), _SCORE_TOKENS):
@@ -133,7 +133,7 @@ class Model:
             turned.copy_(torch.view_as_real(pairs * rotation).flatten(2))
 
     def _attend_causally(self, places: Tensor | None) -> Attend:
-        """Attention of one stretch from position 0 over itself; written to the cache at `places`, if given."""
+        """Causal self-attention of one sequence from position 0; writes to the cache at `places`, if given."""
         arch = self._arch
 
         def attend(layer: int, queries: Tensor, fresh: Tensor) -> Tensor:
@@ -154,14 +154,14 @@ class Model:
         ).float()
 
     def _mask(self, positions: Tensor, length: int) -> Tensor:
-        """Additive [rows, 1, heads a key head serves, length]: a row at position p sees the positions up to p."""
+        """Additive mask [rows, 1, query heads per key head, length]: a row at position p sees positions up to p."""
         seen = self._positions[:length] <= positions
         mask = torch.where(seen, 0.0, -math.inf).to(self.weights.norm.dtype)
         return mask[:, None, None].expand(-1, 1, self._grouped[1], -1)
 
     @property
     def _grouped(self) -> tuple[int, int, int]:
-        """(kv_heads, query heads of each, head_dim)"""
+        """(kv_heads, query heads per key head, head_dim)"""
         return self._arch.kv_heads, self._arch.heads // self._arch.kv_heads, self._arch.head_dim
 
     @property

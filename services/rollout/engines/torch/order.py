@@ -1,7 +1,7 @@
-"""Which row of the cache a rollout lies in: pure arithmetic on the host.
+"""Assigns rollouts to rows of the cache: pure arithmetic on the host.
 
-Rows are kept in classes of similar length, the longest first, so that each class attends over its own length and short
-rollouts do not pay for a long neighbour. Changes move as few rows as possible: a move copies keys and values.
+Rows are grouped in classes of similar length, longest first, so that each class attends over its own length and short
+rollouts do not pay for a long neighbour. As few rows as possible are moved, since a move copies keys and values.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from services.rollout.engines.torch.model import Segment
+from headrace.services.rollout.engines.torch.model import Segment
 
 EDGES = np.array([64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])
 """Positions: a row's class is the number of edges it has passed."""
@@ -19,12 +19,12 @@ _ROUND = 32
 """Attended lengths are multiples of this."""
 
 _WORTHWHILE = 400
-"""Rows times positions that a segment of its own must save, to pay for its extra calls."""
+"""Rows times positions that a separate segment must save to be worth its extra calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Row sources[i] goes to place targets[i], all at once; afterwards the first `count` rows are the live ones."""
+    """Simultaneous moves of row sources[i] to row targets[i]; afterwards the first `count` rows are the live ones."""
 
     sources: NDArray[np.int64]
     targets: NDArray[np.int64]
@@ -32,7 +32,7 @@ class Moves:
 
 
 def arrange(lengths: NDArray[np.int64], alive: NDArray[np.bool_]) -> Moves:
-    """Brings live rows to the front, in order of their class; rows that lie well already stay.
+    """Moves live rows to the front, ordered by class; rows already in a suitable place stay.
 
     `lengths` and `alive` are those of the rows in use [rows].
     """
@@ -45,14 +45,14 @@ def arrange(lengths: NDArray[np.int64], alive: NDArray[np.bool_]) -> Moves:
     well[:count] = classes[:count] == wanted
     targets = places[inside & ~well]
     sources = places[alive & ~well]
-    # Both sides hold the same classes equally often: sorted by class they pair up.
+    # Both sides contain each class equally often, so they pair up when sorted by class.
     targets = targets[np.argsort(-wanted[targets], kind="stable")]
     sources = sources[np.argsort(-classes[sources], kind="stable")]
     return Moves(sources=sources, targets=targets, count=count)
 
 
 def segments(lengths: NDArray[np.int64]) -> list[Segment]:
-    """Splits rows [rows] that hold `lengths` positions where a common attention length would waste too much."""
+    """Splits rows with `lengths` [rows] positions into segments where a common length would waste too much."""
     classes = np.searchsorted(EDGES, lengths)
     starts = [0, *(np.flatnonzero(np.diff(classes)) + 1).tolist(), len(lengths)]
     found: list[Segment] = []
@@ -66,7 +66,7 @@ def segments(lengths: NDArray[np.int64]) -> list[Segment]:
 
 
 def fixed_segment(rows: int, length: int) -> list[Segment]:
-    """One segment for all rows, whose length depends on nothing but `length`: the deterministic mode's."""
+    """One segment for all rows, whose length depends only on `length`; used in deterministic mode."""
     return [Segment(start=0, end=rows, length=_rounded(length))]
 
 

@@ -1,4 +1,4 @@
-"""Weights from the trainer into memory beside the running ones. Blocking calls, for a worker thread."""
+"""Receives weights from the trainer into buffers beside the running weights. Blocking, for a worker thread."""
 
 import threading
 import time
@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.rollout.engines.protocol import Routes
-from wire.errors import ContractError, TransientError
-from wire.v1 import common_pb2, rollout_pb2
-from wire.weights import (
+from headrace.services.rollout.engines.protocol import Routes
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.v1 import common_pb2, rollout_pb2
+from headrace.wire.weights import (
     CollectiveGroup,
     allocate,
     device_names,
@@ -28,7 +28,7 @@ _LATE = "another transfer has begun"
 
 
 class Receiver:
-    """Keeps the collective group and the buffers from one version to the next."""
+    """Receives weights; reuses the collective group and the buffers across versions."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -39,11 +39,11 @@ class Receiver:
         self._turn = 0
         self._turns = threading.Lock()
         self._busy = threading.Lock()
-        """One transfer fills the buffers at a time: a later one waits until the former has seen that it is over."""
+        """Held by the transfer that fills the buffers; a later transfer waits until the earlier has stopped."""
 
     @property
     def routes(self) -> Routes:
-        """How weights can come here."""
+        """Routes by which weights can be received."""
         if self._device.type != "cuda":
             return Routes(backends=("gloo",))
         return Routes(backends=("nccl", "gloo"), nccl_version=nccl_version(), devices=device_names(self._device))
@@ -51,9 +51,9 @@ class Receiver:
     def receive(
         self, plan: common_pb2.WeightPlan, request: rollout_pb2.ReceiveWeightsRequest, timeout_s: float
     ) -> tuple[list[Tensor], list[str]]:
-        """The plan's buckets from the source that `request` names, and their digests.
+        """Receives the plan's buckets from the source in `request`; returns them with their digests.
 
-        The buckets are overwritten by the next call, which breaks this one off. Raises TransientError or ContractError.
+        The next call cancels this one and overwrites the buckets. Raises TransientError or ContractError.
         """
         end = time.monotonic() + timeout_s
         with self._turns:
@@ -80,11 +80,11 @@ class Receiver:
     ) -> tuple[list[Tensor], list[str]]:
         digests: list[Future[str]] = []
         try:
-            # Beside the decoding, which has the device's default stream.
+            # Concurrent with decoding, which uses the device's default stream.
             with torch.cuda.stream(self._stream):
                 for spec, bucket in zip(plan.buckets, buckets, strict=True):
                     group.broadcast(bucket, _left(end))
-                    # Beside the next bucket's way.
+                    # Hashed concurrently with the transfer of the next bucket.
                     digests.append(self._hasher.submit(digest_as, bucket, spec.digest, device=self._device))
             return buckets, [digest.result() for digest in digests]
         except BaseException:
@@ -92,7 +92,7 @@ class Receiver:
             raise
 
     def _join(self, source: rollout_pb2.CollectiveGroup, turn: int, end: float) -> CollectiveGroup:
-        """May wait for a trainer that is gone: a later call must not wait with it."""
+        """Joins the group without holding a lock: it may wait for a dead trainer, and must not block later calls."""
         group = self._group
         if group is not None and group.name == source.name and not group.aborted:
             return group
@@ -128,12 +128,12 @@ class Receiver:
     def _buffers_of(
         self, plan: common_pb2.WeightPlan, device: torch.device, turn: int, end: float
     ) -> Iterator[list[Tensor]]:
-        """The buffers of last time, if they fit: fresh memory costs as much as the copy itself."""
+        """Yields the buffers, reusing the last ones if they fit: allocation costs as much as the copy itself."""
         if not self._busy.acquire(timeout=_left(end)):
             raise TransientError("the transfer before did not end in time")
         try:
             if turn != self._turn:
-                # The later one may have been here already: its weights lie in the buffers.
+                # A later transfer may have filled the buffers already.
                 raise TransientError(_LATE)
             layout = f"{device} {[bucket.size_bytes for bucket in plan.buckets]}"
             if self._buffers[0] != layout:

@@ -1,18 +1,18 @@
-"""Retraction: the prefixes of running rollouts computed again, when the weights under them have changed."""
+"""Retraction: recomputes the cached prefixes of running rollouts after the weights have changed."""
 
 import torch
 
-from services.rollout.engines.torch.groups import Member
-from services.rollout.engines.torch.model import Model
-from services.rollout.engines.torch.rows import Rows
+from headrace.services.rollout.engines.torch.groups import Member
+from headrace.services.rollout.engines.torch.model import Model
+from headrace.services.rollout.engines.torch.rows import RowState
 
 _TOKENS_AT_ONCE = 4096
 _SIMILAR = 0.7
-"""Rows are computed together when the shortest has at least this share of the longest's tokens."""
+"""Rows are recomputed together if the shortest has at least this share of the longest's tokens."""
 
 
-def recompute(model: Model, rows: Rows, members: list[Member], device: torch.device) -> int:
-    """Fills the cache of all rows of `members` anew, each prompt once; returns the number of tokens computed.
+def recompute(model: Model, rows: RowState, members: list[Member], device: torch.device) -> int:
+    """Recomputes the cache of all rows of `members`, each prompt once; returns the number of tokens computed.
 
     The last sampled token of a row is not in the cache yet: the next decode step writes it.
     """
@@ -37,7 +37,7 @@ def recompute(model: Model, rows: Rows, members: list[Member], device: torch.dev
 
 
 def _parts(lengths: dict[int, int]) -> list[list[int]]:
-    """Rows of similar length together, the longest first."""
+    """Batches of rows of similar length, longest first."""
     parts: list[list[int]] = []
     for row in sorted(lengths, key=lambda each: -lengths[each]):
         longest = lengths[parts[-1][0]] if parts else 0

@@ -1,8 +1,8 @@
 """Rotary positions as complex factors.
 
-Hugging Face rotates component i with component i + head_dim/2. Here queries and keys are stored with those two side by
-side (the rows of their projections are permuted once, which leaves all products of queries and keys as they are), so
-that a rotation is one complex multiplication.
+Hugging Face rotates component i with component i + head_dim/2. Here the two are adjacent in queries and keys (the rows
+of their projections are permuted once, which leaves all products of queries and keys unchanged), so that a rotation is
+one complex multiplication.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.rollout.engines.torch.architecture import Architecture
+from headrace.services.rollout.engines.torch.architecture import Architecture
 
 
 def rotation_table(config: Any, length: int, device: torch.device) -> Tensor:
-    """complex64 [length, head_dim / 2]: cos + i sin of the model's own rotary module, its scaling included."""
+    """complex64 [length, head_dim / 2]: cos + i sin of the model's own rotary module, including its scaling."""
     module = _rotary_module(config)
     cos, sin = module(torch.zeros(1), torch.arange(length)[None])
     half = cos.shape[-1] // 2
@@ -29,7 +29,7 @@ def interleave(weight: Tensor, arch: Architecture) -> Tensor:
 
 
 def _rotary_module(config: Any) -> Any:
-    """Imports only the family at hand: each of transformers' model modules takes a while to load."""
+    """The rotary module of the model; imports only its own family, since each takes a while to load."""
     match config.model_type:
         case "llama":
             from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding

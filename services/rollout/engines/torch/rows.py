@@ -1,4 +1,4 @@
-"""The state of all rows as tensors: what a decode step reads and writes without looking at rows one by one."""
+"""The state of all rows as tensors, which a decode step reads and writes without a loop over rows."""
 
 from collections.abc import Sequence
 
@@ -7,26 +7,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.rollout.engines.protocol import GenerateRequest
-from services.rollout.engines.torch.sampling import RowSampling
+from headrace.services.rollout.engines.protocol import GenerateRequest
+from headrace.services.rollout.engines.torch.sampling import RowSampling
 
 _HELD, _COUNT, _LIMIT, _LAST, _ALIVE, _SEED, _TOP_K, _GREEDY, _FORCED = range(9)
 
 
-class Rows:
-    """Row r of every tensor belongs to row r of the cache. The first rows are in use, the rest is free."""
+class RowState:
+    """Row r of every tensor belongs to row r of the cache. The first rows are in use, the rest are free."""
 
     def __init__(self, *, rows: int, context_length: int, vocab: int, device: torch.device) -> None:
         self._numbers = torch.zeros(9, rows, dtype=torch.int64, device=device)
         self._shares = torch.ones(2, rows, dtype=torch.float64, device=device)
         self._stops = torch.full((rows, 4), -1, dtype=torch.int64, device=device)
-        # One column more than a completion can have: a finished row's writes go nowhere.
+        # One column more than a completion can have, for the ignored writes of finished rows.
         self._tokens = torch.zeros(rows, context_length + 1, dtype=torch.int32, device=device)
         self._logprobs = torch.zeros(rows, context_length + 1, dtype=torch.float32, device=device)
         self._starts = torch.arange(rows, device=device) * (context_length + 1)
         self._vocab = vocab
         self._device = device
-        # What the host must know in every step; on a CPU these are the tensors' own memory.
+        # Values that the host needs in every step; on a CPU they share the tensors' memory.
         shared = device.type == "cpu"
         self.held: NDArray[np.int64] = self._numbers[_HELD].numpy() if shared else np.zeros(rows, np.int64)
         self.alive: NDArray[np.int64] = self._numbers[_ALIVE].numpy() if shared else np.zeros(rows, np.int64)
@@ -55,11 +55,11 @@ class Rows:
             self.alive[start:end] = 1
 
     def inputs(self, count: int) -> tuple[Tensor, Tensor]:
-        """(last token, position it is written at), int64 [count] each."""
+        """(last token, position at which it is written), int64 [count] each."""
         return self._numbers[_LAST, :count], self._numbers[_HELD, :count]
 
     def sampling(self, start: int, end: int) -> tuple[RowSampling, Tensor]:
-        """Parameters of rows [start, end) and how many tokens each has sampled."""
+        """Sampling parameters of rows [start, end) and the number of tokens each has sampled."""
         numbers = self._numbers[:, start:end]
         parameters = RowSampling(
             seed=numbers[_SEED],
@@ -73,13 +73,13 @@ class Rows:
         return parameters, numbers[_COUNT]
 
     def advance(self, count: int) -> None:
-        """After a decode step: the cache of the first rows holds one position more."""
+        """Counts one more cached position for each live row among the first `count`, after a decode step."""
         self._numbers[_HELD, :count] += self._numbers[_ALIVE, :count]
         if not self._shared:
             self.held[:count] += self.alive[:count]
 
     def record(self, start: int, end: int, tokens: Tensor, logprobs: Tensor) -> list[tuple[int, bool]]:
-        """Appends a sampled token to rows [start, end); returns (row, whether at a stop token) of those that ended."""
+        """Appends a sampled token to rows [start, end); returns (row, ended at a stop token?) for rows that ended."""
         numbers = self._numbers[:, start:end]
         places = self._starts[start:end] + numbers[_COUNT]
         self._tokens.view(-1).index_copy_(0, places, tokens.int())
@@ -98,7 +98,7 @@ class Rows:
         return list(zip(rows, stopped[found].tolist(), strict=True))
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Takes rows out of use without an end."""
+        """Marks rows as not alive, without a completion."""
         if not rows:
             return
         self._numbers[_ALIVE, list(rows)] = 0
@@ -110,16 +110,16 @@ class Rows:
         return self._tokens[row, :count].cpu().numpy().copy(), self._logprobs[row, :count].cpu().numpy().copy()
 
     def counts(self, count: int) -> list[int]:
-        """Tokens sampled by each of the first rows."""
+        """Number of tokens sampled by each of the first rows."""
         found: list[int] = self._numbers[_COUNT, :count].tolist()
         return found
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
-        """The first `length` completion tokens of any rows, int64 [rows, length]."""
+        """The first `length` completion tokens of the given rows, int64 [rows, length]."""
         return self._tokens.index_select(0, rows)[:, :length].long()
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Moves rows, all at once."""
+        """Moves rows, as if simultaneously."""
         read = torch.tensor(sources, device=self._device)
         written = torch.tensor(targets, device=self._device)
         for table, axis in ((self._numbers, 1), (self._shares, 1), (self._stops, 0)):

@@ -1,4 +1,4 @@
-"""Sampling as pure functions of logits, parameters, seed and position: a row's token never depends on its neighbours.
+"""Sampling as a pure function of logits, parameters, seed and position: a token never depends on other rows.
 
 Axes: rows = running rollouts, vocab = tokens of the vocabulary. The random number of a token is a hash of (seed of the
 rollout, number of the token), so there is no generator whose state could depend on the order of the work.
@@ -15,12 +15,12 @@ _MIX_2 = -7723592293110705685
 """The constants of SplitMix64 (Steele, Lea and Flood, 2014) as signed numbers."""
 
 _CANDIDATES = 256
-"""Nucleus sampling looks at so many of the likeliest tokens first and sorts all only if they do not do."""
+"""Nucleus sampling first considers this many of the likeliest tokens; it sorts all only if these do not suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """How each row is sampled; tensors [rows] but for `stops`."""
+    """Sampling parameters of each row; tensors [rows], except `stops`."""
 
     seed: Tensor
     """int64"""
@@ -40,7 +40,7 @@ class RowSampling:
 
 @dataclass(frozen=True, slots=True)
 class RowKinds:
-    """What occurs among the rows at hand: what does not is skipped."""
+    """Which kinds of sampling occur among the rows; the code for the others is skipped."""
 
     tempered: bool
     truncated: bool
@@ -54,7 +54,7 @@ def uniform(seeds: Tensor, counters: Tensor) -> Tensor:
     mixed = (mixed ^ _shift(mixed, 30)) * _MIX_1
     mixed = (mixed ^ _shift(mixed, 27)) * _MIX_2
     mixed = mixed ^ _shift(mixed, 31)
-    # 48 bits: the product with a sum of probabilities can then not round up to that sum.
+    # 48 bits, so that the product with a sum of probabilities cannot round up to that sum.
     return (_shift(mixed, 16).to(torch.float64) + 0.5) * 2.0**-48
 
 
@@ -62,7 +62,7 @@ def sample(logits: Tensor, rows: RowSampling, kinds: RowKinds, counts: Tensor) -
     """Draws one token for each row of float32 `logits` [rows, vocab]; `counts` [rows] = tokens sampled before.
 
     Returns tokens int64 [rows] and their logprobs float32 [rows], nats: log softmax(logits / temperature) over the full
-    vocabulary, whatever was cut off for the draw.
+    vocabulary, even if the draw was truncated.
     """
     if kinds.tempered:
         logits = logits * rows.inverse_temperature[:, None]
@@ -94,9 +94,9 @@ def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def truncation_mask(probabilities: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """What may be drawn, bool [rows, vocab]: the top_k likeliest, and of those the fewest whose share reaches top_p.
+    """Tokens that may be drawn, bool [rows, vocab]: the top_k likeliest, and of those the fewest that reach top_p.
 
-    Tokens as likely as the last one kept are kept too, so that the order among equals does not matter.
+    Ties with the last token kept are kept too, so that the order among equals does not matter.
     """
     vocab = probabilities.shape[-1]
     ranked = probabilities.topk(min(vocab, _CANDIDATES), sorted=True).values
@@ -107,7 +107,7 @@ def truncation_mask(probabilities: Tensor, top_k: Tensor, top_p: Tensor) -> Tens
 
 
 def _lowest_kept(ranked: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> tuple[Tensor, Tensor]:
-    """The smallest probability kept [rows, 1], judged by the likeliest ones, and where [rows] these are too few."""
+    """The smallest probability kept [rows, 1], from the likeliest tokens, and where [rows] these are too few."""
     count = ranked.shape[1]
     within = top_k <= count
     among_k = torch.arange(count, device=ranked.device) < top_k[:, None]
@@ -115,18 +115,18 @@ def _lowest_kept(ranked: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> tu
     mass = torch.where(within | (count == vocab), sums[:, -1], 1.0)
     wanted = (top_p * mass)[:, None]
     kept = (among_k & (sums - ranked < wanted)).sum(-1, keepdim=True).clamp(min=1)
-    # With top_p off, all of the top_k are kept, also those too small to move the sum.
+    # With top_p off, all of the top_k are kept, even those too small to change the sum.
     whole = (top_p >= 1)[:, None]
     kept = torch.where(whole, top_k.clamp(max=count)[:, None], kept)
     lowest = ranked.gather(1, kept - 1)
     off = (top_k >= vocab) & (top_p >= 1)
-    # A top_k beyond the likeliest ones at hand: the mass it stands for is not known here.
+    # If top_k exceeds the candidates, the mass of the top_k tokens is not known here.
     unsure = ~off & ~within & (count < vocab) & ((top_k < vocab) | (sums[:, -1] < wanted[:, 0]))
     return torch.where(off[:, None], 0.0, lowest), unsure
 
 
 def _without_stops(weights: Tensor, rows: RowSampling) -> Tensor:
-    """Rows with a forced length cannot draw a stop token."""
+    """The weights, with stop tokens zeroed in rows with a forced length."""
     vocab = weights.shape[1]
     banned = torch.zeros(len(weights), vocab + 1, dtype=torch.bool, device=weights.device)
     banned.scatter_(1, torch.where(rows.stops < 0, vocab, rows.stops), True)
@@ -134,5 +134,5 @@ def _without_stops(weights: Tensor, rows: RowSampling) -> Tensor:
 
 
 def _shift(value: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right: torch's own copies the sign of int64."""
+    """Logical right shift: torch's own is arithmetic for int64."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)

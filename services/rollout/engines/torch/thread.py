@@ -1,4 +1,4 @@
-"""The engine's own thread: runs commands between decode steps, decodes whenever there is work and it is not paused."""
+"""The engine's thread: decodes while there is work and it is not paused, and runs commands between decode steps."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from services.rollout.engines.torch.core import EngineCore
+from headrace.services.rollout.engines.torch.core import EngineCore
 
 T = TypeVar("T")
 
@@ -16,14 +16,14 @@ _IDLE_S = 1.0
 
 
 class EngineThread:
-    """Owns the core; everybody else asks it through `call`."""
+    """Owns the core; other threads access it through `call`."""
 
     def __init__(self, *, threads: int) -> None:
         """`threads` is torch's number of threads for decoding."""
         self.core: EngineCore | None = None
         self.paused = False
         self.failure: Future[None] = Future()
-        """Gets the exception that ended the thread; never a result."""
+        """Receives the exception that ended the thread; never a result."""
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._threads = threads
         self._ending = False
@@ -48,12 +48,12 @@ class EngineThread:
         return future
 
     def end(self) -> None:
-        """Asks the thread to end after the step at hand."""
+        """Asks the thread to end after the current step."""
         self._ending = True
         self._commands.put(lambda: None)
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the thread's end; returns whether it came."""
+        """Waits for the thread to end; returns whether it did."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -66,14 +66,14 @@ class EngineThread:
                     assert self.core is not None
                     self.core.step()
         except BaseException as error:
-            # The step's own failure: the state of its rows is unknown, so the process must end and say why.
+            # A step failed: the state of its rows is unknown, so the process must end and report the reason.
             self.failure.set_exception(error)
 
     def _can_step(self) -> bool:
         return self.core is not None and not self.paused and self.core.has_work
 
     def _obey(self) -> None:
-        """Runs all commands at hand; with nothing else to do waits for one."""
+        """Runs all queued commands; waits for one if there is nothing to decode."""
         try:
             command = self._commands.get(block=not self._can_step(), timeout=_IDLE_S)
             while True:

@@ -1,4 +1,4 @@
-"""The model's weights as the forward pass wants them: fused, permuted, packed. Names are Hugging Face's."""
+"""The model's weights in the form that the forward pass needs: fused, permuted, packed. Names are Hugging Face's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.rollout.engines.torch.architecture import Architecture
-from services.rollout.engines.torch.linear import Linear, WideLinear
-from services.rollout.engines.torch.rope import interleave
-from wire.errors import ContractError
+from headrace.services.rollout.engines.torch.architecture import Architecture
+from headrace.services.rollout.engines.torch.linear import Linear, WideLinear
+from headrace.services.rollout.engines.torch.rope import interleave
+from headrace.wire.errors import ContractError
 
 _EMBED = "model.embed_tokens.weight"
 _HEAD = "lm_head.weight"
@@ -24,7 +24,7 @@ class Layer:
     """[hidden]"""
     qkv: Linear
     head_norm: Tensor | None
-    """[heads + kv_heads, head_dim]: of the queries, then of the keys."""
+    """[heads + kv_heads, head_dim]: for the queries, then for the keys."""
     out: Linear
     mlp_norm: Tensor
     gate_up: Linear
@@ -33,7 +33,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """All weights of one version; replaced as a whole, so that no forward pass sees a mixture."""
+    """All weights of one version; replaced as a whole, so that no forward pass mixes versions."""
 
     embedding: Tensor
     """[vocab, hidden]"""
@@ -43,7 +43,7 @@ class ModelWeights:
 
 
 def weight_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
-    """Every parameter the architecture has, by Hugging Face name; the output matrix only if it is not tied."""
+    """Shapes of all parameters by Hugging Face name; the output matrix only if it is not tied."""
     shapes: dict[str, tuple[int, ...]] = {_EMBED: (arch.vocab, arch.hidden), _NORM: (arch.hidden,)}
     if not arch.tied:
         shapes[_HEAD] = (arch.vocab, arch.hidden)
@@ -87,12 +87,12 @@ def build_weights(
 ) -> ModelWeights:
     """Casts, fuses and packs; raises ContractError (`bad_weights`) for missing, unknown or misshapen parameters.
 
-    `fp32_head`: the head's products are float32, out of weights that are rounded to `dtype` all the same.
+    `fp32_head`: the head's products are float32, but its weights are still rounded to `dtype`.
     """
     _check(arch, named)
 
     def take(name: str) -> Tensor:
-        # A copy always: the source may be a received bucket that is used again.
+        # Always copies: the source may be a receive buffer that is reused.
         return named[name].to(device=device, dtype=dtype, copy=True)
 
     embedding = take(_EMBED)
@@ -112,7 +112,7 @@ def _layer(
         return named[f"model.layers.{index}.{name}"].to(device=device, dtype=dtype, copy=True)
 
     def fused(names: list[str], kind: str, permuted: int = 0) -> Tensor:
-        # Joining copies, also a single part.
+        # `cat` copies, even a single part.
         parts = [named[f"model.layers.{index}.{name}.{kind}"].to(device=device, dtype=dtype) for name in names]
         return torch.cat([interleave(part, arch) if place < permuted else part for place, part in enumerate(parts)])
 
@@ -138,7 +138,7 @@ def _layer(
 def _check(arch: Architecture, named: Mapping[str, Tensor]) -> None:
     shapes = weight_shapes(arch)
     missing = sorted(shapes.keys() - named.keys())
-    # A tied output matrix may come along under its own name: it is the embedding again.
+    # A tied output matrix may be included under its own name: it equals the embedding.
     unknown = sorted(named.keys() - shapes.keys() - ({_HEAD} if arch.tied else set()))
     if missing or unknown:
         raise ContractError("bad_weights", f"parameters missing: {missing[:5]}, unknown: {unknown[:5]}")

@@ -1,6 +1,6 @@
 """DAPO."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="DAPO: decoupled clip and dynamic sampling",

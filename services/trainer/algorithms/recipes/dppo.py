@@ -1,6 +1,6 @@
 """DPPO: prime-rl's default from April to August 2026, when it removed it for IPO (its pull request 3418)."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="DPPO: divergence proximal policy optimization (binary total variation)",

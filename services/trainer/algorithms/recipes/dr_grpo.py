@@ -1,6 +1,6 @@
 """Dr. GRPO."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="Dr. GRPO: GRPO done right",

@@ -1,6 +1,6 @@
 """GSPO."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="GSPO: group sequence policy optimization",

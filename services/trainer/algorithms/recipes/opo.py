@@ -1,6 +1,6 @@
 """OPO."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="OPO: on-policy RL with the optimal reward baseline",

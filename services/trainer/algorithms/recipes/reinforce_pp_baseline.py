@@ -1,6 +1,6 @@
 """REINFORCE++-baseline."""
 
-from services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="REINFORCE++-baseline",

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.launch import inherited_environment
+from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from tests.dashboard_run import write_metrics, write_run
@@ -21,7 +21,7 @@ _READY_S = 60
 
 
 class Server:
-    """`python -P -m services.orchestrator.dashboard`, killed and started at will on one port."""
+    """`python -P -m headrace.services.orchestrator.dashboard`, killed and started at will on one port."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.port = run_dir, pick_ports(1)[0]
@@ -29,7 +29,7 @@ class Server:
         self.child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        argv = python("services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
+        argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
         with (self.run_dir / "log").open("ab") as log:
             self.child = subprocess.Popen(
                 argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log
@@ -155,7 +155,7 @@ def test_clients_that_listen_or_have_stopped_reading_do_not_hold_the_end_up(serv
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    argv = python("services.orchestrator.dashboard", str(tmp_path / "none"))
+    argv = python("headrace.services.orchestrator.dashboard", str(tmp_path / "none"))
     done = subprocess.run(
         argv, env=child_environment(inherited_environment(), threads=1), capture_output=True, timeout=60
     )

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from services.reward import metrics
-from services.reward.endpoint import Endpoint, EndpointError
-from services.reward.endpoint import client as module
-from services.reward.scorers.base import Context
+from headrace.services.reward import metrics
+from headrace.services.reward.endpoint import Endpoint, EndpointError
+from headrace.services.reward.endpoint import client as module
+from headrace.services.reward.scorer import Context
+from headrace.wire.errors import ConfigError
 from tests.integration.reward.endpoint.scripted import answer, raw, scripted
-from wire.errors import ConfigError
 
 PUBLIC = "93.184.215.14"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from services.reward.endpoint import Endpoint, EndpointError, client
-from services.reward.scorers.base import Context
+from headrace.services.reward.endpoint import Endpoint, EndpointError, client
+from headrace.services.reward.scorer import Context
 from tests.integration.reward.endpoint.scripted import (
     Answer,
     Request,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.endpoint import client
-from services.reward.scorers.base import Context, Sample, Scorer, ScorerDownError
-from services.reward.scorers.registry import build_scorer
-from services.reward.scorers.reward_endpoint import batches, read_scores
+from headrace.services.reward.endpoint import client
+from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
+from headrace.services.reward.scorers.models.reward_endpoint import batches, read_scores
+from headrace.services.reward.scorers.registry import build_scorer
 from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
 
 
@@ -36,7 +36,7 @@ def sample(*completion: int) -> Sample:
 
 
 def sums(request: Request) -> Answer:
-    """Of the tokens, or the length of the text."""
+    """Sum of the tokens, or the length of the text."""
     rows = request.body.get("input_ids") or request.body["text"]
     return ok([{"embedding": [float(len(row) if isinstance(row, str) else sum(row))]} for row in rows])
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.reward.judge.pairwise import PairwiseJudge
-from services.reward.judge.single import Judge
-from services.reward.scorers.base import Context, Sample
-from services.reward.scorers.registry import build_scorer
+from headrace.services.reward.judge.pairwise import PairwiseJudge
+from headrace.services.reward.judge.single import Judge
+from headrace.services.reward.scorer import Context, Sample
+from headrace.services.reward.scorers.registry import build_scorer
 from tests.integration.reward.endpoint.scripted import Answer, Reply, Request, Scripted, ok
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from services.reward.endpoint import client
-from services.reward.scorers.base import ScorerDownError
+from headrace.services.reward.endpoint import client
+from headrace.services.reward.scorer import ScorerDownError
 from tests.integration.reward.endpoint.scripted import Answer, answer, hang, scripted
 from tests.integration.reward.judge.chat import blocks, judging, pairwise, said, sample
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.reward.endpoint import client
-from services.reward.judge.canaries import MASTER_KEYS
-from services.reward.judge.untrusted import neutral
-from services.reward.scorers.base import ScorerDownError
+from headrace.services.reward.endpoint import client
+from headrace.services.reward.judge.canaries import MASTER_KEYS
+from headrace.services.reward.judge.untrusted import neutral
+from headrace.services.reward.scorer import ScorerDownError
 from tests.integration.reward.endpoint.scripted import Answer, after, answer, hang, ok, raw, scripted
 from tests.integration.reward.judge.chat import blocks, grades, judge, judging, said, sample
 from tests.unit.services.reward.judge.corpus import CORPUS

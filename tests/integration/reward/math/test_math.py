@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
 
 pytest.importorskip("math_verify")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from services.reward.sandbox import Limits, Outcome, Program, Sandboxes
-from services.reward.sandbox.inside.plain import encode
-from services.reward.scorers.base import Context, Sample, Verdict
-from services.reward.scorers.code import CodeOptions, CodeScorer
-from wire.errors import ConfigError
+from headrace.services.reward.sandbox import Limits, Program, Sandboxes, SandboxOutcome
+from headrace.services.reward.sandbox.inside.plain import encode
+from headrace.services.reward.scorer import Context, Sample, Verdict
+from headrace.services.reward.scorers.code.scorer import CodeOptions, CodeScorer
+from headrace.wire.errors import ConfigError
 
 
 class Recorded(Sandboxes):
@@ -32,12 +32,12 @@ class Recorded(Sandboxes):
         self,
         program: Program,
         inputs: Sequence[bytes],
-        go_on: Callable[[Outcome], bool],
+        go_on: Callable[[SandboxOutcome], bool],
         begin: Callable[[], None],
     ) -> None:
         spent = 0.0
 
-        def see(outcome: Outcome) -> bool:
+        def see(outcome: SandboxOutcome) -> bool:
             nonlocal spent
             spent += outcome.spent_s
             self.spent_s[program.source.strip()] = spent
@@ -53,12 +53,12 @@ class Bench:
     boxes: Recorded
     scorer: CodeScorer
 
-    async def run(self, source: str, *inputs: str, function: str | None = None) -> list[Outcome]:
+    async def run(self, source: str, *inputs: str, function: str | None = None) -> list[SandboxOutcome]:
         """The outcomes of all inputs: texts, or with `function` values that are its only argument."""
         given = [text.encode() if function is None else encode([text]).encode() for text in inputs]
-        found: list[Outcome] = []
+        found: list[SandboxOutcome] = []
 
-        def keep(outcome: Outcome) -> bool:
+        def keep(outcome: SandboxOutcome) -> bool:
             found.append(outcome)
             return True
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.reward.sandbox import Outcome, slot
-from services.reward.scorers import build_scorer
-from services.reward.scorers.base import Context, ScorerDownError
-from services.reward.scorers.code import CodeOptions, CodeScorer
+from headrace.services.reward.sandbox import SandboxOutcome, slot
+from headrace.services.reward.scorer import Context, ScorerDownError
+from headrace.services.reward.scorers import build_scorer
+from headrace.services.reward.scorers.code.scorer import CodeOptions, CodeScorer
 from tests.integration.reward.endpoint.scripted import Answer, Request, answer, ok, scripted
 from tests.integration.reward.sandbox.conftest import Bench, end_sandbox, sample
 
@@ -148,7 +148,7 @@ async def test_where_no_sandbox_starts_the_scorer_is_down(bench: Bench, monkeypa
     await code.close()
 
 
-def fusion_answer(outcome: Outcome) -> dict[str, object]:
+def fusion_answer(outcome: SandboxOutcome) -> dict[str, object]:
     ended = {"exit": "Finished", "signal": "Finished", "time": "TimeLimitExceeded"}[outcome.ending]
     code = -outcome.code if outcome.ending == "signal" else outcome.code
     result = {

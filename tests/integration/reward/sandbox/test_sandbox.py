@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.reward import metrics
-from services.reward.sandbox import (
+from headrace.services.reward import metrics
+from headrace.services.reward.sandbox import (
     Limits,
-    Outcome,
     Program,
     SandboxError,
     Sandboxes,
+    SandboxOutcome,
     SandboxStartError,
     bubblewrap,
     cpu,
     slot,
 )
-from services.reward.sandbox.errors import StarvedError
+from headrace.services.reward.sandbox.errors import StarvedError
+from headrace.wire.errors import ConfigError
 from tests.integration.reward.sandbox.conftest import Bench, Host, descendants, end_sandbox, eventually
-from wire.errors import ConfigError
 
 ROOT = Path(__file__).parents[4]
 IDLE = 3
@@ -72,7 +72,7 @@ async def test_a_function_may_use_the_usual_names_without_importing_them(bench: 
     assert outcome.notes.startswith("Traceback") and outcome.code == 1
     (outcome,) = await bench.run("def f(x): return [1]", "a", function="deque")
     assert outcome.notes.endswith("the program defines no deque")
-    found: list[Outcome] = []
+    found: list[SandboxOutcome] = []
     bare = Program("def f(x): return deque(x)", "f", prelude=False)
     await bench.boxes.run(bare, [b'["a"]'], lambda outcome: bool(found.append(outcome)), lambda: None)
     assert "NameError" in found[0].notes
@@ -180,9 +180,9 @@ def one_cpu(bench: Bench) -> Iterator[None]:
     os.sched_setaffinity(0, own)
 
 
-async def on_many(boxes: Sandboxes, source: str) -> list[Outcome]:
+async def on_many(boxes: Sandboxes, source: str) -> list[SandboxOutcome]:
     """As many of it at a time as there are sandboxes."""
-    found: list[Outcome] = []
+    found: list[SandboxOutcome] = []
     count = len(boxes.pids)
     runs = [
         boxes.run(Program(source), [b""], lambda outcome: bool(found.append(outcome)), lambda: None)
@@ -321,7 +321,7 @@ async def test_closing_ends_running_programs_and_all_processes(bench: Bench) -> 
 
 async def test_sandboxes_die_with_the_service(bench: Bench, tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys\nfrom services.reward.sandbox import Limits, Program, Sandboxes\n"
+        "import asyncio, sys\nfrom headrace.services.reward.sandbox import Limits, Program, Sandboxes\n"
         "async def main():\n    boxes = Sandboxes(1, Limits(timeout_s=60))\n    await boxes.start()\n"
         "    sys.stdout.write(f'{boxes.pids[0]}\\n')\n    sys.stdout.flush()\n"
         "    await boxes.run(Program('while True: pass'), [b''], lambda _: True, lambda: None)\nasyncio.run(main())\n"

@@ -3,9 +3,9 @@
 import tomllib
 from pathlib import Path
 
-from services.reward.rubrics import Rubrics, context_of
-from services.reward.scorers import Sample
-from services.reward.settings import RewardTable
+from headrace.services.reward.rubric.rubrics import Rubrics, context_of
+from headrace.services.reward.scorers import Sample
+from headrace.services.reward.settings import RewardTable
 
 DOCS = Path(__file__).parents[4] / "docs" / "rewards-yours.md"
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.wire.errors import ConfigError
 from tests.integration.reward.endpoint.scripted import answer, scripted
-from wire.errors import ConfigError
 
 MODULE = """
 import math, os, sys, time

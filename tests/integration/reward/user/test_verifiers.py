@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
 
+from headrace.config.data import DataTable
 from headrace.data.presets import prompt_of
-from headrace.data.rows import Row, read_rows
-from headrace.data.settings import DataTable
-from services.reward.scorers import Context, Sample, Scorer, build_scorer
-from wire.errors import ConfigError
+from headrace.data.rows import DataRow, read_rows
+from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.wire.errors import ConfigError
 
 SUMS = """
 import verifiers.v1 as vf
@@ -185,7 +185,7 @@ async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_p
     script = [sys.executable, str(tmp_path / "rows.py"), "rows_env", str(tmp_path / "rows.jsonl")]
     subprocess.run(script, check=True, timeout=120)
     rows = list(read_rows(str(tmp_path / "rows.jsonl"), subset="", split=""))
-    prompts = [prompt_of(row, DataTable(path="rows.jsonl")) for row in rows if isinstance(row, Row)]
+    prompts = [prompt_of(row, DataTable(path="rows.jsonl")) for row in rows if isinstance(row, DataRow)]
     assert len(prompts) == 3 and prompts[0].content == tuple(CHAT)
     async with loaded(tmp_path, "rows_env") as scorer:
         assert all(scorer.problem(one.columns) is None for one in prompts)

@@ -5,17 +5,17 @@ import math
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.trainer.backends.frozen import make_frozen
-from services.trainer.model import Policy
-from services.trainer.publication.outgoing import weight_groups
-from services.trainer.stages.offline import OfflineStep
-from services.trainer.stages.packing_check import must_join
-from services.trainer.stages.sft import Supervised
+from headrace.services.trainer.backends.frozen import make_frozen
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.outgoing import weight_groups
+from headrace.services.trainer.stages.offline.packing_check import must_join
+from headrace.services.trainer.stages.offline.sft import Supervised
+from headrace.services.trainer.stages.offline.step import OfflineStep
+from headrace.wire.errors import ConfigError
+from headrace.wire.weights import join_groups, snapshot_groups, tensors_of
 from tests.integration.trainer.backends import work
 from tests.unit.services.trainer.families import family
 from tests.unit.services.trainer.stages.stage_builders import examples
-from wire.errors import ConfigError
-from wire.weights import join_groups, snapshot_groups, tensors_of
 
 SIZES = (1, 3, 16)
 

@@ -7,10 +7,10 @@ import time
 
 import torch
 
-from services.trainer.crew import assemble_ranks
-from services.trainer.place import read_place
-from wire.entry import GIVEN_UP
-from wire.errors import TransientError
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
+from headrace.wire.entry import GIVEN_UP
+from headrace.wire.errors import TransientError
 
 TIMEOUT_S = 60.0
 

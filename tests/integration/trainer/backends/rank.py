@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.crew import assemble_ranks
-from services.trainer.place import read_place
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
 from tests.integration.trainer.backends import cases
 
 TIMEOUT_S = 90.0

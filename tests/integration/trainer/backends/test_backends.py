@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from services.trainer.algorithms.products import speed_up
-from services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.algorithms.products import speed_up
+from headrace.services.trainer.backends.single import SingleDevice
 from tests.integration.trainer.backends import cases, work
 from tests.integration.trainer.backends.rank import read
 

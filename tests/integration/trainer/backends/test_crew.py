@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from wire.entry import GIVEN_UP
+from headrace.wire.entry import GIVEN_UP
 
 
 def start(size, what):

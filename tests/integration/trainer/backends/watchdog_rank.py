@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from torch.distributed import distributed_c10d as c10d
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.crew import assemble_ranks
-from services.trainer.place import read_place
-from services.trainer.ranks import Ranks
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.launch import assemble_ranks
+from headrace.services.trainer.distributed.topology import read_place
+from headrace.wire.weights.collective import without_watchdog
 from tests.integration.trainer.backends import work
-from wire.weights.collective import without_watchdog
 
 NAME = "TORCH_NCCL_BLOCKING_WAIT"
 PUBLICATIONS = 4

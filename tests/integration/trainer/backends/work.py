@@ -5,13 +5,13 @@ import dataclasses
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
-from services.trainer.backends.options import BackendOptions
-from services.trainer.lora import add_adapters
-from services.trainer.model import Policy, ValueModel
-from services.trainer.optimizers import OptimizerOptions
-from services.trainer.quantization import quantize_body
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.model.lora import add_adapters
+from headrace.services.trainer.model.model import Policy, ValueModel
+from headrace.services.trainer.model.optimizers import OptimizerOptions
+from headrace.services.trainer.model.quantization import quantize_body
+from headrace.wire.settings import LoraTable
 from tests.families import tiny_family
-from wire.settings import LoraTable
 
 VOCAB = 64
 ROWS = 16
@@ -123,7 +123,7 @@ def one_step(backend, *, size=3, rate=1e-2, clip=0.0):
 
 
 def gradient(backend, size):
-    """Of one step: AdamW's first mean of it, scaled back."""
+    """Gradient of one step: AdamW's first mean of it, scaled back."""
     one_step(backend, size=size, rate=0.0)
     moments = backend.optimizer_tensors()
     return {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.config.lines import key_lines
 from headrace.config.resolve import resolve
 from headrace.config.toml import to_toml
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 
 def written(folder: Path, text: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from headrace.config.reward_checks import Row, has_models, rows_problem
+from headrace.config.reward_checks import PreparedRow, has_models, rows_problem
 from headrace.config.schema import RunFile
 
 SCORER = {"name": "discriminator"}
@@ -65,15 +65,15 @@ def test_an_evaluation_looks_at_a_component_that_there_is() -> None:
 RM = {"name": "reward_model", "label": "rm", "options": {"path": "/models/rm"}}
 
 
-def row(tokens: int = 40, *, name: str = "sample 0", is_trained: bool = True, **columns: Any) -> Row:
-    return Row(name=name, columns=columns, tokens=tokens, is_trained=is_trained)
+def row(tokens: int = 40, *, name: str = "sample 0", is_trained: bool = True, **columns: Any) -> PreparedRow:
+    return PreparedRow(name=name, columns=columns, tokens=tokens, is_trained=is_trained)
 
 
-def problem(used: RunFile, *rows: Row, context: int | None = 100) -> str:
+def problem(used: RunFile, *rows: PreparedRow, context: int | None = 100) -> str:
     return rows_problem(used, rows, lambda _: context) or ""
 
 
-def unbounded(used: RunFile, *rows: Row) -> str:
+def unbounded(used: RunFile, *rows: PreparedRow) -> str:
     return problem(used, *rows, context=None)
 
 

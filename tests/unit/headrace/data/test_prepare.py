@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.data.prepare import Limits, PreparedData, as_json, from_json, prepare
-from headrace.data.settings import DataTable
-from headrace.demo.models import Shape, bpe_tokenizer, character_tokenizer, write_model
-from wire.errors import ConfigError, DataError
+from headrace.config.data import DataTable
+from headrace.data.prepare import LengthLimits, PreparedData, as_json, from_json, prepare
+from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, write_model
+from headrace.wire.errors import ConfigError, DataError
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 
@@ -43,7 +43,7 @@ def jsonl(folder: Path, *rows: Any) -> str:
 def run(
     folder: Path, model: Path, path: str, *, longest: int = 50, seed: int = 0, **table: Any
 ) -> tuple[PreparedData, list[dict[str, Any]], list[dict[str, Any]]]:
-    limits = Limits(max_prompt_tokens=longest, vocab_size=1000, seed=seed)
+    limits = LengthLimits(max_prompt_tokens=longest, vocab_size=1000, seed=seed)
     found = prepare(DataTable(path=path, **table), model, limits, folder)
     return found, *(pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("prompts", "eval"))
 
@@ -211,6 +211,6 @@ def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_eith
 
 
 def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path, model: Path) -> None:
-    limits = Limits(max_prompt_tokens=9, vocab_size=5, seed=0)
+    limits = LengthLimits(max_prompt_tokens=9, vocab_size=5, seed=0)
     with pytest.raises(ConfigError, match="has 14 tokens, the model only 5"):
         prepare(DataTable(path=jsonl(tmp_path, SUMS[0])), model, limits, tmp_path)

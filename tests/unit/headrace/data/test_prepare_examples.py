@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.data.prepare import Limits
+from headrace.config.data import DataTable
+from headrace.data.prepare import LengthLimits
 from headrace.data.prepare_examples import PreparedExamples, prepare_examples
-from headrace.data.settings import DataTable
-from headrace.demo.models import END, Shape, bpe_tokenizer, character_tokenizer, write_model
-from wire.errors import ConfigError, DataError
+from headrace.model.tiny_models import END, Shape, bpe_tokenizer, character_tokenizer, write_model
+from headrace.wire.errors import ConfigError, DataError
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}" + END + "\n{% endif %}"
@@ -46,7 +46,7 @@ def run(
 ) -> tuple[PreparedExamples, list[dict[str, Any]], list[dict[str, Any]]]:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    limits = Limits(max_prompt_tokens=longest, vocab_size=1000, seed=0)
+    limits = LengthLimits(max_prompt_tokens=longest, vocab_size=1000, seed=0)
     found = prepare_examples(DataTable(path=str(path), **table), stage, model, limits, folder)
     return found, rows_of(folder / "examples.parquet"), rows_of(folder / "eval_examples.parquet")
 

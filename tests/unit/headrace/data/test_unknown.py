@@ -7,14 +7,14 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from headrace.data.prepare import Limits, PreparedData, prepare
+from headrace.config.data import DataTable
+from headrace.data.prepare import LengthLimits, PreparedData, prepare
 from headrace.data.prepare_examples import PreparedExamples, prepare_examples
-from headrace.data.settings import DataTable
 from headrace.data.unknown import unknown_id
-from headrace.demo.models import Shape, bpe_tokenizer, character_tokenizer, write_model
-from wire.errors import DataError
+from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, write_model
+from headrace.wire.errors import DataError
 
-LIMITS = Limits(max_prompt_tokens=50, vocab_size=1000, seed=0)
+LIMITS = LengthLimits(max_prompt_tokens=50, vocab_size=1000, seed=0)
 
 
 @pytest.fixture

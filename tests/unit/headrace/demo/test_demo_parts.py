@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from headrace.config.resolve import resolve
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.demo.demo import RUN_TOML, prepare_demo
-from headrace.demo.models import Shape, character_tokenizer, make_text_model, write_model
-from headrace.model_check import check_model
-from wire.errors import ConfigError, DataError
+from headrace.model.model_check import check_model
+from headrace.model.tiny_models import Shape, character_tokenizer, make_text_model, write_model
+from headrace.wire.errors import ConfigError, DataError
 
 
 def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:

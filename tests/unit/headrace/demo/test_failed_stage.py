@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.config.run_dir import check_fresh
 from headrace.demo.demo import prepare_demo
-from headrace.run_dir import check_fresh
 from headrace.supervisor.once import ChildFailedError
 
 _DIES = """
 import sys
-if "services.trainer" in sys.orig_argv:
+if "headrace.services.trainer" in sys.orig_argv:
     sys.stderr.write("there is no memory for it\\n")
     sys.stderr.flush()
     import os

@@ -14,12 +14,12 @@ import yaml
 
 from headrace.config.resolve import resolve
 from headrace.demo.arithmetic import CHARACTERS
-from headrace.demo.models import Shape, character_tokenizer, write_model
 from headrace.doctor import config_checks, gpu, machine, network, software
 from headrace.doctor.findings import Finding, Level
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
-from headrace.launch import inherited_environment
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.run.launch import inherited_environment
 from tests.valkey import Valkey
 
 SMALL = Shape(hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, head_dim=8, context=32)
@@ -78,7 +78,7 @@ def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
 
 
 def test_the_compose_profile_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpus._listed", lambda: 4)
+    monkeypatch.setattr("headrace.doctor.placement._listed", lambda: 4)
     for shown, profile in {"": "cpu", "0": "one-gpu", "0,1": "gpu"}.items():
         said = gpu.profile({"CUDA_VISIBLE_DEVICES": shown}).said
         assert said.startswith(f"docker compose --profile {profile} up: ")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from headrace.doctor.findings import Check, Finding, Level, fail, note, ok, run_checks, verdict, warn
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 
 def hang() -> Finding:

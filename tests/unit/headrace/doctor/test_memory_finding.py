@@ -14,7 +14,7 @@ from headrace.doctor.findings import Finding, Level
 from headrace.doctor.memory_finding import judge, memory_plan, remedies, training_of
 from headrace.doctor.memory_plan import GB, Training, trainer_gpu
 from headrace.doctor.wants import Wants
-from headrace.sizing_docs import MODELS
+from headrace.reference.sizing_docs import MODELS
 from tests.unit.services.trainer.builders import tiny_folder
 
 EIGHT = replace(MODELS["8 B (Llama 3.1)"], context=8192)

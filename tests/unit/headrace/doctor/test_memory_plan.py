@@ -12,7 +12,7 @@ from headrace.doctor.memory_plan import (
     GB,
     OVERHEAD,
     PROCESS,
-    Place,
+    MemoryPool,
     Training,
     activation_bytes,
     engine_gpu,
@@ -21,22 +21,22 @@ from headrace.doctor.memory_plan import (
     trainer_host,
 )
 from headrace.doctor.sizes import ModelShape, dense_shape, model_parameters, read_shape
-from headrace.sizing_docs import MODELS
-from services.trainer.backends.options import BackendOptions
-from services.trainer.backends.single import SingleDevice
-from services.trainer.lora import add_adapters
-from services.trainer.model import Policy, ValueModel
-from services.trainer.optimizers import OptimizerOptions
+from headrace.reference.sizing_docs import MODELS
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.model.lora import add_adapters
+from headrace.services.trainer.model.model import Policy, ValueModel
+from headrace.services.trainer.model.optimizers import OptimizerOptions
+from headrace.wire.settings import LoraTable
 from tests.families import tiny_family
 from tests.unit.services.trainer.builders import tiny_classifier, tiny_model
-from wire.settings import LoraTable
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
 EIGHT = MODELS["8 B (Llama 3.1)"]
 LORA = LoraTable(rank=2, alpha=4, targets=("q_proj", "down_proj"))
 
 
-def by_name(place: Place) -> dict[str, int]:
+def by_name(place: MemoryPool) -> dict[str, int]:
     return {part.name: part.bytes for part in (*place.held, *place.passing)}
 
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.explain.gather import gather, prompt_of
-from headrace.explain_verb import explain_in
+from headrace.cli.explain import explain_in
+from headrace.inspect.explain.gather import gather, prompt_of
+from headrace.wire.contracts import group_id
+from headrace.wire.errors import ConfigError
 from tests.unit.headrace.history.test_check import RUN, Forge
-from wire.contracts import group_id
-from wire.errors import ConfigError
 
 
 def test_it_takes_only_what_names_the_group(tmp_path: Path) -> None:

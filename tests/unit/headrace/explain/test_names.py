@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.explain.names import parse_name
-from wire.errors import ConfigError
+from headrace.inspect.explain.names import parse_name
+from headrace.wire.errors import ConfigError
 
 
 @pytest.mark.parametrize("text", ["demo/g00000059", "g00000059", "g59", "59", "00000059"])

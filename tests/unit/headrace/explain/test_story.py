@@ -5,11 +5,11 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.explain.gather import Gathered
-from headrace.explain.names import parse_name
-from headrace.explain.show import show
-from headrace.explain.story import Story, tell
-from wire.journal import BatchRecord, DroppedRecord
+from headrace.inspect.explain.gather import Gathered
+from headrace.inspect.explain.names import parse_name
+from headrace.inspect.explain.show import show
+from headrace.inspect.explain.story import Story, tell
+from headrace.wire.journal import BatchRecord, DroppedRecord
 
 GROUP = "demo/g00000005"
 LIVE: dict[str, Any] = {"step": 2, "streams": {"rollouts": {"pending": 3, "undelivered": 4}}}

@@ -11,9 +11,8 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from headrace.history import Verdict, check_run
-from tests.builders import header, prompt
-from wire.contracts import (
+from headrace.inspect.history import HistoryVerdict, check_run
+from headrace.wire.contracts import (
     FinishReason,
     Message,
     PolicyVersion,
@@ -26,9 +25,10 @@ from wire.contracts import (
     group_id,
     rollout_id,
 )
-from wire.errors import ConfigError
-from wire.events import EventLog
-from wire.journal import DroppedRecord, JournalWriter
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import EventLog
+from headrace.wire.journal import DroppedRecord, JournalWriter
+from tests.builders import header, prompt
 
 RUN = "test"
 
@@ -89,7 +89,7 @@ class Forge:
             self.step(step, 2 * step - 2, 2 * step - 1)
         return self
 
-    def check(self) -> Verdict:
+    def check(self) -> HistoryVerdict:
         return check_run(self.run_dir)
 
 

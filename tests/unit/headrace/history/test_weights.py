@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headrace.history.weights import weights_sha256
-from wire.errors import DataError
-from wire.weights import digest
+from headrace.inspect.history.weights import weights_sha256
+from headrace.wire.errors import DataError
+from headrace.wire.weights import digest
 
 
 def test_the_hash_equals_that_of_the_tensors_whatever_their_files(tmp_path: Path) -> None:

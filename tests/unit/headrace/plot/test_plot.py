@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from headrace.plot.curves import RunRows, choose_panels, running_mean
-from headrace.plot.verb import plot_runs
-from wire.errors import ConfigError
+from headrace.cli.plot import plot_runs
+from headrace.inspect.plot.curves import RunRows, choose_panels, running_mean
+from headrace.wire.errors import ConfigError
 
 WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats a token",
           "tokens a completion", "staleness, versions", "seconds a step"]  # fmt: skip

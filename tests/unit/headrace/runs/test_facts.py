@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from headrace.config.diff import differences, flatten
-from headrace.runs.facts import facts_of, runs_in
+from headrace.inspect.runs.facts import facts_of, runs_in
 from headrace.supervisor.lock import RunLock
-from wire.errors import ConfigError
-from wire.events import EventLog
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import EventLog
 
 
 def make(folder: Path, steps: int = 0, *, stage: str = "rl") -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.supervisor import port_claims
 from headrace.supervisor.ports import check_free, is_free, pick_ports
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 
 def test_picked_ports_are_free_different_and_below_the_kernels_own_range() -> None:

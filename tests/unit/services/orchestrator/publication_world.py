@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.peers import Peers
-from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry, Replica
-from services.orchestrator.run_state import RunState
-from services.orchestrator.settings import PublicationTable
-from services.orchestrator.store import Store
-from wire.errors import TransientError
-from wire.events import EventLog
-from wire.rpc import RpcServer, serve
-from wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
-from wire.v1 import orchestrator_pb2 as pb
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.orchestrator.state.registry import Registry, Replica
+from headrace.services.orchestrator.state.run_state import RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.errors import TransientError
+from headrace.wire.events import EventLog
+from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
+from headrace.wire.v1 import orchestrator_pb2 as pb
 
 PLAN = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(digest="aa", dtype="float32")], weights_digest="ww")
 GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
@@ -37,7 +37,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.disk_paths: list[str] = []
         self.checksums: dict[str, str] = {}
         self.deadline_s = 0.0
-        """Of the verification."""
+        """Deadline of the last verification, as requested."""
         self.server: RpcServer | None = None
 
     async def _do(self, phase: str) -> None:
@@ -142,8 +142,10 @@ class World:
         self.state = RunState(Store(path / "state.sqlite"), max_steps=10)
         self.registry = Registry(lease_s=60)
         self.trainer = ScriptedTrainer()
-        self.peers = Peers()
-        self.publisher = Publisher(self.state, self.registry, self.peers, EventLog(path, "orchestrator", 1), times)
+        self.peers = Clients()
+        self.publisher = PublicationCoordinator(
+            self.state, self.registry, self.peers, EventLog(path, "orchestrator", 1), times
+        )
         self.servers: list[RpcServer] = []
 
     async def open(self, replicas: list[ScriptedReplica]) -> None:

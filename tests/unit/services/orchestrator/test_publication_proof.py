@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from headrace.wire.events import read_events
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
-from wire.events import read_events
 
 
 async def test_an_engine_with_checksums_is_told_what_they_must_be(tmp_path: Path) -> None:

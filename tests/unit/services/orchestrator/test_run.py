@@ -6,21 +6,21 @@ from typing import Any, cast
 
 import pytest
 
-from services.orchestrator.publication import Publisher
-from services.orchestrator.registry import Registry
-from services.orchestrator.run import Run
-from services.orchestrator.run_state import RunPhase
-from services.orchestrator.service import OrchestratorServicer
-from services.orchestrator.settings import PublicationTable
-from tests.unit.services.orchestrator.test_issuer import Office
-from wire.events import read_events
-from wire.v1 import common_pb2
-from wire.v1 import orchestrator_pb2 as pb
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.service import OrchestratorServicer
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_state import RunPhase
+from headrace.wire.events import read_events
+from headrace.wire.v1 import common_pb2
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.orchestrator.issuing.test_issuer import Office
 
 
 def run_of(it: Office) -> Run:
     registry = Registry(1e9)
-    publisher = Publisher(it.state, registry, it.peers, it.events, PublicationTable())
+    publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
     return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.peers)
 
 

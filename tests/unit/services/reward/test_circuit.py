@@ -2,7 +2,15 @@
 
 import pytest
 
-from services.reward.circuit import REFUSED_ROW, TRIES, Circuit, CircuitOpenError, Failure, ScorerOutageError, State
+from headrace.services.reward.rubric.circuit import (
+    REFUSED_ROW,
+    TRIES,
+    Circuit,
+    CircuitOpenError,
+    Failure,
+    ScorerOutageError,
+    State,
+)
 
 
 def circuit(outage_s: float = 60.0) -> Circuit:

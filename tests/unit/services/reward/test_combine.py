@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.combine import Part, combine, problem, token_weights
-from services.reward.settings import Combination, CombinationTable
+from headrace.services.reward.rubric.combine import MemberValue, combine, problem, token_weights
+from headrace.services.reward.settings import Combination, CombinationTable
 
 
-def parts(*values: float | None, **options: object) -> list[Part]:
-    return [Part(name=f"p{number}", value=value, **options) for number, value in enumerate(values)]  # type: ignore[arg-type]
+def parts(*values: float | None, **options: object) -> list[MemberValue]:
+    return [MemberValue(name=f"p{number}", value=value, **options) for number, value in enumerate(values)]  # type: ignore[arg-type]
 
 
 def table(kind: Combination, **options: float) -> CombinationTable:
@@ -27,15 +27,15 @@ def test_each_combination_is_what_its_name_says(kind: Combination, score: float)
 
 
 def test_weights_count_in_sum_and_mean() -> None:
-    weighted = [Part(name="a", value=1.0, weight=3.0), Part(name="b", value=-1.0, weight=1.0)]
+    weighted = [MemberValue(name="a", value=1.0, weight=3.0), MemberValue(name="b", value=-1.0, weight=1.0)]
     assert combine(table("weighted_sum"), weighted) == 2.0
     assert combine(table("mean"), weighted) == 0.5
 
 
 def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
     def gated(value: float | None) -> float | None:
-        gate = Part(name="format", value=value, at_least=0.5)
-        rest = [Part(name="math", value=1.0, weight=2.0), Part(name="length", value=-0.5)]
+        gate = MemberValue(name="format", value=value, at_least=0.5)
+        rest = [MemberValue(name="math", value=1.0, weight=2.0), MemberValue(name="length", value=-0.5)]
         return combine(table("gate", gate_value=-1.0), [gate, *rest])
 
     assert gated(0.5) == 1.5
@@ -44,14 +44,18 @@ def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
 
 
 def test_a_closed_gate_decides_whatever_else_abstains() -> None:
-    shut = [Part(name="g", value=0.0, at_least=0.5), Part(name="h", value=None, at_least=0.5), *parts(None)]
+    shut = [
+        MemberValue(name="g", value=0.0, at_least=0.5),
+        MemberValue(name="h", value=None, at_least=0.5),
+        *parts(None),
+    ]
     assert combine(table("gate", gate_value=-1.0), shut) == -1.0
 
 
 @pytest.mark.parametrize("kind", ["weighted_sum", "product", "min"])
 def test_one_abstention_is_one_of_the_whole_unless_it_is_optional(kind: Combination) -> None:
     assert combine(table(kind), parts(1.0, None)) is None
-    other = [Part(name="a", value=0.5), Part(name="b", value=None, optional=True)]
+    other = [MemberValue(name="a", value=0.5), MemberValue(name="b", value=None, optional=True)]
     assert combine(table(kind), other) == 0.5
     assert combine(table(kind), parts(None, None, optional=True)) is None
 
@@ -80,10 +84,10 @@ def test_the_worst_case_is_no_better_than_the_median_and_a_score_is_finite(value
         ("median", parts(1.0, weight=2.0), "no weights"),
         ("mean", parts(1.0, weight=0.0), "0 or more"),
         ("median", parts(1.0, optional=True), "changes nothing"),
-        ("gate", [Part(name="g", value=1.0, at_least=0.5, weight=2.0), *parts(1.0)], "weight counts nowhere"),
+        ("gate", [MemberValue(name="g", value=1.0, at_least=0.5, weight=2.0), *parts(1.0)], "weight counts nowhere"),
     ],
 )
-def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members: list[Part], words: str) -> None:
+def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members: list[MemberValue], words: str) -> None:
     assert words in (problem(table(kind), members) or "")
     assert problem(table("weighted_sum"), parts(1.0, 1.0)) is None
 
@@ -110,4 +114,4 @@ def test_scores_of_tokens_count_as_the_values_they_stand_beside(kind: Combinatio
 
 def test_no_scores_of_tokens_get_through_a_closed_gate() -> None:
     for value, weights in ((1.0, [0.0, 1.0]), (0.0, [0.0, 0.0])):
-        assert token_weights(table("gate"), [Part(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights
+        assert token_weights(table("gate"), [MemberValue(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from services.reward.circuit import ScorerOutageError
-from services.reward.file_scores import score_file
-from services.reward.scorers import Sample
-from services.reward.scorers.base import ScorerDownError
+from headrace.services.reward.file_scores import score_file
+from headrace.services.reward.rubric.circuit import ScorerOutageError
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers import Sample
+from headrace.wire.errors import DataError
 from tests.reward_scorers import install, rubrics, scripted
-from wire.errors import DataError
 
 CALLS: list[list[str]] = []
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import pytest
 
-from services.reward.http_api import MAX_BYTES, HttpScorer, add_routes
-from services.reward.rubrics import Rubrics
-from services.reward.scorers import Sample
-from services.reward.scorers.base import ScorerDownError
-from services.reward.turns import Turns
+from headrace.services.reward.http_api import MAX_BYTES, HttpScorer, add_routes
+from headrace.services.reward.request_limiter import RequestLimiter
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers import Sample
+from headrace.wire.http import admin_app
 from tests.reward_scorers import install, rubrics, scripted
-from wire.http import admin_app
 
 SEEN: list[Sample] = []
 
@@ -35,7 +35,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def client(made: Rubrics, *, concurrency: int = 4, timeout_s: float = 5) -> AsyncIterator[httpx.AsyncClient]:
     app = admin_app("reward", made.trouble)
-    add_routes(app, HttpScorer(made, Turns(concurrency, timeout_s)))
+    add_routes(app, HttpScorer(made, RequestLimiter(concurrency, timeout_s)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reward") as one:
         yield one
 

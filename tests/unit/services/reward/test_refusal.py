@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from services.reward.refusal import KINDS, refusal
-from services.reward.scorers import Sample, Verdict
+from headrace.services.reward.rubric.refusal import KINDS, refusal
+from headrace.services.reward.scorers import Sample, Verdict
 
 TEXT = Sample(prompt="p", completion="c")
 IDS = Sample(

@@ -5,14 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 
-from services.reward import metrics
-from services.reward.circuit import TRIES, CircuitOpenError
-from services.reward.rubrics import Rubrics
-from services.reward.scorers import Sample, Verdict
-from services.reward.scorers.base import ScorerDownError
+from headrace.services.reward import metrics
+from headrace.services.reward.rubric.circuit import TRIES, CircuitOpenError
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers import Sample, Verdict
+from headrace.wire.errors import ConfigError
 from tests.reward_scorers import install, rubrics, scripted
 from tests.virtual_time import run_in_own_time
-from wire.errors import ConfigError
 
 
 def group(*completions: str, name: str = "g1", **columns: object) -> list[Sample]:

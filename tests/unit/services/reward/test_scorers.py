@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from services.reward.scorers import BUILT_IN, Context, build_scorer
-from wire.errors import ConfigError
+from headrace.services.reward.scorers import BUILT_IN, Context, build_scorer
+from headrace.wire.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_rules_and_math_need_neither_torch_nor_sympy_to_be_built() -> None:
     names = ["exact_match", "numeric", "boxed", "repetition", "math"]
     assert set(names) <= set(BUILT_IN)
     code = (
-        "import sys; from services.reward.scorers import Context, build_scorer\n"
+        "import sys; from headrace.services.reward.scorers import Context, build_scorer\n"
         f"for name in {names}: build_scorer(name, {{}}, Context(component=name))\n"
         "assert not {'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules)"
     )

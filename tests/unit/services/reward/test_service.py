@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.reward.circuit import ScorerOutageError
-from services.reward.rubrics import Rubrics
-from services.reward.scorers import Sample, Verdict
-from services.reward.scorers.base import ScorerDownError
-from services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
-from services.reward.turns import Turns
+from headrace.services.reward.request_limiter import RequestLimiter
+from headrace.services.reward.rubric.circuit import ScorerOutageError
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
+from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
+from headrace.wire.contracts.codec import group_to_pb
+from headrace.wire.errors import TransientError
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.streams.worker import Worker
+from headrace.wire.v1 import reward_pb2, reward_pb2_grpc
 from tests import builders
 from tests.reward_scorers import install, rubrics, scripted
-from wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
-from wire.contracts.codec import group_to_pb
-from wire.errors import TransientError
-from wire.rpc import call, channel, serve
-from wire.streams import StreamName
-from wire.streams.memory import MemoryBroker
-from wire.streams.worker import Worker
-from wire.v1 import reward_pb2, reward_pb2_grpc
 
 ENDS = [StreamName.SCORED, StreamName.EVALUATED]
 
@@ -207,7 +207,7 @@ async def test_token_scores_travel_with_the_group(monkeypatch: pytest.MonkeyPatc
 async def test_grpc_gives_the_same_scores_and_tells_an_outage(down: Down) -> None:
     others = {"other": {"scorers": [scripted("down")]}, "group": {"scorers": [scripted("mates")]}}
     made = rubrics(scripted("index"), tasks=others)
-    server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made), Turns(4, 5)).add_to}, "127.0.0.1", 0)
+    server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made), RequestLimiter(4, 5)).add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     stub = reward_pb2_grpc.RewardServiceStub(link)
     request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))

@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 
-from services.rollout.engines.protocol import EngineStats
-from services.rollout.meter import EngineReader, Meter, timed
-from wire.errors import TransientError
-from wire.metrics import read_engine_metrics
+from headrace.services.rollout.engine_metrics import EngineMetrics, EngineReader, timed
+from headrace.services.rollout.engines.protocol import EngineStats
+from headrace.wire.errors import TransientError
+from headrace.wire.metrics import read_engine_metrics
 
 STATS = EngineStats(
     groups=1,
@@ -44,7 +44,7 @@ def tokens() -> float:
 
 
 def test_what_came_since_the_last_reading_is_counted() -> None:
-    meter, before = Meter(), tokens()
+    meter, before = EngineMetrics(), tokens()
     meter.read(STATS)
     meter.read(replace(STATS, generated_tokens=150, rollouts=2))
     assert tokens() == before + 150
@@ -52,7 +52,7 @@ def test_what_came_since_the_last_reading_is_counted() -> None:
 
 
 def test_totals_that_fell_are_a_new_engines() -> None:
-    meter, before = Meter(), tokens()
+    meter, before = EngineMetrics(), tokens()
     meter.read(STATS)
     meter.read(replace(STATS, generated_tokens=7))
     assert tokens() == before + 107

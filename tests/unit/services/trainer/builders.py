@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
-from wire.contracts import (
+from headrace.wire.contracts import (
     FinishReason,
     PolicyVersion,
     PromptGroup,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from services.trainer.__main__ import _run_ranks
-from services.trainer.place import Place
-from services.trainer.settings import TrainerSettings
-from services.trainer.stage_settings import StageSettings
-from services.trainer.stop import StoppedError, StopSignal
+from headrace.services.trainer.__main__ import _run_ranks
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+from headrace.services.trainer.distributed.topology import RankTopology
+from headrace.services.trainer.settings import TrainerSettings
 
-CHILD = Place(rank=1, ranks=2, port=4711).arguments()
+CHILD = RankTopology(rank=1, ranks=2, port=4711).arguments()
 
 
 @pytest.fixture

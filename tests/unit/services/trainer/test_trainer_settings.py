@@ -4,7 +4,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from services.trainer.settings import FAIL_POINTS, TrainerSettings, TrainerTable
+from headrace.services.trainer.settings import FAIL_POINTS, TrainerSettings, TrainerTable
 
 
 def test_defaults_are_valid_and_unknown_keys_are_errors():
@@ -24,6 +24,6 @@ def test_settings_and_journal_import_without_torch():
     code = (
         "import sys\n"
         "sys.modules['torch'] = sys.modules['transformers'] = None\n"
-        "import services.trainer.settings, wire.journal\n"
+        "import headrace.services.trainer.settings, headrace.wire.journal\n"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)

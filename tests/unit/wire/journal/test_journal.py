@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.errors import FencedError
-from wire.journal import (
+from headrace.wire.errors import FencedError
+from headrace.wire.journal import (
     BatchRecord,
     DroppedRecord,
     IncarnationRecord,
@@ -21,8 +21,8 @@ from wire.journal import (
     read_lengths,
     read_payload,
 )
-from wire.journal.framing import MAGIC, frame, unframe
-from wire.journal.reader import segment_name
+from headrace.wire.journal.framing import MAGIC, frame, unframe
+from headrace.wire.journal.reader import segment_name
 
 
 def open_next(folder, version=0):

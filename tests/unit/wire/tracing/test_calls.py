@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from wire import tracing
-from wire.rpc import call, channel, serve
-from wire.tracing.spans import STATE, Finished
-from wire.v1 import trainer_pb2, trainer_pb2_grpc
+from headrace.wire import tracing
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.tracing.spans import STATE, Finished
+from headrace.wire.v1 import trainer_pb2, trainer_pb2_grpc
 
 SERVICE_NAME = trainer_pb2.DESCRIPTOR.services_by_name["TrainerService"].full_name
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire import tracing
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import TracingTable
+from headrace.wire.telemetry import new_traceparent
+from headrace.wire.tracing import metrics
+from headrace.wire.tracing.outbox import Outbox
+from headrace.wire.tracing.spans import STATE, Finished
 from tests.otlp import collector
-from wire import tracing
-from wire.errors import ConfigError
-from wire.settings import TracingTable
-from wire.telemetry import new_traceparent
-from wire.tracing import metrics
-from wire.tracing.outbox import Outbox
-from wire.tracing.spans import STATE, Finished
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def off_again() -> Iterator[None]:
 @pytest.fixture
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what is to arrive: the exporter's packages are imported first, which may take longer than an end waits."""
-    monkeypatch.setattr("wire.tracing.switch._CLOSE_S", 60.0)
+    monkeypatch.setattr("headrace.wire.tracing.switch._CLOSE_S", 60.0)
 
 
 def start(endpoint: str, **table: object) -> None:
@@ -196,7 +196,7 @@ def test_missing_packages_and_bad_header_files_are_told_with_the_way_out(
     (tmp_path / "bad").write_text("no colon\n")
     with pytest.raises(ConfigError, match="line 1"):
         start("http://127.0.0.1:1", headers_file=tmp_path / "bad")
-    monkeypatch.setattr("wire.tracing.switch.find_spec", lambda name: None)
+    monkeypatch.setattr("headrace.wire.tracing.switch.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'headrace\[tracing\]'"):
         start("grpc://127.0.0.1:1")
     assert STATE.sink is None

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from wire import tracing
-from wire.telemetry import new_traceparent, trace_id
-from wire.tracing.spans import STATE, Finished
+from headrace.wire import tracing
+from headrace.wire.telemetry import new_traceparent, trace_id
+from headrace.wire.tracing.spans import STATE, Finished
 
 
 class Kept:
@@ -120,7 +120,7 @@ def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
 
 def test_what_is_off_imports_nothing() -> None:
     code = (
-        "import sys; from wire import tracing; from wire.settings import TracingTable;"
+        "import sys; from headrace.wire import tracing; from headrace.wire.settings import TracingTable;"
         "tracing.start(TracingTable(), service='s', run_id='r', instance='0');"
         "tracing.stop(); sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )

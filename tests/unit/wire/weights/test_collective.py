@@ -10,8 +10,8 @@ from threading import Barrier
 import pytest
 import torch
 
-from wire.errors import ContractError, TransientError
-from wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
 
 SIZE_BYTES = 64 * 1024 * 1024
 _START_S = 120

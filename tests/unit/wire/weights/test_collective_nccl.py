@@ -11,9 +11,9 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from wire.errors import TransientError
-from wire.weights import CollectiveGroup
-from wire.weights.collective import without_watchdog
+from headrace.wire.errors import TransientError
+from headrace.wire.weights import CollectiveGroup
+from headrace.wire.weights.collective import without_watchdog
 
 NAME = "TORCH_NCCL_BLOCKING_WAIT"
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
+from headrace.wire.errors import ContractError
+from headrace.wire.weights import device_hash as module
+from headrace.wire.weights.device_hash import device_hash
 from tests.sglang_hash import TILE_WORDS, sglang_gpu_hash
-from wire.errors import ContractError
-from wire.weights import device_hash as module
-from wire.weights.device_hash import device_hash
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn)
 DTYPES += (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)

@@ -2,7 +2,7 @@
 
 import torch
 
-from wire.weights import weights_sha256
+from headrace.wire.weights import weights_sha256
 
 
 def test_order_and_memory_layout_do_not_matter() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from wire.errors import ContractError
-from wire.weights import load_weights, read_metadata, save_weights
+from headrace.wire.errors import ContractError
+from headrace.wire.weights import load_weights, read_metadata, save_weights
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from wire.errors import ContractError
-from wire.weights import WeightGroup, snapshot_groups, tensors_of
+from headrace.wire.errors import ContractError
+from headrace.wire.weights import WeightGroup, snapshot_groups, tensors_of
 
 
 def names_of(groups: list[WeightGroup], bucket_bytes: int) -> list[list[str]]:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from wire.errors import ContractError
-from wire.weights import allocate, bucket_digest, make_snapshot, tensors_of
+from headrace.wire.errors import ContractError
+from headrace.wire.weights import allocate, bucket_digest, make_snapshot, tensors_of
 
 
 def named_tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype = torch.float32) -> list[tuple[str, torch.Tensor]]:

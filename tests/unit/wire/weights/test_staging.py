@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from wire.weights import make_snapshot, plan, staging, tensors_of
-from wire.weights.staging import Staging
+from headrace.wire.weights import make_snapshot, plan, staging, tensors_of
+from headrace.wire.weights.staging import Staging
 
 
 class Device:

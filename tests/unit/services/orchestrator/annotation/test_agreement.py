@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orchestrator.annotation.agreement import krippendorff_alpha, percent_agreement
+from headrace.services.orchestrator.annotation.agreement import krippendorff_alpha, percent_agreement
 
 
 def units(rows: list[str]) -> list[list[str]]:

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from services.orchestrator.annotation.api import add_annotation, check_name
-from services.orchestrator.annotation.desk import Desk
-from services.orchestrator.guard import Guard
-from services.orchestrator.service import rest_app
-from services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
+from headrace.services.orchestrator.annotation.api import add_annotation, check_name
+from headrace.services.orchestrator.http.guard import Guard
+from headrace.services.orchestrator.service import rest_app
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.http import admin_app
 from tests.annotation import write_run
-from wire.http import admin_app
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
@@ -23,7 +23,7 @@ SAME = {"Origin": BASE}
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    desk = Desk(write_run(tmp_path))
+    desk = AnnotationService(write_run(tmp_path))
     app = admin_app("annotation", lambda: None)
     app.add_middleware(Guard, bound="127.0.0.1", hosts=["judge.example"])
     add_annotation(app, desk)
@@ -161,7 +161,7 @@ async def test_the_page_asks_for_nothing_from_elsewhere_and_has_no_inline_code(c
 async def test_a_book_that_another_process_has_is_told_and_kills_nobody(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    other = Desk(tmp_path)
+    other = AnnotationService(tmp_path)
     await other.ask(lambda book: book.summary())
     answer = await client.get("/api/annotation/summary")
     assert answer.status_code == 503 and "already served" in answer.json()["error"]
@@ -177,7 +177,7 @@ async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_orchestrator_of_a_run_serves_the_page(tmp_path: Path) -> None:
-    desk = Desk(write_run(tmp_path))
+    desk = AnnotationService(write_run(tmp_path))
     app = rest_app(lambda: None, desk, OrchestratorSettings(run_dir=tmp_path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         assert (await client.get("/annotate")).status_code == 200

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.annotation import vote_log
-from services.orchestrator.annotation.ballots import Ballots
-from services.orchestrator.annotation.book import Book, OtherVoteError, UnknownPairError
-from services.orchestrator.annotation.vote_log import VoteLog
+from headrace.services.orchestrator.annotation import vote_log
+from headrace.services.orchestrator.annotation.ballots import Ballots
+from headrace.services.orchestrator.annotation.vote_log import VoteLog
+from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError, VoteBook
+from headrace.wire.errors import ConfigError, DataError
 from tests.annotation import write_run, write_step
-from wire.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run_dir(tmp_path: Path) -> Path:
     return write_run(tmp_path)
 
 
-def judge(book: Book, name: str, *choices: str) -> list[str]:
+def judge(book: VoteBook, name: str, *choices: str) -> list[str]:
     """Pair ids in the order in which they were asked."""
     asked = []
     for choice in choices:
@@ -35,7 +35,7 @@ def ranked(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     asked = judge(book, "ann", "left", "skip", "tie", "right", "left", "left")
     assert len(set(asked)) == 6 and [one[0] for one in asked] == ["2"] * 3 + ["1"] * 3
     turn = book.turn("ann")
@@ -47,7 +47,7 @@ def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> 
 
 
 def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     first = judge(book, "ann", "left", "left", "left")
     asked = judge(book, "bob", "left", "left", "left", "left")
     assert [one in first for one in asked] == [True, False, True, False]
@@ -55,14 +55,14 @@ def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -
 
 
 def test_what_is_shown_tells_nothing_of_scores(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     assert book.turn("ann")["pair"].keys() == {"id", "step", "prompt", "left", "right"}
     assert book.turn("ann")["pair"]["left"].keys() == {"text", "truncated"}
     book.close()
 
 
 def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     (pair,) = judge(book, "ann", "left")
     assert book.vote("ann", pair, "left")["recorded"] is False
     with pytest.raises(OtherVoteError, match="has said 'left'"):
@@ -75,7 +75,7 @@ def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Pat
 
 
 def test_undo_asks_the_same_pair_again_and_is_idempotent(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     first, second = judge(book, "ann", "left", "right")
     assert book.turn("ann")["undo"] == second
     undone = book.undo("ann", second)
@@ -87,13 +87,13 @@ def test_undo_asks_the_same_pair_again_and_is_idempotent(run_dir: Path) -> None:
 
 
 def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     asked = judge(book, "ann", "left", "right", "skip")
     before = book.summary()
     book._log.close()  # As a kill does it: nothing is written at the end.
     for path in (run_dir / "rollouts").iterdir():
         path.unlink()
-    again = Book(run_dir)
+    again = VoteBook(run_dir)
     assert again.summary() == before and before["votes"] == 3
     assert again.undo("ann", asked[0])["undone"]
     again.close()
@@ -101,7 +101,7 @@ def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
 
 
 def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     judge(book, "ann", "left")
     for path in (run_dir / "rollouts").iterdir():
         path.unlink()
@@ -113,13 +113,13 @@ def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) ->
 
 
 def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     judge(book, "ann", "left", "right")
     book.close()
     votes = run_dir / "annotations" / "votes.jsonl"
     whole = votes.read_bytes()
     votes.write_bytes(whole[:-5])
-    again = Book(run_dir)
+    again = VoteBook(run_dir)
     assert again.summary()["votes"] == 1
     judge(again, "ann", "right")
     again.close()
@@ -128,21 +128,21 @@ def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
 
 
 def test_a_foreign_line_is_named_and_a_second_process_refused(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     judge(book, "ann", "left")
     with pytest.raises(ConfigError, match="already served"):
-        Book(run_dir)
+        VoteBook(run_dir)
     book.close()
     votes = run_dir / "annotations" / "votes.jsonl"
     votes.write_text("{}\n" + votes.read_text())
     with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
-        Book(run_dir)
+        VoteBook(run_dir)
 
 
 def test_a_full_disk_loses_the_vote_aloud_and_leaves_no_half_of_it(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     pair = book.turn("ann")["pair"]["id"]
     with monkeypatch.context() as patch:
         written = os.write
@@ -161,7 +161,7 @@ def _full() -> int:
 
 
 def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     pairs = judge(book, "ann", "left", "left", "tie", "left", "skip")
     for name, choices in {"bob": ("left", "right", "left", "tie"), "cat": ("right", "right", "tie", "left")}.items():
         for pair, choice in zip(pairs, choices, strict=False):
@@ -176,7 +176,7 @@ def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
 
 
 def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     pairs = judge(book, "ann", "left", "right", "skip")
     for pair, choice in zip(pairs, ("left", "left", "left"), strict=True):
         book.vote("bob", pair, choice)
@@ -191,7 +191,7 @@ def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
 
 
 def test_the_ranked_pairs_are_written_only_when_votes_have_changed(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     judge(book, "ann", "left")
     book.export()
     path = run_dir / "annotations" / "pairs.jsonl"
@@ -234,9 +234,9 @@ def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: 
     votes.write_text(line + "\n")
     for _ in range(2):  # The second time it is no "already served".
         with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
-            Book(run_dir)
+            VoteBook(run_dir)
     votes.unlink()
-    Book(run_dir).close()
+    VoteBook(run_dir).close()
 
 
 def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,11 +244,11 @@ def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(place, name, lambda *_: _full())
             with pytest.raises(OSError, match="full"):
-                Book(run_dir)
-    book = Book(run_dir)
+                VoteBook(run_dir)
+    book = VoteBook(run_dir)
     judge(book, "ann", "left")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", lambda *_: _full())
         with pytest.raises(OSError, match="full"):
             book.close()
-    Book(run_dir).close()
+    VoteBook(run_dir).close()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.annotation import desk as desk_module
-from services.orchestrator.annotation.book import Book
-from services.orchestrator.annotation.desk import Desk
+from headrace.services.orchestrator.annotation import annotation_service as desk_module
+from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
+from headrace.services.orchestrator.annotation.votes import VoteBook
+from headrace.wire.errors import ConfigError, WaitTimeoutError
 from tests.annotation import write_run
-from wire.errors import ConfigError, WaitTimeoutError
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.
     write_run(tmp_path)
     go = threading.Event()
 
-    class SlowBook(Book):
+    class SlowBook(VoteBook):
         def __init__(self, run_dir: Path) -> None:
             assert go.wait(10)
             super().__init__(run_dir)
 
-    monkeypatch.setattr(desk_module, "Book", SlowBook)
+    monkeypatch.setattr(desk_module, "VoteBook", SlowBook)
     monkeypatch.setattr(desk_module, "_DISK_S", 0.05)
     yield go
     go.set()
@@ -34,7 +34,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.
 async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(tmp_path)
+    desk = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(WaitTimeoutError, match="the votes to be read"):
             await desk.ask(lambda book: book.summary())
@@ -46,24 +46,24 @@ async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
     assert (await desk.ask(lambda book: book.summary()))["votes"] == 0
     await desk.close()
-    Book(tmp_path).close()
+    VoteBook(tmp_path).close()
 
 
 async def test_closing_while_it_opens_lets_the_votes_go(
     slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(tmp_path)
+    desk = AnnotationService(tmp_path)
     with pytest.raises(WaitTimeoutError):
         await desk.ask(lambda book: book.summary())
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
     asyncio.get_running_loop().call_later(0.05, slow.set)
     await desk.close()
-    Book(tmp_path).close()
+    VoteBook(tmp_path).close()
 
 
 async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path) -> None:
-    other = Book(write_run(tmp_path))
-    desk = Desk(tmp_path)
+    other = VoteBook(write_run(tmp_path))
+    desk = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(ConfigError, match="already served"):
             await desk.ask(lambda book: book.summary())
@@ -78,15 +78,15 @@ async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_t
     go, written, loop = threading.Event(), [], asyncio.get_running_loop()
     begun, again = asyncio.Event(), asyncio.Event()
 
-    class SlowExport(Book):
+    class SlowExport(VoteBook):
         def export(self) -> None:
             loop.call_soon_threadsafe((again if written else begun).set)
             written.append(True)
             assert go.wait(60)
 
-    monkeypatch.setattr(desk_module, "Book", SlowExport)
+    monkeypatch.setattr(desk_module, "VoteBook", SlowExport)
     monkeypatch.setattr(desk_module, "_EXPORT_AFTER_S", 0.0)
-    desk = Desk(write_run(tmp_path))
+    desk = AnnotationService(write_run(tmp_path))
     await desk.change(lambda book: None)
     await asyncio.wait_for(begun.wait(), 60)
     await desk.change(lambda book: None)
@@ -96,8 +96,8 @@ async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_t
 
 
 async def test_closing_a_desk_that_could_not_open_is_quiet(tmp_path: Path) -> None:
-    other = Book(write_run(tmp_path))
-    desk = Desk(tmp_path)
+    other = VoteBook(write_run(tmp_path))
+    desk = AnnotationService(tmp_path)
     with pytest.raises(ConfigError):
         await desk.ask(lambda book: book.summary())
     await desk.close()

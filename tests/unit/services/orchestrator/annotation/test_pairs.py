@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from services.orchestrator.annotation import shelf as shelf_module
-from services.orchestrator.annotation.pairs import Pair, pairs_of_step
-from services.orchestrator.annotation.shelf import _COLUMNS, Shelf
-from services.trainer.rollout_log import _SCHEMA
+from headrace.services.orchestrator.annotation import pair_store as shelf_module
+from headrace.services.orchestrator.annotation.pair_store import _COLUMNS, PairStore
+from headrace.services.orchestrator.annotation.pairs import CompletionPair, pairs_of_step
+from headrace.services.trainer.records.rollout_log import _SCHEMA
 from tests.annotation import row, write_prompts, write_step
 
 CHAT = [{"role": "user", "content": "hi"}]
@@ -19,7 +19,7 @@ def rows(*groups: list[str], step: int = 1) -> list[dict[str, Any]]:
     return [row(step, number, index, text) for number, texts in enumerate(groups) for index, text in enumerate(texts)]
 
 
-def texts(pair: Pair) -> set[str]:
+def texts(pair: CompletionPair) -> set[str]:
     return {pair.left.text, pair.right.text}
 
 
@@ -49,15 +49,15 @@ def test_ids_are_those_of_the_content_and_sides_are_thrown_by_them() -> None:
 
 def test_a_pair_survives_its_record_and_knows_the_messages() -> None:
     (pair,) = pairs_of_step(rows(["a", "b"]), {"s0": CHAT})
-    assert pair.prompt == tuple(CHAT) and Pair.from_record(pair.as_record()) == pair
+    assert pair.prompt == tuple(CHAT) and CompletionPair.from_record(pair.as_record()) == pair
     (plain,) = pairs_of_step(rows(["a", "b"]), {})
-    assert plain.prompt == "prompt 0" and Pair.from_record(plain.as_record()) == plain
+    assert plain.prompt == "prompt 0" and CompletionPair.from_record(plain.as_record()) == plain
 
 
 def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Path) -> None:
     for step in range(1, 8):
         write_step(tmp_path, step, [["a", "b"]])
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     ids = list(shelf.newest())
     assert [int(one.split("-")[0]) for one in ids] == [7, 6, 5, 4, 3, 2, 1]
@@ -72,7 +72,7 @@ def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Pa
 
 def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     (old,) = shelf.newest()
     write_step(tmp_path, 1, [["a", "other"]])
@@ -85,7 +85,7 @@ def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
 def test_a_broken_step_file_is_passed_over(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
     (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 no")
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     assert len(list(shelf.newest())) == 1
 
@@ -93,7 +93,7 @@ def test_a_broken_step_file_is_passed_over(tmp_path: Path) -> None:
 def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"], ["c", "d"]])
     write_prompts(tmp_path, {"s0": CHAT, "s1": None})
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     assert [pair.prompt for one in shelf.newest() if (pair := shelf.pair(one))] == [tuple(CHAT), "prompt 1"]
 
@@ -105,7 +105,7 @@ def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatc
     read: list[str] = []
     real = pq.read_table
     monkeypatch.setattr(pq, "read_table", lambda path, **how: (read.append(path.name), real(path, **how))[1])
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     ids = list(shelf.newest())
     assert len(ids) == 80 and "prompts.parquet" not in read
@@ -116,7 +116,7 @@ def test_a_look_is_bounded_in_time_and_the_next_goes_on(tmp_path: Path, monkeypa
     for step in range(1, 4):
         write_step(tmp_path, step, [["a", "b"]])
     monkeypatch.setattr(shelf_module, "_LOOK_AT_MOST_S", 0.0)
-    shelf, seen = Shelf(tmp_path), []
+    shelf, seen = PairStore(tmp_path), []
     for _ in range(4):
         shelf.look()
         seen.append([int(one.split("-")[0]) for one in shelf.newest()])
@@ -126,7 +126,7 @@ def test_a_look_is_bounded_in_time_and_the_next_goes_on(tmp_path: Path, monkeypa
 def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
     for step in (1, 2):
         write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
-    shelf = Shelf(tmp_path)
+    shelf = PairStore(tmp_path)
     shelf.look()
     ids = list(shelf.newest())
     (tmp_path / "rollouts" / "step-000002.parquet").unlink()

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.data.prepare import Limits, prepare
+from headrace.config.data import DataTable
+from headrace.data.prepare import LengthLimits, prepare
 from headrace.data.prepare_examples import prepare_examples
-from headrace.data.settings import DataTable
-from headrace.demo.models import Shape, bpe_tokenizer, write_model
-from services.orchestrator.annotation.book import Book
+from headrace.model.tiny_models import Shape, bpe_tokenizer, write_model
+from headrace.services.orchestrator.annotation.votes import VoteBook
 from tests.annotation import row
 
 TEMPLATE = (
@@ -20,7 +20,7 @@ TEMPLATE = (
     "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant] {% endif %}"
 )
-LIMITS = Limits(max_prompt_tokens=500, vocab_size=400, seed=0)
+LIMITS = LengthLimits(max_prompt_tokens=500, vocab_size=400, seed=0)
 CHAT = [{"role": "system", "content": "add"}, {"role": "user", "content": "1+1="}]
 
 
@@ -76,7 +76,7 @@ def _roll_out(run_dir: Path, policy: list[dict[str, Any]]) -> None:
 
 
 def _judge(run_dir: Path) -> None:
-    book = Book(run_dir)
+    book = VoteBook(run_dir)
     while (pair := book.turn("ann")["pair"]) is not None:
         book.vote("ann", pair["id"], "left" if "right" in pair["left"]["text"] else "right")
     book.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.dashboard.bottleneck import SIDES, bottleneck
+from headrace.services.orchestrator.dashboard.bottleneck import SIDES, bottleneck
 
 
 def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.dashboard.curves import Curves
+from headrace.services.orchestrator.dashboard.readers.curves import Curves
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.orchestrator.dashboard.board import Board
-from services.orchestrator.dashboard.ended import EndedRun
-from services.orchestrator.dashboard.face import add_dashboard
-from services.orchestrator.dashboard.files import Files
-from services.orchestrator.guard import Guard
+from headrace.services.orchestrator.dashboard.api import add_dashboard
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.ended import EndedRun
+from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.http.guard import Guard
+from headrace.wire.errors import ConfigError
 from tests.dashboard_run import write_metrics, write_run
-from wire.errors import ConfigError
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}

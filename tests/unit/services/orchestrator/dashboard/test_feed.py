@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.orchestrator.dashboard import feed as feed_module
-from services.orchestrator.dashboard.feed import Event, Feed
+from headrace.services.orchestrator.dashboard import event_feed as feed_module
+from headrace.services.orchestrator.dashboard.event_feed import Event, EventFeed
 
 
 def step(number: int) -> Event:
@@ -17,7 +17,7 @@ async def nothing() -> list[Event]:
     return []
 
 
-async def begun(feed: Feed, missed=nothing) -> AsyncIterator[str]:
+async def begun(feed: EventFeed, missed=nothing) -> AsyncIterator[str]:
     """A client that is taken in."""
     stream = feed.listen(missed)
     assert (await anext(stream)).startswith("retry:")
@@ -30,7 +30,7 @@ async def test_an_event_has_a_name_a_line_of_data_and_a_step_has_an_id() -> None
 
 
 async def test_all_clients_hear_all_events() -> None:
-    feed = Feed()
+    feed = EventFeed()
     streams = [await begun(feed), await begun(feed)]
     feed.send(step(1))
     feed.send(step(2))
@@ -38,7 +38,7 @@ async def test_all_clients_hear_all_events() -> None:
 
 
 async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
-    feed = Feed()
+    feed = EventFeed()
     told = asyncio.Event()
 
     async def missed() -> list[Event]:
@@ -52,7 +52,7 @@ async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
 
 
 async def test_after_a_resync_lower_steps_count_again() -> None:
-    feed = Feed()
+    feed = EventFeed()
     stream = await begun(feed)
     for event in (step(9), Event.of("resync", {}), step(1)):
         feed.send(event)
@@ -62,7 +62,7 @@ async def test_after_a_resync_lower_steps_count_again() -> None:
 
 async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "_QUEUE", 3)
-    feed = Feed()
+    feed = EventFeed()
     slow = await begun(feed)
     quick = await begun(feed)
     heard = []
@@ -75,7 +75,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monke
 
 
 async def test_closing_ends_all_streams_and_takes_nobody_in() -> None:
-    feed = Feed()
+    feed = EventFeed()
     streams = [await begun(feed), await begun(feed)]
     waiting = [asyncio.create_task(anext(stream, "ended")) for stream in streams]
     await asyncio.sleep(0)
@@ -86,12 +86,12 @@ async def test_closing_ends_all_streams_and_takes_nobody_in() -> None:
 
 async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "_HEARTBEAT_S", 0.01)
-    stream = await begun(Feed())
+    stream = await begun(EventFeed())
     assert (await anext(stream)).startswith(":")
 
 
 async def test_a_client_that_leaves_is_forgotten() -> None:
-    feed = Feed()
+    feed = EventFeed()
     stream = await begun(feed)
     feed.send(step(1))
     await anext(stream)
@@ -112,7 +112,7 @@ async def test_many_missed_events_are_few_sends_and_let_others_have_their_turn()
     async def missed() -> list[Event]:
         return events
 
-    stream = await begun(Feed(), missed)
+    stream = await begun(EventFeed(), missed)
     beside = asyncio.create_task(other())
     sends: list[str] = []
     while sum(send.count("\n\n") for send in sends) < len(events):

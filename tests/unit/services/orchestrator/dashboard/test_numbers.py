@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.orchestrator.dashboard import numbers
-from services.orchestrator.dashboard.numbers import Rows, parse_rows
+from headrace.services.orchestrator.dashboard.readers import numbers
+from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows, parse_rows
 
 
 @pytest.fixture(params=["by line", "by table"])
@@ -20,7 +20,7 @@ def lines(*records: Any) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def shown(rows: Rows) -> list[dict[str, Any]]:
+def shown(rows: MetricRows) -> list[dict[str, Any]]:
     return [rows.row(position) for position in range(len(rows))]
 
 

@@ -9,10 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.orchestrator.dashboard.board import Board
-from services.orchestrator.dashboard.ended import EndedRun
-from services.orchestrator.dashboard.face import add_dashboard
-from services.orchestrator.dashboard.files import Files
+from headrace.services.orchestrator.dashboard.api import add_dashboard
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.ended import EndedRun
+from headrace.services.orchestrator.dashboard.readers.files import Files
 from tests.dashboard_run import BEGAN, write_run
 
 DEEP = "[" * 100_000

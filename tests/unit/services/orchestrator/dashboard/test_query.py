@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.orchestrator.dashboard.query import Query, arrange, select
-from services.orchestrator.dashboard.rollout_file import Facts, Names
+from headrace.services.orchestrator.dashboard.readers.query import Query, arrange, select
+from headrace.services.orchestrator.dashboard.readers.rollout_file import Names, RolloutFacts
 
 
-def facts() -> tuple[Facts, Names]:
+def facts() -> tuple[RolloutFacts, Names]:
     """Six rollouts of steps 1 to 3, two each."""
     names = Names()
     stop, cut = names.finish.number("stop"), names.finish.number("length")
     left, right = names.replica.number("left"), names.replica.number("right")
-    return Facts(
+    return RolloutFacts(
         step=np.array([1, 1, 2, 2, 3, 3], np.int32),
         group_index=np.array([0, 0, 1, 1, 2, 2], np.int64),
         rollout_index=np.array([0, 1, 0, 1, 0, 1], np.int32),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.dashboard.records import Evals, RunLog
+from headrace.services.orchestrator.dashboard.readers.records import Evals, RunLog
 
 
 def write(run_dir: Path, name: str, *records: dict[str, Any]) -> None:

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.dashboard import run_list
-from services.orchestrator.dashboard.run_list import config_rows, find_run, flat, last_record, run_folders, run_row
+from headrace.services.orchestrator.dashboard.readers import run_list
+from headrace.services.orchestrator.dashboard.readers.run_list import (
+    config_rows,
+    find_run,
+    flat,
+    last_record,
+    run_folders,
+    run_row,
+)
+from headrace.wire.errors import ConfigError
 from tests.dashboard_run import write_run
-from wire.errors import ConfigError
 
 
 def test_folders_that_are_runs_are_found_newest_first_and_bounded(

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.dashboard import shelf as shelf_module
-from services.orchestrator.dashboard import texts
-from services.orchestrator.dashboard.query import Query
-from services.orchestrator.dashboard.shelf import Shelf
+from headrace.services.orchestrator.dashboard.readers import rollout_index as shelf_module
+from headrace.services.orchestrator.dashboard.readers import texts
+from headrace.services.orchestrator.dashboard.readers.query import Query
+from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
 from tests.annotation import write_step
 from tests.dashboard_run import write_rollout_file
 
 
-async def read(shelf: Shelf) -> Shelf:
+async def read(shelf: RolloutIndex) -> RolloutIndex:
     while await shelf.look():
         pass
     return shelf
@@ -29,7 +29,7 @@ async def test_files_come_newest_first_and_end_up_in_order(folder: Path, monkeyp
     monkeypatch.setattr(shelf_module, "_AT_ONCE", 2)
     for step in range(1, 6):
         write_rollout_file(folder, step, step * 10, 1)
-    shelf = Shelf(folder)
+    shelf = RolloutIndex(folder)
     assert await shelf.look()
     assert set(shelf.facts.step.tolist()) == {4, 5} and shelf.reading
     await read(shelf)
@@ -43,7 +43,7 @@ async def test_files_come_newest_first_and_end_up_in_order(folder: Path, monkeyp
 async def test_a_row_has_its_own_text(folder: Path) -> None:
     for step in (1, 2, 3):
         write_rollout_file(folder, step, step * 2, 2)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     found = await shelf.find(Query(step_from=2, step_to=2, group_index=5, sort="step"))
     rows = await shelf.listed(found.facts, found.positions)
     assert [row["rollout_index"] for row in rows] == [0, 1, 2, 3]
@@ -59,7 +59,7 @@ async def test_a_row_has_its_own_text(folder: Path) -> None:
 async def test_a_replaced_file_replaces_its_rollouts_and_their_texts(folder: Path) -> None:
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     query = Query(text="what is")
     assert len((await shelf.find(query)).positions) == 8
     write_step(folder.parent, 1, [["quite another", "text"]], reward=0.5)
@@ -75,7 +75,7 @@ async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Pa
     (folder / "step-000002.parquet").write_bytes(whole.read_bytes()[:-20])
     (folder / ".step-000003.parquet").write_bytes(b"still being written")
     (folder / "notes.txt").write_text("no rollouts")
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     assert shelf.facts.step.tolist() == [1, 1, 1, 1]
     assert list(shelf.damaged) == [2] and "step-000002.parquet" in shelf.damaged[2]
     write_rollout_file(folder, 2, 2, 1)
@@ -86,7 +86,7 @@ async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Pa
 async def test_files_of_before_some_columns_are_read(folder: Path) -> None:
     write_step(folder.parent, 1, [["one", "two"], ["three", "four"]], reward=None)
     write_rollout_file(folder, 2, 7, 1)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     assert shelf.facts.group_index.tolist() == [0, 0, 1, 1, 7, 7, 7, 7]
     found = await shelf.find(Query(sort="-reward"))
     assert [row["reward"] for row in await shelf.listed(found.facts, found.positions)][-4:] == [None] * 4
@@ -97,7 +97,7 @@ async def test_files_of_before_some_columns_are_read(folder: Path) -> None:
 async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     (folder / "step-000001.parquet").unlink()
     await read(shelf)
     assert set(shelf.facts.step.tolist()) == {2}
@@ -116,7 +116,7 @@ async def test_a_file_that_goes_while_the_folder_is_read_is_no_damage(
         return read_facts(*given)
 
     monkeypatch.setattr(shelf_module, "read_facts", read_late)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     assert set(shelf.facts.step.tolist()) == {2} and not shelf.damaged
 
 
@@ -125,7 +125,7 @@ async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(
 ) -> None:
     for step in range(1, 5):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     monkeypatch.setattr(shelf_module, "_SEARCH_S", -1.0)
     query = Query(text="what is")
     found = await shelf.find(query)
@@ -138,7 +138,7 @@ async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(
 async def test_texts_stay_within_their_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1, 9):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(Shelf(folder))
+    shelf = await read(RolloutIndex(folder))
     monkeypatch.setattr(texts, "_MOST_BYTES", 1)
     found = await shelf.find(Query())
     rows = await shelf.listed(found.facts, found.positions)

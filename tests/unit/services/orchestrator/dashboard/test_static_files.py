@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.orchestrator.dashboard.static_files import add_static
+from headrace.services.orchestrator.dashboard.static_files import add_static
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.dashboard import tail
-from services.orchestrator.dashboard.tail import Added, Tail
+from headrace.services.orchestrator.dashboard.readers import tail
+from headrace.services.orchestrator.dashboard.readers.tail import Added, Tail
 
 
 @pytest.fixture

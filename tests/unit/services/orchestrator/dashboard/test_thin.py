@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orchestrator.dashboard.thin import thin
+from headrace.services.orchestrator.dashboard.readers.thin import thin
 
 
 @given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=300), st.integers(4, 40))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from services.orchestrator.dashboard.group_view import group_view
-from services.orchestrator.dashboard.tokens import Decoder
+from headrace.services.orchestrator.dashboard.readers.group_view import group_view
+from headrace.services.orchestrator.dashboard.readers.tokens import Decoder
 from tests.dashboard_run import write_tokenizer
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.endpoint.addresses import why_forbidden
-from services.reward.endpoint.target import read_target
-from wire.errors import ConfigError
+from headrace.services.reward.endpoint.addresses import why_forbidden
+from headrace.services.reward.endpoint.target import read_target
+from headrace.wire.errors import ConfigError
 
 
 def kind(text: str, *, is_listed: bool = False, is_literal: bool = False) -> str | None:

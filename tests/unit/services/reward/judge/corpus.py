@@ -1,7 +1,7 @@
 """More than a hundred answers that try to leave their block, to speak for others, or to earn reward for nothing."""
 
 KEY = "0123456789abcdef0123456789abcdef"
-"""Of the requests in tests; an attacker who knew it must not get out either."""
+"""Key of the requests in tests; an attacker who knew it must not get out either."""
 
 MASTER_KEYS = [
     "",

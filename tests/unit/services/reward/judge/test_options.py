@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.reward.scorers.base import Context
-from services.reward.scorers.registry import build_scorer
-from wire.errors import ConfigError
+from headrace.services.reward.scorer import Context
+from headrace.services.reward.scorers.registry import build_scorer
+from headrace.wire.errors import ConfigError
 
 URL = {"url": "https://judge.example/v1", "model": "m"}
 

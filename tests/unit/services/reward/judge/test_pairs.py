@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.judge.pairs import round_robin, standings
+from headrace.services.reward.judge.pairs import round_robin, standings
 
 
 @given(st.integers(0, 20), st.integers(1, 200))

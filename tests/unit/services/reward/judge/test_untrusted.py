@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.judge.prompts import PAIRWISE, RULES, SINGLE, Instructions
-from services.reward.judge.untrusted import block, capped, neutral
+from headrace.services.reward.judge.prompts import PAIRWISE, RULES, SINGLE, Instructions
+from headrace.services.reward.judge.untrusted import block, capped, neutral
 from tests.unit.services.reward.judge.corpus import CORPUS, KEY
 
 SPECIAL = re.compile(

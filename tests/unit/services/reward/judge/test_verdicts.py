@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.judge.verdicts import MalformedVerdictError, read_verdict, schema
+from headrace.services.reward.judge.verdicts import MalformedVerdictError, read_verdict, schema
 from tests.unit.services.reward.judge.corpus import CORPUS
 
 FORM = {"reasoning": None, "score": [1, 2, 3]}

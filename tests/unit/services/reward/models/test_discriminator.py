@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.reward.scorers import Context, Scorer, build_scorer
-from services.reward.scorers import discriminator as module
-from services.reward.scorers.base import ScorerDownError
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers import Context, Scorer, build_scorer
+from headrace.services.reward.scorers.models import discriminator as module
+from headrace.wire.errors import ConfigError
 from tests.unit.services.reward.models.test_reward_model import alone, ids_of, samples, write_folder
-from wire.errors import ConfigError
 
 
 def build(run_dir: Path | None, **options: Any) -> Scorer:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForSequenceClassification
 
-from services.reward.scorers.classifier import Classifier
+from headrace.services.reward.scorers.models.classifier import Classifier
 
 
 def test_models_that_are_loaded_at_once_leave_nothing_replaced(tmp_path: Path) -> None:

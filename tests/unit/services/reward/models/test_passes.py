@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from services.reward.scorers.base import ScorerDownError
-from services.reward.scorers.passes import Passes
-from wire.errors import WaitTimeoutError
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.scorers.models.passes import Passes
+from headrace.wire.errors import WaitTimeoutError
 
 
 class Model:

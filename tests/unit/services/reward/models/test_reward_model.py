@@ -12,16 +12,16 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, Qwen3ForSequenceClassification
 
+from headrace.config.data import DataTable
 from headrace.data.example_render import ExampleRenderer
 from headrace.data.examples import RankedPair
-from headrace.data.settings import DataTable
-from headrace.demo.models import character_tokenizer
-from services.reward.rubrics import Rubrics
-from services.reward.samples import samples_of
-from services.reward.scorers import Context, Sample, Verdict, build_scorer
-from services.reward.settings import RewardTable
+from headrace.model.tiny_models import character_tokenizer
+from headrace.services.reward.rubric.rubrics import Rubrics
+from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.scorers import Context, Sample, Verdict, build_scorer
+from headrace.services.reward.settings import RewardTable
+from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.builders import VOCAB, scored_group, tiny_config, tiny_folder
-from wire.errors import ConfigError
 
 CHARACTERS = "abcdefghijklmnopqrstuv"
 CONTEXT = Context(component="rm", timeout_s=20.0)
@@ -210,7 +210,8 @@ async def test_a_folder_without_weights_is_refused_when_it_is_loaded(tmp_path: P
 
 def test_its_modules_import_no_torch() -> None:
     code = (
-        "import sys, services.reward.scorers.reward_model, services.reward.scorers.discriminator; "
+        "import sys, headrace.services.reward.scorers.models.reward_model; "
+        "import headrace.services.reward.scorers.models.discriminator; "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

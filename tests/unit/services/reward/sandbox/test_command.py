@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from services.reward.sandbox import bubblewrap
-from services.reward.sandbox.inside.confine import Limits
-from wire.errors import ConfigError
+from headrace.services.reward.sandbox import bubblewrap
+from headrace.services.reward.sandbox.inside.confine import Limits
+from headrace.wire.errors import ConfigError
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def test_only_the_inside_is_shown_to_the_sandbox():
     for name in names:
         text = (bubblewrap.INSIDE / name).read_text()
         imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
-        own = "services.reward.sandbox.inside"
+        own = "headrace.services.reward.sandbox.inside"
         assert all(module.startswith(own) or module in sys.stdlib_module_names for module in map(root_of, imported))
 
 
 def root_of(module: str) -> str:
-    return module if module.startswith("services.") else module.partition(".")[0]
+    return module if module.startswith("headrace.services.") else module.partition(".")[0]
 
 
 def test_where_it_is_not_installed_it_is_told_what_to_install(monkeypatch):

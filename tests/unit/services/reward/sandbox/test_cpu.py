@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from services.reward.sandbox import cpu
+from headrace.services.reward.sandbox import cpu
 
 
 def test_a_quota_is_fewer_cpus(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from services.reward.sandbox.inside.plain import NotPlainError, decode, encode
+from headrace.services.reward.sandbox.inside.plain import NotPlainError, decode, encode
 
 Point = namedtuple("Point", "x y")
 

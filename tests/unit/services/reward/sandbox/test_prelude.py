@@ -3,7 +3,7 @@ import collections
 import math
 import typing
 
-from services.reward.sandbox.inside.prelude import names
+from headrace.services.reward.sandbox.inside.prelude import names
 
 
 def test_the_usual_names_are_there():

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from services.reward.sandbox.inside.seccomp import denied, make_filter
+from headrace.services.reward.sandbox.inside.seccomp import denied, make_filter
 
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 X86, ARM = 0xC000003E, 0xC00000B7

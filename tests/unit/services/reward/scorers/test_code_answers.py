@@ -3,9 +3,9 @@ import time
 
 import pytest
 
-from services.reward.sandbox.inside.plain import encode
-from services.reward.scorers.code_answers import Differs, Equals, Holds, Is, Near, Printed
-from services.reward.scorers.code_values import SHAPES
+from headrace.services.reward.sandbox.inside.plain import encode
+from headrace.services.reward.scorers.code.expected import Differs, Equals, Holds, Is, Near, Printed
+from headrace.services.reward.scorers.code.values import SHAPES
 
 TOLERANCE = 1e-6
 FIB_500 = 139423224561697880139724382870407283950070256587697307264108962948325571622863290691557658876222521294125

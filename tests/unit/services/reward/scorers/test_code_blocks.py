@@ -1,6 +1,6 @@
 import pytest
 
-from services.reward.scorers.code_blocks import find_program
+from headrace.services.reward.scorers.code.blocks import find_program
 
 
 @pytest.mark.parametrize(

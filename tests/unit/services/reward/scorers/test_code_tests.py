@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from services.reward.sandbox.inside.plain import decode, encode
-from services.reward.scorers.code_tests import read_suite
+from headrace.services.reward.sandbox.inside.plain import decode, encode
+from headrace.services.reward.scorers.code.tests import read_suite
 
 FUNCTIONAL = [
     {"input": "1\n[2]", "output": "[1, 2]", "testtype": "functional"},

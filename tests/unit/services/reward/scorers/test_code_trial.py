@@ -1,9 +1,9 @@
 import pytest
 
-from services.reward.sandbox import Outcome, Program
-from services.reward.scorers.code import CodeOptions
-from services.reward.scorers.code_tests import read_suite
-from services.reward.scorers.code_trial import Trial
+from headrace.services.reward.sandbox import Program, SandboxOutcome
+from headrace.services.reward.scorers.code.scorer import CodeOptions
+from headrace.services.reward.scorers.code.tests import read_suite
+from headrace.services.reward.scorers.code.trial import Trial
 
 SUITE = read_suite({"inputs": ["1"] * 4, "outputs": ["1"] * 4}, {})
 
@@ -13,7 +13,7 @@ def trial(**options):
 
 
 def outcome(output, wall_s=0.01, waited_s=0.0):
-    return Outcome("exit", 0, output, "", wall_s, wall_s - waited_s, waited_s)
+    return SandboxOutcome("exit", 0, output, "", wall_s, wall_s - waited_s, waited_s)
 
 
 def test_what_it_waited_for_a_cpu_is_not_charged():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.reward.scorers.math_reading import read_key, read_said
-from services.reward.scorers.numbers_said import final_number
+from headrace.services.reward.scorers.answers.final_number import final_number
+from headrace.services.reward.scorers.math.reading import read_key, read_said
 
 NO_ANSWER: dict[str, list[str]] = {
     "18": [

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
-from wire.errors import ConfigError
+from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.wire.errors import ConfigError
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 

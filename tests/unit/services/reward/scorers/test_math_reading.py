@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.reward.scorers.formulas import as_latex, formula_in, is_balanced, is_words
-from services.reward.scorers.math_reading import read_key, read_said
+from headrace.services.reward.scorers.answers.formulas import as_latex, formula_in, is_balanced, is_words
+from headrace.services.reward.scorers.math.reading import read_key, read_said
 
 LOOKS: list[tuple[str, str, bool | None]] = [
     # The ways to say 18.

@@ -8,9 +8,9 @@ import pytest
 sympy = pytest.importorskip("sympy")
 pytest.importorskip("math_verify")
 
-from services.reward.scorers.math_child import _read  # noqa: E402
-from services.reward.scorers.math_probe import is_unworked, surely_differ  # noqa: E402
-from services.reward.scorers.math_size import TooLargeError, check_size  # noqa: E402
+from headrace.services.reward.scorers.math.child import _read  # noqa: E402
+from headrace.services.reward.scorers.math.probe import is_unworked, surely_differ  # noqa: E402
+from headrace.services.reward.scorers.math.size import TooLargeError, check_size  # noqa: E402
 
 
 def tree(formula: str) -> Any:

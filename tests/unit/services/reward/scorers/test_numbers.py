@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.reward.scorers.answers import last_boxed
-from services.reward.scorers.math_reading import read_key, read_said
-from services.reward.scorers.numbers import Number, read_number, same_number
-from services.reward.scorers.numbers_said import final_number
+from headrace.services.reward.scorers.answers.answers import last_boxed
+from headrace.services.reward.scorers.answers.final_number import final_number
+from headrace.services.reward.scorers.answers.numbers import Number, read_number, same_number
+from headrace.services.reward.scorers.math.reading import read_key, read_said
 
 TEXTS = {
     "so 3 + 4 = 7.": 7,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.reward.scorers import Context, Sample, Verdict, build_scorer
-from wire.errors import ConfigError
+from headrace.services.reward.scorers import Context, Sample, Verdict, build_scorer
+from headrace.wire.errors import ConfigError
 
 
 async def verdict(name: str, text: str, options: Mapping[str, Any] | None = None, **columns: Any) -> Verdict:

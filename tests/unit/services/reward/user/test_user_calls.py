@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.reward.user import plain, trl, verl
-from services.reward.user.calls import about, find, signature
-from wire.errors import ConfigError
+from headrace.services.reward.user import plain, trl, verl
+from headrace.services.reward.user.calls import about, find, signature
+from headrace.wire.errors import ConfigError
 
 MODULE = """
 import asyncio

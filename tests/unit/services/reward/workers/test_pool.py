@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from services.reward.scorers.base import ScorerDownError
-from services.reward.workers import (
+from headrace.services.reward.scorer import ScorerDownError
+from headrace.services.reward.workers import (
     JobDiedError,
     JobError,
     JobLostError,
@@ -24,7 +24,7 @@ from services.reward.workers import (
     JobTimeoutError,
     WorkerPool,
 )
-from wire.errors import ConfigError
+from headrace.wire.errors import ConfigError
 
 HERE = Path(__file__).parent
 both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.advantages import (
+from headrace.services.trainer.algorithms.advantages.rollouts import (
     group_relative_advantages,
     mean_baseline_advantages,
     opo_advantages,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.aggregation import AGGREGATIONS, StepCounts, aggregate
+from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS, StepCounts, aggregate
 
 HAND = {
     "token-mean": (1 + 2 + 3 + 10) / 4,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.batching import Share, micro_batches, shared_micro_batches
+from headrace.services.trainer.algorithms.batching import Share, micro_batches, shared_micro_batches
 
 
 def padded(lengths, batches):

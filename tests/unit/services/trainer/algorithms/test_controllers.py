@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.controllers import adapted_entropy_coef, adapted_kl_coef
+from headrace.services.trainer.algorithms.controllers import adapted_entropy_coef, adapted_kl_coef
 
 
 def test_the_kl_coefficient_by_hand():

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.correction import OUTSIDE, REJECTIONS, WEIGHTS, correct, opsm_kept
+from headrace.services.trainer.algorithms.correction import OUTSIDE, REJECTIONS, WEIGHTS, correct, opsm_kept
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, TRAINED, drawn, flat
 
 PAIRS = drawn(LOGPROBS, LOGPROBS)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.critic_loss import (
+from headrace.services.trainer.algorithms.losses.critic import (
     explained_variance,
     quantile_loss,
     quantile_mean,

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from services.trainer.algorithms.discrimination import discrimination_loss
+from headrace.services.trainer.algorithms.losses.discrimination import discrimination_loss
 
 LOGITS = torch.tensor([0.0, 2.0, -3.0, 2.0], dtype=torch.float64)
 IS_REFERENCE = torch.tensor([True, True, True, False])

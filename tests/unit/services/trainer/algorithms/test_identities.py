@@ -5,12 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.advantages import group_relative_advantages, rloo_advantages
-from services.trainer.algorithms.aggregation import AGGREGATIONS, StepCounts, aggregate
-from services.trainer.algorithms.policy_loss import clipped_policy_loss, kl_penalty_policy_loss, policy_gradient_loss
-from services.trainer.algorithms.segments import spread
-from services.trainer.algorithms.sequence_loss import gspo_loss, gspo_token_loss
-from services.trainer.algorithms.token_loss import cispo_loss, dppo_loss, sapo_loss
+from headrace.services.trainer.algorithms.advantages.rollouts import group_relative_advantages, rloo_advantages
+from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS, StepCounts, aggregate
+from headrace.services.trainer.algorithms.losses.policy import (
+    clipped_policy_loss,
+    kl_penalty_policy_loss,
+    policy_gradient_loss,
+)
+from headrace.services.trainer.algorithms.losses.sequence import gspo_loss, gspo_token_loss
+from headrace.services.trainer.algorithms.losses.token import cispo_loss, dppo_loss, sapo_loss
+from headrace.services.trainer.algorithms.segments import spread
 from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, flat
 
 LOSSES = {

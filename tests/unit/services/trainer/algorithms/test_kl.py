@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.kl import KL_ESTIMATORS, kl_per_token
+from headrace.services.trainer.algorithms.kl import KL_ESTIMATORS, kl_per_token
 
 UNBIASED = ("k2", "k1+", "k3+")
 """Those whose gradient, as a loss on tokens of the policy itself, is that of the KL."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch.autograd import gradcheck
 
-from services.trainer.algorithms.logprobs import token_logprobs
+from headrace.services.trainer.algorithms.logprobs import token_logprobs
 
 
 def naive(hidden, head, targets, temperature):

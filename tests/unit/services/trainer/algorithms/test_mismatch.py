@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.mismatch import mismatch_metrics, mismatch_sums
-from services.trainer.sums import Sums
+from headrace.services.trainer.algorithms.mismatch import mismatch_metrics, mismatch_sums
+from headrace.services.trainer.step.reductions import Sums
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, drawn, flat
 
 PAIRS = drawn(LOGPROBS, LOGPROBS)

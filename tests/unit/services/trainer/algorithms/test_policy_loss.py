@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.policy_loss import (
+from headrace.services.trainer.algorithms.losses.policy import (
     clipped_policy_loss,
     kl_penalty_policy_loss,
     policy_gradient_loss,

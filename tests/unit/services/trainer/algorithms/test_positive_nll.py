@@ -1,7 +1,7 @@
 import torch
 from hypothesis import given
 
-from services.trainer.algorithms.positive_nll import positive_nll, positive_tokens
+from headrace.services.trainer.algorithms.losses.positive_nll import positive_nll, positive_tokens
 from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, flat
 
 

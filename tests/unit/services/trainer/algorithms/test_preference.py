@@ -5,15 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.aggregation import StepCounts, aggregate
-from services.trainer.algorithms.policy_loss import clipped_policy_loss, policy_gradient_loss
-from services.trainer.algorithms.preference import (
+from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate
+from headrace.services.trainer.algorithms.losses.policy import clipped_policy_loss, policy_gradient_loss
+from headrace.services.trainer.algorithms.losses.preference import (
     PREFERENCE_LOSSES,
     online_pair_advantages,
     preference_loss,
     reward_model_loss,
 )
-from services.trainer.algorithms.segments import segment_sum, spread
+from headrace.services.trainer.algorithms.segments import segment_sum, spread
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, flat, numbers
 
 PAIRS = st.lists(st.tuples(*[numbers(-9, 0)] * 4), min_size=1, max_size=6)

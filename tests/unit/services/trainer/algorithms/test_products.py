@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from services.trainer.algorithms.products import product, slow_down, speed_up
+from headrace.services.trainer.algorithms.products import product, slow_down, speed_up
 
 
 @pytest.mark.parametrize("bias", [True, False])

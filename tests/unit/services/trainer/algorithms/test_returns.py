@@ -3,14 +3,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.returns import (
+from headrace.services.trainer.algorithms.advantages.returns import (
     discounted_returns,
     gae,
     k_step_advantages,
     length_adaptive_lambda,
     place_outcome,
 )
-from services.trainer.algorithms.segments import spread
+from headrace.services.trainer.algorithms.segments import spread
 from tests.unit.services.trainer.algorithms.flat_rollouts import drawn, flat, numbers
 
 STEPS = drawn(numbers(-2, 2), numbers(-2, 2), st.sampled_from([0.0, 1.0]))

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from torch.autograd import gradcheck
 
-from services.trainer.algorithms.segments import (
+from headrace.services.trainer.algorithms.segments import (
     ahead,
     carry_back,
     is_last,

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.sequence_loss import gspo_loss, gspo_token_loss, sequence_ratios
+from headrace.services.trainer.algorithms.losses.sequence import gspo_loss, gspo_token_loss, sequence_ratios
 from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss, flat
 
 CLIPS = {"clip_low": st.sampled_from([3e-4, 0.2]), "clip_high": st.sampled_from([4e-4, 0.28])}

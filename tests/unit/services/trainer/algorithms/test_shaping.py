@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.shaping import overlong_penalty
+from headrace.services.trainer.algorithms.advantages.shaping import overlong_penalty
 
 
 def test_by_hand_with_the_papers_lengths():

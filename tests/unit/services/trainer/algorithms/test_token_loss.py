@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.token_loss import cispo_loss, dppo_loss, sapo_loss
+from headrace.services.trainer.algorithms.losses.token import cispo_loss, dppo_loss, sapo_loss
 from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss
 
 

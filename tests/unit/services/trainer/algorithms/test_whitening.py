@@ -3,7 +3,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.whitening import whiten
+from headrace.services.trainer.algorithms.advantages.whitening import whiten
 from tests.unit.services.trainer.algorithms.flat_rollouts import numbers
 
 VALUES = st.lists(numbers(-5, 5), min_size=2, max_size=9)

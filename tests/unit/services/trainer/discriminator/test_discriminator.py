@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from headrace.demo.models import Shape, character_tokenizer, write_model
-from services.trainer.checkpoint import CheckpointState, CheckpointStore
-from services.trainer.discriminator.examples import References, labelled_examples, read_references
-from services.trainer.ranks import Ranks
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.parts import config_digest, load_learner
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from headrace.services.trainer.discriminator.examples import References, labelled_examples, read_references
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.parts import config_digest, load_learner
+from headrace.wire.errors import ConfigError, DataError
 from tests.unit.services.trainer.builders import scored_group
-from tests.unit.services.trainer.test_abstention import without_score
-from wire.errors import ConfigError, DataError
+from tests.unit.services.trainer.step.test_abstention import without_score
 
 CHARACTERS = "abcdefghijklmnopqrstuv"
 END = 1

@@ -7,11 +7,11 @@ import pyarrow as pa
 import torch
 from pyarrow import parquet
 
-from services.trainer.ranks import Ranks
-from services.trainer.stage_settings import StageSettings
-from services.trainer.stages.examples import Example, Pair
-from services.trainer.stages.offline_run import OfflineRun
-from services.trainer.stop import StopSignal
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.stages.offline.examples import Example, PreferencePair
+from headrace.services.trainer.stages.offline.run import OfflineRun
 from tests.unit.services.trainer.builders import VOCAB, tiny_folder
 
 IDS = pa.list_(pa.int32())
@@ -62,7 +62,7 @@ def pairs(count, seed=0):
             completion = draw.integers(2, VOCAB, draw.integers(1, 9)).astype(np.int32)
             mask = np.arange(len(prompt) + len(completion)) >= len(prompt)
             sides.append(Example(np.concatenate([prompt, completion]), mask))
-        made.append(Pair(*sides, margin=float(draw.random())))
+        made.append(PreferencePair(*sides, margin=float(draw.random())))
     return made
 
 

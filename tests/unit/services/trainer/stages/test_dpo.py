@@ -6,14 +6,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.options import BackendOptions
-from services.trainer.loading import load_policy
-from services.trainer.ranks import Ranks
-from services.trainer.stage_settings import DpoTable
-from services.trainer.stages import reference
-from services.trainer.stages.dpo import Preference, ReferencedPair
-from services.trainer.stages.examples import read_pairs
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.config.stage import DpoTable
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.stages.offline import reference
+from headrace.services.trainer.stages.offline.dpo import Preference, ReferencedPair
+from headrace.services.trainer.stages.offline.examples import read_pairs
+from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.stages.stage_builders import (
     StopAfter,
     exported,
@@ -23,7 +24,6 @@ from tests.unit.services.trainer.stages.stage_builders import (
     stage_settings,
     write_pairs,
 )
-from wire.errors import ConfigError
 
 
 def ranked(count, seed=0):

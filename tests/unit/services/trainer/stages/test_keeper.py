@@ -6,15 +6,15 @@ import pytest
 import torch
 from prometheus_client import REGISTRY
 
-from services.trainer.checkpoint import CheckpointStore
-from services.trainer.failpoints import Failpoints
-from services.trainer.learner import Saved
-from services.trainer.reporter import Reporter
-from services.trainer.settings import TrainerSettings
-from services.trainer.stages.keeper import Keeper
-from tests.unit.services.trainer.test_batch_wait import book_with
-from wire.errors import FencedError
-from wire.v1 import orchestrator_pb2 as pb
+from headrace.services.trainer.durability.checkpoint import CheckpointStore
+from headrace.services.trainer.durability.failpoints import Failpoints
+from headrace.services.trainer.learner.learner import Saved
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
+from headrace.wire.errors import FencedError
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.trainer.stages.test_batch_wait import book_with
 
 
 class Models:
@@ -48,7 +48,7 @@ def keep(tmp_path):
         books.append(book)
         store = CheckpointStore(tmp_path / "checkpoints", keep=2)
         reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
-        return Keeper(settings, store, Models(during), book, reporter, Failpoints()), book
+        return CheckpointSchedule(settings, store, Models(during), book, reporter, Failpoints()), book
 
     yield make
     for book in books:

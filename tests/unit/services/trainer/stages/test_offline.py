@@ -8,16 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.options import BackendOptions
-from services.trainer.backends.single import SingleDevice
-from services.trainer.model import Policy
-from services.trainer.ranks import Ranks
-from services.trainer.stage_settings import SftTable
-from services.trainer.stages.offline import OfflineStep, Plan
-from services.trainer.stages.offline_run import OfflineRun
-from services.trainer.stages.sft import Supervised
-from services.trainer.stop import StopSignal
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.config.stage import SftTable
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.stages.offline.run import OfflineRun
+from headrace.services.trainer.stages.offline.sft import Supervised
+from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
+from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.builders import tiny_model
 from tests.unit.services.trainer.stages.stage_builders import (
     StopAfter,
@@ -29,7 +30,6 @@ from tests.unit.services.trainer.stages.stage_builders import (
     write_examples,
     write_pairs,
 )
-from wire.errors import ConfigError
 
 MEASURED = ("t", "seconds", "trained_tokens_per_second", "peak_host_memory_bytes")
 ROWS = [([5, 6 + n % 3], [9 + n % 3, 10, 1][: 2 + n % 2]) for n in range(20)]

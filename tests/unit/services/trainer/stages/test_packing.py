@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.options import BackendOptions
-from services.trainer.model import Policy
-from services.trainer.ranks import Ranks
-from services.trainer.stages.packing import pack
-from services.trainer.stages.rows import make_rows
-from services.trainer.stages.sft import Supervised
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.stages.offline.packing import pack
+from headrace.services.trainer.stages.offline.rows import make_rows
+from headrace.services.trainer.stages.offline.sft import Supervised
 from tests.unit.services.trainer.builders import tiny_model
 from tests.unit.services.trainer.stages.stage_builders import examples
 

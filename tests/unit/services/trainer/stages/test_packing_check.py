@@ -6,15 +6,15 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.options import BackendOptions
-from services.trainer.model import Policy
-from services.trainer.ranks import Ranks
-from services.trainer.stages.packing_check import must_join
-from services.trainer.stages.sft import Supervised
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.stages.offline.packing_check import must_join
+from headrace.services.trainer.stages.offline.sft import Supervised
+from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.families import family
 from tests.unit.services.trainer.stages.stage_builders import examples, metrics, run, stage_settings, write_examples
-from wire.errors import ConfigError
 
 APART = ("deepseek_v3", "gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
 LEAKING = (

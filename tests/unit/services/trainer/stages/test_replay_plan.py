@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.trainer.stages.replay_plan import ReplayPlan, plan_replay
-from wire.errors import ConfigError
+from headrace.services.trainer.stages.replay.plan import ReplayPlan, plan_replay
+from headrace.wire.errors import ConfigError
 
 STARTS, PAYLOADS = {0, 80, 100}, set(range(81, 108))
 

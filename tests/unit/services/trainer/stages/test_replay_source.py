@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from services.trainer.stages import replay_source
-from services.trainer.stages.replay_settings import ReplayTable
-from services.trainer.stages.replay_source import hold_source
-from wire.errors import ConfigError
-from wire.journal import JournalWriter, prune_payloads, read_payload
+from headrace.services.trainer.config.replay import ReplayTable
+from headrace.services.trainer.stages.replay import source as replay_source
+from headrace.services.trainer.stages.replay.source import hold_source
+from headrace.wire.errors import ConfigError
+from headrace.wire.journal import JournalWriter, prune_payloads, read_payload
 
 
 def run_with(tmp_path, *, steps, checkpoints):

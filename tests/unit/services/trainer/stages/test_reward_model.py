@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from services.trainer.backends.choice import make_backend
-from services.trainer.backends.options import BackendOptions
-from services.trainer.loading import load_value_model
-from services.trainer.ranks import Ranks
-from services.trainer.stages.reward_model import RankedScores
-from services.trainer.stages.rows import last_places
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.loading import load_value_model
+from headrace.services.trainer.stages.offline.reward_model import RankedScores
+from headrace.services.trainer.stages.offline.rows import last_places
+from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.stages.stage_builders import metrics, pairs, run, stage_settings, write_pairs
-from wire.errors import ConfigError
 
 
 def ranked(count, seed=0):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.trainer.stages.examples import read_examples
+from headrace.services.trainer.stages.offline.examples import read_examples
+from headrace.wire.errors import DataError
 from tests.unit.services.trainer.stages.stage_builders import exported, metrics, run, stage_settings, write_examples
-from wire.errors import DataError
 
 ROWS = [([5, 6 + n % 3], [9 + n % 3, 10, 1][: 2 + n % 2]) for n in range(12)]
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config, Qwen3MoeConfig
 
-from services.trainer.loading import load_policy
-from services.trainer.model import Policy
-from services.trainer.throughput.flops import Attention, ComputeShape, Weights, causal_pairs, training_flops
+from headrace.services.trainer.model.loading import load_policy
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.throughput.flops import Attention, ComputeShape, Weights, causal_pairs, training_flops
+from headrace.wire.settings import LoraTable
 from tests.families import tiny_family
 from tests.unit.services.trainer.builders import tiny_folder
 from tests.unit.services.trainer.families import FAMILIES, family
-from wire.settings import LoraTable
 
 
 def shape_of(config):

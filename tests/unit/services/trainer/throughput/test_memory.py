@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from services.trainer.throughput.memory import MemoryPeaks
+from headrace.services.trainer.throughput.memory import MemoryPeaks
 
 MIB = 1 << 20
 CPU = torch.device("cpu")

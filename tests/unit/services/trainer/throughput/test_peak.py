@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.trainer.throughput.peak import peak_flops
+from headrace.services.trainer.throughput.peak import peak_flops
 
 
 @pytest.mark.parametrize(

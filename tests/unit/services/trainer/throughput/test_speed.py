@@ -2,9 +2,9 @@
 
 import torch
 
-from services.trainer import metrics
-from services.trainer.throughput.hardware import read_hardware
-from services.trainer.throughput.speed import Hardware, step_speed
+from headrace.services.trainer import metrics
+from headrace.services.trainer.throughput.hardware import read_hardware
+from headrace.services.trainer.throughput.speed import Hardware, step_speed
 
 LINE = {
     "interval_seconds": 10.0,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.trainer import metrics
-from services.trainer.trackers.delivery import Delivery
+from headrace.services.trainer import metrics
+from headrace.services.trainer.trackers.delivery import Delivery
 
 DEADLINE_S = 20.0
 
@@ -199,7 +199,7 @@ def test_a_tracker_that_hangs_is_left_in_time(tmp_path: Path, point: str) -> Non
 
 
 def test_a_hanging_call_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.trainer.trackers.delivery._HANGS_S", 0.05)
+    monkeypatch.setattr("headrace.services.trainer.trackers.delivery._HANGS_S", 0.05)
     released, told = threading.Event(), []
 
     def trouble(call: str) -> None:
@@ -209,7 +209,9 @@ def test_a_hanging_call_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     tracker = Told(trouble)
     delivery = deliver(tmp_path, tracker)
     until(lambda: bool(tracker.calls))
-    monkeypatch.setattr("services.trainer.trackers.delivery.log.warning", lambda event, **_: told.append(event))
+    monkeypatch.setattr(
+        "headrace.services.trainer.trackers.delivery.log.warning", lambda event, **_: told.append(event)
+    )
     time.sleep(0.1)
     for _ in range(3):
         delivery.look()

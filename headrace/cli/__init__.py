@@ -1,0 +1,1 @@
+"""The verbs of `headrace`: one module a verb, and what they share."""

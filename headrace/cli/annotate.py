@@ -1,0 +1,66 @@
+"""The verb `annotate`: people judge the completions of a run, also after it has ended."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.operate.page import choose_port, live_address, serve_page
+from headrace.run.execute import Output
+from headrace.run.launch import inherited_environment
+from headrace.supervisor.once import python
+from headrace.wire.errors import ConfigError
+
+
+def annotate(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; 0 = a free one.")] = 0,
+    json: Json = False,
+) -> None:
+    """Serves the page on which people judge pairs of completions; Ctrl-C ends it."""
+    output = Output.choose(json=json)
+    with told(output):
+        page = live_page(run_dir)
+        if page:
+            output.say(f"the run is alive, its orchestrator serves the page: {page}")
+            _tell(output, page)
+        else:
+            serve_annotation(run_dir, port, inherited_environment(), output)
+
+
+def _tell(output: Output, page: str) -> None:
+    if output.json:
+        output.result(json_line({"url": page}))
+
+
+def live_page(run_dir: Path) -> str | None:
+    """Where the orchestrator of a live run serves the page; None if the run is not alive. Raises ConfigError."""
+    address = live_address(run_dir)
+    return f"{address}/annotate" if address else None
+
+
+def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], output: Output) -> None:
+    """Serves the page until it is told to end.
+
+    Raises ConfigError if there is nothing to judge or the page cannot be served, ChildFailedError if it dies.
+    """
+    config = run_dir / "config" / "orchestrator.json"
+    if not config.is_file() or not any((run_dir / "rollouts").glob("step-*.parquet")):
+        raise ConfigError(f"{run_dir} has no rollouts to judge: they are written with each step of the stage rl")
+    port = choose_port(port)
+    argv = python(
+        "headrace.services.orchestrator", "--annotate", "--config", str(config), "--run-dir", str(run_dir.resolve()),
+        "--port", str(port),
+    )  # fmt: skip
+    page = f"http://127.0.0.1:{port}/annotate"
+
+    def ready() -> None:
+        output.say(f"judge completions at {page} (Ctrl-C ends it)")
+        _tell(output, page)
+
+    serve_page(argv, port, run_dir / "logs" / "annotate.log", environment, ready)
+    pairs = run_dir / "annotations" / "pairs.jsonl"
+    count = len(pairs.read_bytes().splitlines()) if pairs.exists() else 0
+    output.say(f"{count} ranked pairs in {pairs}")

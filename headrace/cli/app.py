@@ -1,0 +1,224 @@
+"""The verbs of `headrace`. Settings are given as dotted options (`--trainer.learning-rate 1e-6`) on any of them."""
+
+import dataclasses
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace.cli.common import Json, RunDir, json_line, told
+from headrace.cli.completion import DottedCommand, tell_completion
+from headrace.cli.dry_run import end_dry_run
+from headrace.cli.verbs import add_verbs
+from headrace.config.resolve import Resolved, resolve
+from headrace.demo.demo import prepare_demo
+from headrace.doctor.wants import Wants
+from headrace.inspect.history import check_run
+from headrace.model.tiny_models import make_text_model
+from headrace.reference.algorithms import as_markdown, as_text, describe
+from headrace.run.execute import FAILED, FINISHED, Output, execute
+from headrace.run.launch import inherited_environment, prepare_run
+from headrace.run.offline import prepare_stage, refuse_stage, run_stage
+from headrace.wire.errors import ConfigError
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Improves a language model with reinforcement learning, as a set of services.",
+    epilog="Any setting can be given as an option: --run.max-steps 50, --trainer.learning-rate 1e-6.",
+)
+
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command line; returns its exit status. The user's mistakes are told, not raised."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    words, overrides = split_overrides(arguments)
+    if told_completion := tell_completion(words):
+        Output.choose(json=False).result(told_completion)
+        return FINISHED
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(args=words, prog_name="headrace", obj=overrides, standalone_mode=True)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else FAILED
+    return status if isinstance(status, int) else FINISHED
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM while nothing has been started yet is like Ctrl-C: clean up and go."""
+    raise KeyboardInterrupt
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Dotted options and their values apart from the rest, wherever they stand."""
+    words: list[str] = []
+    overrides: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if not (name.startswith("--") and "." in name):
+            words.append(word)
+            continue
+        overrides.append(word)
+        if not equals and rest and not rest[0].startswith("--"):
+            overrides.append(rest.pop(0))
+    return words, overrides
+
+
+@app.command(cls=DottedCommand)
+def train(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
+    run_dir: RunDir = None,
+    resume: Resume = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Trains as RUN.toml says; `--resume` needs only the run directory."""
+    began = time.monotonic()
+    output = Output.choose(json=json)
+    with told(output):
+        if file is None and not (resume and run_dir):
+            raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
+        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        if resolved.config.run.stage != "rl":
+            start_stage(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
+        start(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
+
+
+def start(
+    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
+) -> None:
+    """Prepares and, unless it is a dry run, runs; ends the command with the exit status."""
+    folder = run_dir or Path("runs") / resolved.config.run.id
+    environment = inherited_environment()
+    prepared = prepare_run(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
+    data = prepared.data
+    said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
+    if data.dropped_overlong:
+        said += f"; {data.dropped_overlong} overlong dropped"
+    if data.dropped_duplicates:
+        said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
+    output.say(said + unknown_words(data.unknown_share))
+    if dry_run:
+        prepared.lock.release()
+        wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
+        raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
+    raise typer.Exit(execute(prepared, output, began=began))
+
+
+def unknown_words(share: float) -> str:
+    """Warnings about text that the tokenizer does not know."""
+    return f"; {share:.2%} of their tokens are unknown to the tokenizer" if share else ""
+
+
+def start_stage(
+    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
+) -> NoReturn:
+    """The same for a stage on given examples."""
+    folder = run_dir or Path("runs") / resolved.config.run.id
+    environment = inherited_environment()
+    prepared = prepare_stage(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
+    data = prepared.data
+    said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
+    if data.dropped_overlong:
+        said += f"; {data.dropped_overlong} overlong dropped"
+    if data.dropped_duplicates:
+        said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
+    output.say(said + unknown_words(data.unknown_share))
+    if not dry_run:
+        raise typer.Exit(run_stage(prepared, output, began=began))
+    prepared.lock.release()
+    wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
+    raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
+
+
+def run_dir_config(run_dir: Path | None) -> Path:
+    """The resolved config that a run directory keeps."""
+    return (run_dir or Path()) / "config" / "run.toml"
+
+
+@app.command()
+def check(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
+) -> None:
+    """Proves from journal and events that nothing was lost, trained twice, or trained under unproven weights."""
+    output = Output.choose(json=json)
+    with told(output):
+        refuse_stage(run_dir)
+        verdict = check_run(run_dir)
+        for problem in verdict.problems:
+            output.say(f"problem: {problem}")
+        output.say(verdict.in_words())
+        if output.json:
+            output.result(verdict.as_json())
+        raise typer.Exit(FINISHED if verdict.ok else FAILED)
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str, typer.Argument(help="Only this one, with all its keys.", show_default=False)] = "",
+    json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of docs/algorithms.md.")] = False,
+) -> None:
+    """Lists the algorithms: parts, defaults, source, and when to use them."""
+    output = Output.choose(json=json)
+    with told(output):
+        found = describe(name)
+        if json:
+            output.result(json_line([one.as_json() for one in found]))
+        elif markdown:
+            output.say(as_markdown(found))
+        else:
+            output.say(as_text(found, whole=bool(name)))
+
+
+@app.command(cls=DottedCommand)
+def demo(
+    context: typer.Context,
+    run_dir: RunDir = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
+    began = time.monotonic()
+    output = Output.choose(json=json)
+    with told(output):
+        if resume:
+            if run_dir is None:
+                raise ConfigError("--resume needs the --run-dir of the demo that is to go on")
+            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        else:
+            run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+            resolved = prepare_demo(run_dir, context.obj, inherited_environment(), output.say)
+        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
+
+
+add_verbs(app)
+
+
+@app.command("make-model")
+def make_model(
+    tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="JSONL or text file to learn the BPE from.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, with commas between.")] = "",
+    vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Makes a tiny Qwen3 model of random weights with a BPE tokenizer, to try a config before the real model."""
+    output = Output.choose(json=json)
+    with told(output):
+        names = tuple(filter(None, (name.strip() for name in columns.split(","))))
+        make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
+        output.say(f"model: {out}")
+        if output.json:
+            output.result(json_line({"model": str(out)}))

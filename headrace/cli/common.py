@@ -1,0 +1,36 @@
+"""What all verbs of the command line share: two options, and how they end when something is wrong."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.run.execute import BAD_INPUT, FAILED, STOPPED, Output
+from headrace.wire.errors import ConfigError, DataError, HeadraceError
+
+RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where everything of the run is kept.")]
+Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
+
+
+@contextlib.contextmanager
+def told(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
+    """Turns what went wrong into one message and an exit status."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        output.complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except HeadraceError as error:
+        output.complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        output.complain(stopped)
+        raise typer.Exit(STOPPED) from None
+
+
+def json_line(value: Any) -> str:
+    """One line of JSON, for scripts."""
+    return json.dumps(value)

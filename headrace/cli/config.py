@@ -1,0 +1,135 @@
+"""The verbs `config check`, `config show` and `config diff`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from headrace.cli.common import Json, json_line, told
+from headrace.cli.completion import DottedCommand
+from headrace.config.diff import Difference, config_file, differences, resolved_tables
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import RunFile
+from headrace.config.settle import settle
+from headrace.config.toml import to_toml
+from headrace.inspect.screen import show_table
+from headrace.model.made_model import settle_path
+from headrace.model.model_check import check_model
+from headrace.run.execute import BAD_INPUT, Output
+from headrace.run.launch import check_data_files, inherited_environment
+from headrace.wire.errors import ConfigError, DataError
+
+
+class _Config(TyperGroup):
+    """`headrace config RUN.toml` and `headrace config --schema` are those of `config show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Puts `show` before what is neither a verb nor a wish for help."""
+        known = {*self.commands, "--help"}
+        if (args and args[0] not in known) or (not args and ctx.obj):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+config = typer.Typer(cls=_Config, no_args_is_help=True, help="Checks, shows and compares configs.")
+File = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The config, or a run directory.", show_default=False)]
+
+
+@config.command("check", cls=DottedCommand)
+def check(context: typer.Context, file: File, json: Json = False) -> None:
+    """Checks every key, the model folder and the data files; writes and starts nothing."""
+    output = Output.choose(json=json)
+    errors = problems(file, context.obj or [])
+    for error in errors:
+        output.complain(error)
+    if not errors:
+        output.say(f"{file}: in order")
+    if output.json:
+        output.result(json_line({"ok": not errors, "file": str(file), "errors": errors}))
+    raise typer.Exit(BAD_INPUT if errors else 0)
+
+
+def problems(file: Path, arguments: list[str]) -> list[str]:
+    """All that is wrong with it, each naming its place; empty if it is in order."""
+    try:
+        resolved = resolve(config_file(file), arguments=arguments, environment=inherited_environment())
+    except ConfigError as error:
+        return str(error).splitlines()
+    found = []
+    for look in (_look_at_model, check_data_files):
+        try:
+            look(resolved)
+        except (ConfigError, DataError) as error:
+            found.append(str(error))
+    return found
+
+
+def _look_at_model(resolved: Resolved) -> None:
+    # A model that is made for the run lies in its run directory; which one does not matter here.
+    resolved, to_make = settle_path(resolved, Path("."))
+    if to_make is not None or resolved.config.model.hub_id:
+        return
+    try:
+        check_model(resolved.config.model.path, engine=resolved.config.rollout.engine)
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+
+
+@config.command("show", cls=DottedCommand)
+def show(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="RUN.toml", help="The config, or a run directory.", show_default=False)
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="All keys, types, defaults and meanings, as JSON.")] = False,
+    json: Json = False,
+) -> None:
+    """Prints the resolved config as TOML, or the schema of all keys. `config RUN.toml` is the same."""
+    output = Output.choose(json=True)
+    with told(output):
+        if schema:
+            output.result(json_line(RunFile.model_json_schema()))
+            return
+        place = config_file(file) if file else None
+        resolved = resolve(place, arguments=context.obj or [], environment=inherited_environment())
+        resolved = settle(resolved, Path(), goes_on=False)
+        tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
+        output.result(json_line(tables) if json else to_toml(tables).rstrip())
+
+
+@config.command("diff")
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="A", help="A RUN.toml or a run directory.", show_default=False)],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Shows the keys in which two resolved configs differ, defaults included."""
+    output = Output.choose(json=json)
+    with told(output):
+        found = differences([resolved_tables(one), resolved_tables(other)])
+        if output.json:
+            rows = [{"key": each.key, "a": each.values[0], "b": each.values[1]} for each in found]
+            output.result(json_line({"a": str(one), "b": str(other), "equal": not found, "differences": rows}))
+        elif not found:
+            output.say("no difference")
+        else:
+            show_table(output.console, difference_table([str(one), str(other)], found))
+
+
+def difference_table(names: Sequence[str], found: Sequence[Difference]) -> Table:
+    """A row a key, a column a config."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("key", no_wrap=True)
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
+    for each in found:
+        table.add_row(Text(each.key), *(Text(_value(value)) for value in each.values))
+    return table
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

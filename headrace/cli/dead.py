@@ -1,0 +1,76 @@
+"""The verb `dead`: groups that were given up, and another try for them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.common import Json, json_line, told
+from headrace.cli.operate import WHO, TokenFile, Url, Where
+from headrace.inspect.screen import show_table
+from headrace.operate.client import OrchestratorClient, find_face
+from headrace.run.execute import Output
+from headrace.wire.errors import ConfigError
+
+_PAGE = 200
+
+
+def dead(
+    run_dir: Where = None,
+    requeue: Annotated[
+        list[str] | None, typer.Option("--requeue", help="Gives this letter (its id) another try; may be repeated.")
+    ] = None,
+    requeue_all: Annotated[bool, typer.Option("--requeue-all", help="Gives all that wait another try.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many, the newest first.")] = 50,
+    url: Url = "",
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Lists the groups of a live run that were given up (dead letters), or puts them into the stream again."""
+    output = Output.choose(json=json)
+    with told(output):
+        if requeue and requeue_all:
+            raise ConfigError("give --requeue ID or --requeue-all, not both")
+        face = find_face(run_dir, url, token_file)
+        chosen = waiting(face) if requeue_all else requeue or []
+        said = [{"id": one, **face.post(f"/api/dead/{quote(one, safe='')}/requeue", {"who": WHO})} for one in chosen]
+        for one in said:
+            output.say(f"{one['id']}: {one['said']}")
+        found = face.get("/api/dead", offset=0, limit=min(limit, _PAGE))
+        if output.json:
+            output.result(json_line({**found, "requeued": said}))
+        elif not said:
+            _show(found, output)
+
+
+def waiting(face: OrchestratorClient) -> list[str]:
+    """Ids of all that nobody has given another try."""
+    found: dict[str, bool] = {}
+    offset = 0
+    while rows := face.get("/api/dead", offset=offset, limit=_PAGE)["rows"]:
+        # One that comes meanwhile moves the others to the next page: they are seen twice.
+        found |= {str(one["id"]): bool(one["requeued"]) for one in rows}
+        offset += len(rows)
+    return [one for one, requeued in found.items() if not requeued]
+
+
+def _show(found: dict[str, Any], output: Output) -> None:
+    rows: Sequence[dict[str, Any]] = found["rows"]
+    if not rows:
+        output.say("no dead letters")
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("id", "group", "attempt", "purpose", "reason", "error", "requeued"):
+        # Ids are for `--requeue` and `explain`: they are never cut.
+        table.add_column(title, no_wrap=title in ("id", "group"), overflow="fold")
+    for one in rows:
+        requeued = "yes" if one["requeued"] else ""
+        words = (one["id"], one["group_id"], one["attempt"], one["purpose"], one["reason"], one["error"], requeued)
+        table.add_row(*(Text(str(word)) for word in words))
+    show_table(output.console, table)
+    if found["total"] > len(rows):
+        output.say(f"{found['total']} in all")
+    output.say("`--requeue ID` gives one another try")

@@ -1,0 +1,71 @@
+"""The verb `doctor`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.common import Json, json_line, told
+from headrace.cli.gpu import try_gpu
+from headrace.config.diff import config_file
+from headrace.config.resolve import resolve
+from headrace.config.settle import settle
+from headrace.doctor.all_checks import all_checks
+from headrace.doctor.findings import Finding, Level, run_checks, verdict
+from headrace.doctor.wants import Wants
+from headrace.inspect.screen import show_table
+from headrace.run.execute import FAILED, FINISHED, Output
+from headrace.run.launch import inherited_environment
+
+_STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+
+def doctor(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="RUN.toml", help="What is to be run here.", show_default=False)
+    ] = None,
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="Where runs are to be kept.")] = Path("runs"),
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Try this GPU itself: collectives, snapshots, training steps (minutes).")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Checks whether this machine can run (with RUN.toml: can run that); each failure comes with its fix.
+
+    Exit status 1 if anything fails; warnings do not count.
+    """
+    output = Output.choose(json=json)
+    with told(output):
+        environment = inherited_environment()
+        if gpu:
+            raise typer.Exit(try_gpu(output, environment))
+        place = config_file(file) if file else None
+        wants = Wants()
+        if place:
+            resolved = resolve(place, arguments=context.obj or [], environment=environment)
+            wants = Wants.of(settle(resolved, run_dir, goes_on=False))
+        findings = run_checks(all_checks(wants, run_dir, environment))
+        show_table(output.console, _table(findings))
+        failed = sum(one.level is Level.FAIL for one in findings)
+        warned = sum(one.level is Level.WARN for one in findings)
+        said = f"{failed} of {len(findings)} checks failed" if failed else "everything that is needed is there"
+        output.say(said + (f", {warned} warning{'s' * (warned > 1)}" if warned else ""))
+        if output.json:
+            output.result(json_line(verdict(findings)))
+        raise typer.Exit(FAILED if failed else FINISHED)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for one in findings:
+        said = Text(one.said)
+        if one.fix:
+            said.append(f"\nfix: {one.fix}", style="bold")
+        table.add_row(Text(str(one.level), style=_STYLES[one.level]), one.name, said)
+    return table

@@ -1,0 +1,118 @@
+"""Generates one answer of the policy: through a live run's orchestrator, or from the checkpoint of an ended run."""
+
+import json
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from headrace.cli.export import export_model
+from headrace.operate.client import OrchestratorClient, read_answer
+from headrace.run.child import run_child
+from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
+from headrace.services.rollout.settings import RolloutTable
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.settings import ModelTable, RunTable
+
+PATH = "/v1/chat/completions"
+ANSWER_S = 600.0
+
+
+def stream_answer(face: OrchestratorClient, request: Mapping[str, Any]) -> Iterator[str]:
+    """Streams the text of an answer. Raises as `OrchestratorClient.get` does."""
+    body = {**request, "stream": True}
+    try:
+        with face.client(ANSWER_S) as http, http.stream("POST", PATH, json=body) as answer:
+            if answer.status_code != httpx.codes.OK:
+                answer.read()
+                read_answer(face, PATH, answer)
+            yield from _texts(face, answer.iter_lines())
+    except httpx.HTTPError as error:
+        raise TransientError(f"{face.url}{PATH}: {str(error) or type(error).__name__}") from None
+
+
+def _texts(face: OrchestratorClient, lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        data = line.removeprefix("data: ")
+        if data == "[DONE]":
+            return
+        if data == line:
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise TransientError(f"{face.url}{PATH}: {event['error']['message']}")
+        for choice in event["choices"]:
+            yield choice["delta"].get("content") or ""
+    raise TransientError(f"{face.url}{PATH}: the answer broke off")
+
+
+def answer_from_checkpoint(
+    run_dir: Path, request: Mapping[str, Any], environment: Mapping[str, str], *, step: int | None = None
+) -> dict[str, Any]:
+    """Returns `text`, `finish_reason`, `usage`, `version` (a step) from the torch engine in a process of its own.
+
+    Raises ConfigError for a run whose model the engine cannot decode, ChildFailedError.
+    """
+    run, model, rollout = _tables(run_dir)
+    if run.stage == "reward_model":
+        raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model scores, and answers nothing")
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
+        table = ChatOnceTable(
+            messages_json=json.dumps(request["messages"]),
+            version=int(exported["step"]),
+            stop_token_ids=_stop_token_ids(run_dir),
+            deadline_s=ANSWER_S,
+            **{key: request[key] for key in ("max_tokens", "temperature", "top_p", "stop", "seed") if key in request},
+        )
+        settings = ChatOnceSettings(
+            run=run,
+            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head),
+            rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
+            chat=table,
+        )
+        told = run_child(
+            "the answer",
+            "headrace.services.rollout",
+            "--chat",
+            settings=settings,
+            environment=environment,
+            timeout_s=ANSWER_S,
+        )
+    found: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
+    return found
+
+
+def _tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
+    """Tables of the run's config, as far as decoding a single row needs them."""
+    path = run_dir / "config" / "run.toml"
+    try:
+        return _sound_tables(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{run_dir} is not a run directory: {path}: {key}: {first['msg']}") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {path}: {error}") from None
+
+
+def _sound_tables(tables: dict[str, Any]) -> tuple[RunTable, ModelTable, RolloutTable]:
+    for name in ("run", "model", "rollout"):
+        if not isinstance(tables.get(name, {}), dict):
+            raise ValueError(f"{name} is not a table")
+    model = {key: value for key, value in tables.get("model", {}).items() if key in ModelTable.model_fields}
+    rollout = {"context_length": tables.get("rollout", {}).get("context_length", 0)}
+    return RunTable.model_validate(tables["run"]), ModelTable.model_validate(model), RolloutTable(**rollout)
+
+
+def _stop_token_ids(run_dir: Path) -> tuple[int, ...]:
+    """Stop tokens of the RL training; empty for a stage on given examples."""
+    try:
+        found = json.loads((run_dir / "config" / "orchestrator.json").read_text(encoding="utf-8"))
+        return tuple(int(token) for token in found["stop_token_ids"])
+    except (OSError, ValueError, KeyError):
+        return ()

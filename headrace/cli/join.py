@@ -1,0 +1,29 @@
+"""`headrace join`: its command line."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.run.execute import Output
+from headrace.run.join import join_node
+from headrace.run.launch import inherited_environment
+
+
+def join(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory, on a shared file system.", show_default=False)],
+    node: Annotated[int, typer.Option("--node", help="The number of this machine, from 1.", show_default=False)],
+    rendezvous: Annotated[
+        str, typer.Option("--rendezvous", metavar="HOST:PORT", help="Default: the run's trainer.rendezvous.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Trains as one more machine of a run's trainer (trainer.nodes above 1), until the run ends."""
+    output = Output.choose(json=json)
+    with told(output, stopped="stopped"):
+        folder = run_dir.resolve()
+        status = join_node(folder, node, rendezvous, inherited_environment(), output)
+        if output.json:
+            output.result(json_line({"node": node, "run_dir": str(folder), "status": status}))
+        raise typer.Exit(status)

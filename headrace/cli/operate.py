@@ -1,0 +1,101 @@
+"""The verbs that act on a live run: `pause`, `resume`, `checkpoint`, `stop`, `drain`, `scale`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.common import Json, RunDir, json_line, told
+from headrace.operate.client import OrchestratorClient, find_face
+from headrace.operate.scale import scale as scale_run
+from headrace.run.execute import Output
+from headrace.supervisor.scaling import SERVICES, check_count
+from headrace.wire.errors import ConfigError
+
+Where = Annotated[
+    Path | None,
+    typer.Argument(metavar="[RUN_DIR]", help="Default: the one live run in runs/.", show_default=False),
+]
+Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="Holds the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
+]
+_ACTION_S = 60.0
+WHO = "cli"
+"""As acts are noted in the event log."""
+
+
+def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+    """Stops issuing prompts: what is under way is trained, then the trainer waits for `resume`."""
+    _act("pause", {}, lambda: find_face(run_dir, url, token_file), json=json)
+
+
+def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+    """Ends a pause: prompts are issued again."""
+    _act("resume", {}, lambda: find_face(run_dir, url, token_file), json=json)
+
+
+def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+    """Asks the trainer for a checkpoint behind the step that it is in."""
+    _act("checkpoint", {}, lambda: find_face(run_dir, url, token_file), json=json)
+
+
+def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+    """Ends a run in order: the trainer takes a checkpoint first. `headrace train --resume` goes on with it."""
+    _act("stop", {}, lambda: find_face(run_dir, url, token_file), json=json)
+
+
+def drain(
+    replica: Annotated[str, typer.Argument(help="Its id, such as rollout-1.", show_default=False)],
+    run_dir: Where = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it work again.")] = False,
+    url: Url = "",
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Lets a rollout replica end what it has and take nothing new; it stays alive."""
+    _act("drain", {"replica": replica, "on": not undo}, lambda: find_face(run_dir, url, token_file), json=json)
+
+
+def scale(
+    service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
+    count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
+    folder: Where = None,
+    run_dir: RunDir = None,
+    url: Url = "",
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits.
+
+    Those that go hand their work back at once. A later --resume starts with the number in the config again.
+    """
+    if url:
+        body = {"service": service, "count": count}
+        _act("scale", body, lambda: _checked(body, find_face(folder or run_dir, url, token_file)), json=json)
+        return
+    output = Output.choose(json=json)
+    with told(output):
+        lines = scale_run(service, count, folder or run_dir)
+        for line in lines:
+            output.say(line)
+        if output.json:
+            output.result(json_line({"said": "; ".join(lines)}))
+
+
+def _checked(body: dict[str, Any], face: OrchestratorClient) -> OrchestratorClient:
+    if body["service"] not in SERVICES:
+        raise ConfigError(f"{body['service']!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
+    body["count"] = check_count(body["count"])
+    return face
+
+
+def _act(action: str, body: dict[str, Any], find: Callable[[], OrchestratorClient], *, json: bool) -> None:
+    output = Output.choose(json=json)
+    with told(output):
+        said = find().post(f"/api/actions/{action}", {**body, "who": WHO}, _ACTION_S)
+        output.say(str(said["said"]))
+        if output.json:
+            output.result(json_line(said))

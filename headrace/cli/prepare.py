@@ -1,0 +1,55 @@
+"""`headrace prepare`: its command line."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.config.resolve import Resolved, resolve
+from headrace.demo.demo import prepare_demo
+from headrace.run.execute import Output
+from headrace.run.launch import inherited_environment
+from headrace.run.prepare import prepare_elsewhere
+from headrace.wire.environment import read_broker_url
+from headrace.wire.errors import ConfigError
+
+
+def prepare(
+    context: typer.Context,
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="The same for all services.", show_default=False)],
+    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The task of `headrace demo` in place of a RUN.toml.")] = False,
+    broker: Annotated[str, typer.Option("--broker", help="Default: HEADRACE_BROKER__URL(_FILE), [broker] url.")] = "",
+    orchestrator: Annotated[
+        str, typer.Option("--orchestrator", metavar="HOST:PORT", help="Its gRPC server.")
+    ] = "orchestrator:7000",
+    json: Json = False,
+) -> None:
+    """Prepares a run for services that Compose or Kubernetes starts; what was prepared before goes on."""
+    output = Output.choose(json=json)
+    with told(output):
+        resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)
+        found = prepare_elsewhere(resolved, run_dir, orchestrator=orchestrator, environment=inherited_environment())
+        said = "goes on" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
+        output.say(f"prepared {found.run_dir}: {said}")
+        if output.json:
+            fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}
+            output.result(json_line(fields))
+
+
+def _resolve(
+    arguments: list[str], run_dir: Path, file: Path | None, broker: str, output: Output, *, demo: bool
+) -> Resolved:
+    if demo == (file is not None):
+        raise ConfigError("give a RUN.toml or --demo, one of them")
+    environment = inherited_environment()
+    url = broker or read_broker_url(environment)
+    arguments = [*arguments, *(["--broker.url", url] if url else [])]
+    if file is not None:
+        return resolve(file, arguments=arguments, environment=environment)
+    made = run_dir / "demo" / "run.toml"
+    if (run_dir / "demo" / "model").is_dir():
+        return resolve(made, arguments=arguments, environment=environment)
+    return prepare_demo(run_dir, arguments, environment, output.say)

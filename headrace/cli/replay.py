@@ -1,0 +1,188 @@
+"""The verb `replay`: training alone, from the batches that a run has journaled."""
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.run_dir import check_resumable
+from headrace.config.schema import Ports
+from headrace.config.services import ProcessSpec, RunLayout, settings_of
+from headrace.config.settle import settle
+from headrace.config.toml import to_toml
+from headrace.inspect.results import steps_of
+from headrace.run.child import run_child
+from headrace.run.execute import Output
+from headrace.run.launch import inherited_environment
+from headrace.run.nodes import check_nodes, how_to_join
+from headrace.run.offline import refuse_stage
+from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
+from headrace.wire.digests import same_weights
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import read_events
+
+_TIMEOUT_S = 24 * 3600.0
+_TABLES = ("run", "model", "algorithm", "critic", "discriminator", "trainer")
+_STEPS = re.compile(r"(\d*):(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The last line of `replay --json`."""
+
+    first: int
+    last: int
+    """First and last step that were trained again."""
+    as_in_run: int
+    """How many of these steps ended in weights bit-equal to the run's."""
+    differs_from: int | None
+    """The first step whose weights are others; None if there is none."""
+    not_compared: int
+    """Steps whose weights have digests of unlike algorithms: the run was on a GPU and this is not, or the reverse."""
+    loss: float | None
+    """Loss of the last step."""
+    weights_digest: str
+    out: str
+
+
+def replay(
+    context: typer.Context,
+    run_dir: Annotated[Path, typer.Argument(help="The run directory; it is only read.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="New folder for metrics, rollouts and log.", show_default=False)],
+    checkpoint: Annotated[
+        int | None,
+        typer.Option(
+            "--from-checkpoint",
+            min=0,
+            help="Begin with it; 0 = the first model. Default: the oldest.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[str, typer.Option("--steps", metavar="A:B", help="Train these; either may be left out.")] = ":",
+    export: Annotated[bool, typer.Option("--export", help="Write the model that comes out to OUT/export.")] = False,
+    json: Json = False,
+) -> None:
+    """Trains a run's journaled batches again, with nothing but the trainer: equal settings give equal weights.
+
+    Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
+    """
+    output = Output.choose(json=json)
+    with told(output, stopped="stopped"):
+        table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
+        found = run_replay(run_dir, out, table, context.obj or [], output.say)
+        output.say(in_words(found))
+        if output.json:
+            output.result(json_line(asdict(found)))
+
+
+def run_replay(
+    run_dir: Path, out: Path, table: ReplayTable, overrides: list[str], say: Callable[[str], None]
+) -> Replayed:
+    """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
+    refuse_stage(run_dir)
+    _check_overrides(overrides)
+    resolved = settle(resolve(run_dir / "config" / "run.toml", arguments=overrides), run_dir, goes_on=True)
+    check_resumable(run_dir, resolved.config)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out} is not empty: choose a new folder")
+    check_nodes(resolved)
+    settings = _settings(resolved, out.resolve(), table)
+    logs = out / "logs"
+    logs.mkdir(parents=True)
+    (out / "config").mkdir()
+    values = resolved.config.model_dump(mode="json", serialize_as_any=True)
+    (out / "config" / "run.toml").write_text(to_toml(values), encoding="utf-8")
+    # For `headrace join`.
+    text = settings.model_dump_json(indent=2, serialize_as_any=True)
+    (out / "config" / "trainer.json").write_text(text + "\n", encoding="utf-8")
+    log = logs / "trainer.log"
+    for line in how_to_join(out.resolve(), settings.trainer):
+        say(line)
+    env = inherited_environment()
+    try:
+        run_child(
+            "the replay",
+            "headrace.services.trainer",
+            "--replay",
+            settings=settings,
+            environment=env,
+            timeout_s=_TIMEOUT_S,
+            log=log,
+        )
+    except ConfigError:
+        # Nothing was trained: the same folder may be given again.
+        shutil.rmtree(out)
+        raise
+    return summarize_replay(out)
+
+
+def summarize_replay(out: Path) -> Replayed:
+    """What the folder of a replay says. Raises ConfigError if no step was trained."""
+    rows = steps_of(out)
+    done = {int(event["step"]): event for event in read_events(out) if event.get("event") == "step_done"}
+    if not done:
+        raise ConfigError(f"no step was trained; see {out / 'logs' / 'trainer.log'}")
+    known = {step: event for step, event in done.items() if event["weights_digest_of_run"]}
+    same = {
+        step: same_weights(event["weights_digest"], event["weights_digest_of_run"]) for step, event in known.items()
+    }
+    other = [step for step, one in same.items() if one is False]
+    last = max(done)
+    return Replayed(
+        first=min(done),
+        last=last,
+        as_in_run=sum(one is True for one in same.values()),
+        not_compared=sum(one is None for one in same.values()),
+        differs_from=min(other, default=None),
+        loss=rows.get(last, {}).get("loss"),
+        weights_digest=str(done[last]["weights_digest"]),
+        out=str(out),
+    )
+
+
+def in_words(found: Replayed) -> str:
+    """For people."""
+    count = found.last - found.first + 1
+    weights = (
+        f"the weights of {found.as_in_run} of {count} steps are bit-equal to the run's"
+        if found.differs_from is None
+        else f"from step {found.differs_from} on the weights are others than the run's"
+    )
+    if found.not_compared:
+        weights += f"; those of {found.not_compared} cannot be compared, for their digests are of unlike algorithms"
+    return f"steps {found.first} to {found.last} trained again: {weights}; {found.out}/metrics.jsonl"
+
+
+def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettings:
+    """As the run's trainer has them, but for the place. Nobody is asked anything."""
+    place = RunLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
+    trainer = settings_of(resolved.config, ProcessSpec("trainer", "0", "trainer"), place, Ports())
+    values: dict[str, Any] = trainer.model_dump(mode="python", serialize_as_any=True)
+    return ReplaySettings.model_validate(values | {"replay": table})
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    """The rollouts are what they are: only what the trainer reads can be another."""
+    for word in overrides:
+        name = word.removeprefix("--").partition(".")[0]
+        if word.startswith("--") and name not in _TABLES:
+            raise ConfigError(f"{word}: a replay trains journaled rollouts; it can change {', '.join(_TABLES)} only")
+
+
+def _range(text: str, checkpoint: int | None) -> dict[str, int]:
+    match = _STEPS.fullmatch(text)
+    if not match:
+        raise ConfigError(f"--steps {text!r} is not A:B, such as 21:40, 21: or :40")
+    first, last = (int(part) if part else 0 for part in match.groups())
+    after = first - 1 if first else -1
+    if checkpoint is not None:
+        if first and after != checkpoint:
+            raise ConfigError(f"--steps {text} begins with checkpoint {after}, not with --from-checkpoint {checkpoint}")
+        after = checkpoint
+    return {"after": after, "last": last}

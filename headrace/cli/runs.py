@@ -1,0 +1,138 @@
+"""The verbs `runs list` and `runs compare`."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.common import Json, json_line, told
+from headrace.cli.config import difference_table
+from headrace.config.diff import differences, kept_tables
+from headrace.inspect.results import groups_dropped
+from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
+from headrace.inspect.screen import show_table
+from headrace.inspect.waits import duration
+from headrace.run.execute import Output
+from headrace.wire.errors import ConfigError
+
+runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
+
+_LAST = (
+    ("reward", "reward_mean", ".3f"),
+    ("loss", "loss", ".4f"),
+    ("KL", "kl", ".4f"),
+    ("entropy", "entropy", ".3f"),
+    ("clip share", "clip_fraction", ".1%"),
+    ("tokens a completion", "completion_length_mean", ".1f"),
+    ("staleness", "staleness_mean", ".2f"),
+    ("seconds a step", "seconds", ".2f"),
+    ("waits for batches", "wait_batch_share", ".0%"),
+    ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
+    ("MFU", "mfu", ".1%"),
+    ("logprob gap", "logprob_gap_max", ".1e"),
+)
+
+
+@runs.command("list")
+def list_(
+    folder: Annotated[Path, typer.Argument(help="The folder of run directories.")] = Path("runs"), json: Json = False
+) -> None:
+    """Lists the run directories in a folder: state, steps, reward and held-out accuracy."""
+    output = Output.choose(json=json)
+    with told(output):
+        found = list(runs_in(folder))
+        if output.json:
+            output.result(json_line([asdict(one) for one in found]))
+        elif not found:
+            output.say(f"there are no runs in {folder}")
+        else:
+            show_table(output.console, _listed(found))
+
+
+@runs.command("compare")
+def compare(
+    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Two or more.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""
+    output = Output.choose(json=json)
+    with told(output):
+        if len(run_dirs) < 2:
+            raise ConfigError("give two run directories or more")
+        found = [facts_of(run_dir) for run_dir in run_dirs]
+        dropped = [groups_dropped(run_dir) for run_dir in run_dirs]
+        differ = differences([kept_tables(run_dir) for run_dir in run_dirs])
+        if output.json:
+            rows = [{**asdict(one), "groups_dropped": drops} for one, drops in zip(found, dropped, strict=True)]
+            config = [{"key": each.key, "values": list(each.values)} for each in differ]
+            output.result(json_line({"runs": rows, "config": config}))
+            return
+        show_table(output.console, _compared(found, dropped))
+        output.say("")
+        if differ:
+            show_table(output.console, difference_table([one.name for one in found], differ))
+        else:
+            output.say("the configs are the same")
+
+
+def _listed(found: Sequence[RunFacts]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title, right in (
+        *(("run", False), ("stage", False), ("state", False), ("steps", True), ("reward", True)),
+        *(("held-out accuracy", True), ("time", True), ("began", False)),
+    ):
+        table.add_column(title, no_wrap=True, justify="right" if right else "left")
+    for one in found:
+        reward = one.last.get("reward_mean")
+        table.add_row(
+            Text(one.name),
+            one.stage,
+            one.state,
+            _steps(one),
+            "-" if reward is None else f"{reward:.3f}",
+            _accuracy(one),
+            "-" if one.seconds is None else duration(one.seconds),
+            "-" if one.began is None else time.strftime("%m-%d %H:%M", time.localtime(one.began)),
+        )
+    return table
+
+
+def _compared(found: Sequence[RunFacts], dropped: Sequence[dict[str, int]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for one in found:
+        table.add_column(Text(one.name), justify="right", overflow="fold")
+    rows: list[tuple[str, Callable[[RunFacts], str]]] = [
+        ("state", lambda one: one.state),
+        ("steps", _steps),
+        ("time", lambda one: "-" if one.seconds is None else duration(one.seconds)),
+        ("held-out accuracy", _accuracy),
+        ("best accuracy", lambda one: "-" if one.eval_best is None else f"{one.eval_best:.1%}"),
+    ]
+    for title, tell in rows:
+        table.add_row(title, *(tell(one) for one in found))
+    for title, key, form in _LAST:
+        if any(key in one.last for one in found):
+            table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
+    counts = [f"{sum(drops.values())} ({_words(drops)})" if drops else "0" for drops in dropped]
+    table.add_row("groups dropped", *counts)
+    return table
+
+
+def _words(drops: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in drops.items())
+
+
+def _steps(one: RunFacts) -> str:
+    return str(one.steps) if one.max_steps is None else f"{one.steps}/{one.max_steps}"
+
+
+def _accuracy(one: RunFacts) -> str:
+    if one.eval_before is None or one.eval_after is None:
+        return "-"
+    return f"{one.eval_before:.1%} -> {one.eval_after:.1%}"

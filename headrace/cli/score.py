@@ -1,0 +1,47 @@
+"""The verb `score`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.run.execute import Output
+from headrace.run.launch import inherited_environment
+from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
+from headrace.wire.errors import ConfigError
+
+
+def score(
+    context: typer.Context,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", help='JSONL: {"prompt", "completion", "answer"} and other columns.', show_default=False
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("--output", help="JSONL: score (or null), components, reason.", show_default=False)
+    ] = None,
+    reward: Annotated[str, typer.Option("--reward", help="A scorer: math, code, ... or module:function.")] = "",
+    option: Annotated[list[str] | None, typer.Option("--option", help="Of the scorer, as key=value.")] = None,
+    file: Annotated[Path | None, typer.Option("--config", help="Score as this RUN.toml says.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Names the scorers.")] = False,
+    json: Json = False,
+) -> None:
+    """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""
+    output = Output.choose(json=json)
+    with told(output, stopped="stopped; no scores were written"):
+        if listed:
+            output.say("\n".join(scorer_names()))
+            return
+        if source is None or target is None:
+            raise ConfigError(
+                "give --input FILE.jsonl and --output FILE.jsonl (and --reward NAME, or --config RUN.toml)"
+            )
+        table = table_of(reward, parse_options(option or []), reward_table(file, context.obj, inherited_environment()))
+        with scoring_bar(output.console) as progress:
+            found = score_file(table, source, target, inherited_environment(), progress)
+        output.say(f"{found['scored']} scored, {found['abstained']} abstained, in {target}")
+        if output.json:
+            output.result(json_line({**found, "output": str(target)}))

@@ -1,0 +1,43 @@
+"""The verbs `status` and `watch`: who waits for whom, once or until the run ends."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.common import Json, json_line, told
+from headrace.cli.watch import watch as watch_run
+from headrace.inspect.status import look_where, show_status
+from headrace.run.execute import FINISHED, Output
+
+Folder = Annotated[
+    Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
+]
+Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, in place of a run directory.")]
+
+
+def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
+    """Shows what a run is doing and who waits for whom, or what it came to."""
+    output = Output.choose(json=json)
+    with told(output):
+        shown = look_where(run_dir, url)
+        if output.json:
+            output.result(json_line(shown))
+        else:
+            show_status(shown, output.console)
+
+
+def watch(
+    run_dir: Folder = None,
+    url: Url = "",
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
+) -> None:
+    """Shows a run live until it ends; Ctrl-C leaves it alone. Where it is no terminal: a line at each look."""
+    output = Output.choose(json=json)
+    with told(output):
+        try:
+            ended = watch_run(lambda: look_where(run_dir, url), output, every_s=every)
+        except KeyboardInterrupt:
+            ended = FINISHED
+        raise typer.Exit(ended)

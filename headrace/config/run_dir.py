@@ -1,0 +1,155 @@
+"""The run directory: checks whether it may be used, and moves prepared files into it."""
+
+import contextlib
+import shutil
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.config.schema import RunFile
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.errors import ConfigError
+
+TRACES = (
+    "journal",
+    "checkpoints",
+    "events",
+    "broker",
+    "weights",
+    "export",
+    "rollouts",
+    "trackers",
+    "annotations",
+    "metrics.jsonl",
+    "evals.jsonl",
+    "reference_logprobs.safetensors",
+    "state.sqlite",
+)
+"""Entries that a run leaves behind once it has begun."""
+PREPARED = (
+    "config",
+    "model",
+    "base",
+    ".aside-base",
+    "tokenizer.json",
+    "prompts.parquet",
+    "eval.parquet",
+    "examples.parquet",
+    "eval_examples.parquet",
+    "logs",
+    "run",
+    "demo",
+)
+"""Entries that may exist before a run begins."""
+NUMBERS = ("model.dtype", "model.fp32_head")
+"""Keys that affect what replayed steps and engines compute: a resumed run must keep them."""
+LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "batch", "data", *NUMBERS)
+"""`NUMBERS`, and keys that decide the numbers of prompts, and which rollouts are trained."""
+STALE_BEFORE: StalePolicy = "drop"
+"""Value of `run.stale` for run directories that were made before the key existed."""
+_SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown_share": 0.05}
+"""Keys that run directories of earlier versions lack -> the behaviour of their runs."""
+_STAGE = ".preparing"
+
+
+def check_fresh(run_dir: Path) -> None:
+    """Raises ConfigError if a new run may not begin here."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConfigError(f"the run directory {run_dir} is a file")
+    names = {path.name for path in run_dir.iterdir()} if run_dir.is_dir() else set()
+    if names.intersection(TRACES):
+        raise ConfigError(
+            f"{run_dir} already holds a run: continue it with --resume, or choose another folder with --run-dir"
+        )
+    foreign = sorted(names.difference(PREPARED, {_STAGE}))
+    if foreign:
+        raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
+
+
+def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCKED) -> None:
+    """Raises ConfigError if there is no run, or if the config changes a `locked` key, which makes it another run."""
+    file = run_dir / "config" / "run.toml"
+    try:
+        old = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
+    new = config.model_dump(mode="json", serialize_as_any=True)
+    for name in locked:
+        before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
+        before |= {key: value for key, value in _SINCE.items() if key in now and before.get(key) is None}
+        for key in sorted(before.keys() | now.keys()):
+            if before.get(key) != now.get(key):
+                raise ConfigError(
+                    f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
+                    "a resumed run keeps it; start a new run in another --run-dir"
+                )
+    _check_baselines(old, config, file)
+
+
+def _check_baselines(old: dict[str, Any], config: RunFile, file: Path) -> None:
+    """Raises ConfigError if the algorithms differ in the greedy rollout, which existing groups have or lack."""
+    before = AlgorithmTable.model_validate(old.get("algorithm", {}))
+    if before.greedy_last != config.algorithm.greedy_last:
+        raise ConfigError(
+            f"algorithm was {before.name!r} in {file} and is now {config.algorithm.name!r}: one of them asks for a "
+            "greedy rollout of each prompt, and the groups made so far are of the other kind; take a new "
+            "--run-dir"
+        )
+
+
+def absent_folders(run_dir: Path) -> list[Path]:
+    """The run directory and its parents that do not exist, innermost first: a failed start must remove them."""
+    return [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+
+
+def take_away(absent: Sequence[Path]) -> None:
+    """Removes the run directory of a failed start, and the empty folders above it."""
+    if absent:
+        shutil.rmtree(absent[0], ignore_errors=True)
+    for path in absent[1:]:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def stage(run_dir: Path) -> Path:
+    """Makes an empty stage folder inside the run directory, for files being prepared."""
+    folder = run_dir / _STAGE
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def drop_stage(run_dir: Path) -> None:
+    """Removes an unfinished stage."""
+    shutil.rmtree(run_dir / _STAGE, ignore_errors=True)
+
+
+def publish(run_dir: Path, folder: Path) -> None:
+    """Moves each file of the stage to its place; other files stay, as services may be reading them."""
+    for path in sorted(folder.rglob("*")):
+        target = run_dir / path.relative_to(folder)
+        if path.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            path.replace(target)
+    shutil.rmtree(folder)
+
+
+def has_begun(run_dir: Path) -> bool:
+    """Whether a run has begun here; otherwise it was prepared at most."""
+    return any((run_dir / name).exists() for name in TRACES)
+
+
+def _get(tables: dict[str, Any], name: str) -> Any:
+    value: Any = tables
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _flat(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {key: leaf for inner, one in value.items() for key, leaf in _flat(one, f"{name}.{inner}").items()}
+    return {name: value}

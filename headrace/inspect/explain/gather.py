@@ -1,0 +1,163 @@
+"""Collects the records of one group from a run's events, journal and rollouts, without judging them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.wire.contracts import ScoredGroup, decode
+from headrace.wire.errors import ContractError
+from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
+
+_OF_ALL = ('"step_done"', '"publication_committed"', '"run_ended"', '"run_stopped"', '"issued"')
+
+
+@dataclass(slots=True)
+class Gathered:
+    """All records of one group."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """Events that name the group, with `source`, by time."""
+    done: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Step -> its first `step_done`."""
+    commits: list[dict[str, Any]] = field(default_factory=list)
+    """`publication_committed`, by time."""
+    ends: list[dict[str, Any]] = field(default_factory=list)
+    """`run_ended` and `run_stopped`, by time."""
+    newest_issued: int = -1
+    """Highest group index that was issued."""
+    batch: BatchRecord | None = None
+    """The journaled batch with the group."""
+    dropped: DroppedRecord | None = None
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    """Rows as in `RUN/rollouts/`; an advantage only where the step is done."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be read."""
+
+
+def gather(run_dir: Path, group_id: str) -> Gathered:
+    """Collects all records of the group; what cannot be read becomes a note."""
+    found = Gathered()
+    for event in _events(run_dir, group_id):
+        _take(found, event, group_id)
+    for rows in (found.events, found.commits, found.ends):
+        rows.sort(key=lambda event: float(event.get("t", 0.0)))
+    try:
+        for item in read_journal(run_dir / "journal"):
+            if isinstance(item.record, BatchRecord) and group_id in item.record.group_ids:
+                found.batch = found.batch or item.record
+            elif isinstance(item.record, DroppedRecord) and item.record.group_id == group_id:
+                found.dropped = found.dropped or item.record
+    except JournalDamagedError as error:
+        found.notes.append(f"the journal is damaged: {error}")
+    if found.batch is not None:
+        found.rollouts = _rollouts(run_dir, found.batch, group_id, found.notes)
+    return found
+
+
+def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> str:
+    """The text of a prompt by its sample id, or of a held-out prompt by its number; empty if it is not there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run_dir / ("prompts.parquet" if held_out is None else "eval.parquet")
+    try:
+        table = pq.read_table(path, columns=["sample_id", "text"])
+    except (OSError, pa.ArrowException):
+        return ""
+    if held_out is not None:
+        return str(table.column("text")[held_out].as_py()) if held_out < table.num_rows else ""
+    index = pa.compute.index(table.column("sample_id"), sample_id).as_py()
+    return str(table.column("text")[index].as_py()) if index >= 0 else ""
+
+
+def _events(run_dir: Path, group_id: str) -> Iterator[dict[str, Any]]:
+    """Yields the relevant events; other lines are not parsed, as a long run has millions."""
+    wanted = (f'"{group_id}"', *_OF_ALL)
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if not any(word in line for word in wanted):
+                    continue
+                try:
+                    event = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue  # Torn by a crash.
+                if isinstance(event, dict):
+                    yield {"source": path.stem, **event}
+
+
+def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
+    match event.get("event"):
+        case "step_done":
+            found.done.setdefault(int(event["step"]), event)
+        case "publication_committed":
+            found.commits.append(event)
+        case "run_ended" | "run_stopped":
+            found.ends.append(event)
+        case "issued":
+            found.newest_issued = max(found.newest_issued, int(event["group_index"]))
+            if event["group_id"] == group_id:
+                found.events.append(event)
+        case "batch" if group_id in event.get("group_ids", ()):
+            found.events.append(event)
+        case _ if event.get("group_id") == group_id:
+            found.events.append(event)
+
+
+def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
+    rows = _from_parquet(run_dir / "rollouts" / f"step-{batch.step:06d}.parquet", group_id, notes)
+    if rows:
+        return rows
+    try:
+        messages = read_payload(run_dir / "journal", batch)
+        return [row for data in messages for row in _from_message(data, group_id)]
+    except FileNotFoundError:
+        notes.append(f"the texts of step {batch.step} are gone: there is no rollouts/step-{batch.step:06d}.parquet")
+    except (JournalDamagedError, ContractError) as error:
+        notes.append(f"the journaled rollouts of step {batch.step} cannot be read: {error}")
+    return []
+
+
+def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        return []
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path, filters=[("group_id", "==", group_id)]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        notes.append(f"{path} cannot be read: {error}")
+        return []
+    for row in rows:
+        row["components"] = json.loads(row["components"])
+        row["spans"] = json.loads(row.get("spans") or "[]")
+    return sorted(rows, key=lambda row: int(row["rollout_index"]))
+
+
+def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
+    """Rows from a journaled message, for a batch whose step is not done yet: without advantages."""
+    message = decode(data)
+    if message.header.group_id != group_id or not isinstance(message.body, ScoredGroup):
+        return
+    group = message.body.group
+    for number, (rollout, score) in enumerate(zip(group.rollouts, message.body.scores, strict=True)):
+        versions = [span.version.version for span in rollout.spans]
+        yield {
+            "rollout_index": number,
+            "prompt": group.prompt.text,
+            "completion": rollout.text,
+            "reward": score.value,
+            "components": score.components,
+            "reason": score.reason,
+            "advantage": None,
+            "min_version": min(versions),
+            "max_version": max(versions),
+            "finish_reason": str(rollout.finish_reason),
+            "tokens": len(rollout.token_ids),
+            "trained_tokens": rollout.trained_tokens,
+            "replica_id": group.replica_id,
+            "spans": [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans],
+        }

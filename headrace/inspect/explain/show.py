@@ -1,0 +1,85 @@
+"""Renders a story for the terminal."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headrace.inspect.explain.story import Moment, Story
+
+_LONGEST = 160
+
+
+def show(story: Story) -> RenderableType:
+    """Shows outcome, timeline and rollouts; with all details if the story is of a single rollout."""
+    head = [Text(f"{story.id}: {story.where}", style="bold")]
+    if story.prompt:
+        head.append(Text(f"prompt: {_short(story.prompt) if story.rollout is None else story.prompt}"))
+    facts = [("sample", story.sample_id), ("trace", story.trace)]
+    facts += [("issued", f"{story.attempts} times")] if story.attempts > 1 else []
+    facts += [("delivered again", f"{story.redeliveries} times")] if story.redeliveries else []
+    head.append(Text("  ".join(f"{name} {value}" for name, value in facts if value), style="dim"))
+    parts: list[RenderableType] = [*head, Text(), _life(story.life)]
+    if story.rollouts:
+        parts += [Text(), _rollouts(story)]
+    if story.rollout is not None:
+        parts += _details(story)
+    return Group(*parts, *(Text(note, style="yellow") for note in story.notes))
+
+
+def _life(moments: list[Moment]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    begin = next((one.t for one in moments if one.what.startswith("issued")), moments[0].t if moments else 0.0)
+    for one in moments:
+        clock = time.strftime("%H:%M:%S", time.localtime(one.t)) + f"{one.t % 1:.3f}"[1:]
+        table.add_row(clock, f"{one.t - begin:+.3f} s", Text(one.who), Text(one.what))
+    return table
+
+
+def _rollouts(story: Story) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("rollout", "reward", "advantage", "tokens", "end", "versions", "stale", "replica", "completion"):
+        number = title in ("rollout", "reward", "advantage", "tokens", "stale")
+        table.add_column(title, no_wrap=title != "completion", justify="right" if number else "left")
+    for row in story.rollouts:
+        stale = "" if story.step is None else str(story.step - 1 - int(row["min_version"]))
+        table.add_row(
+            str(row["rollout_index"]),
+            _number(row["reward"]),
+            _number(row["advantage"]),
+            str(row["tokens"]),
+            str(row["finish_reason"]),
+            ", ".join(dict.fromkeys(str(span[2]) for span in row["spans"])),
+            stale,
+            Text(str(row["replica_id"])),
+            Text(_short(str(row["completion"]))),
+        )
+    return table
+
+
+def _details(story: Story) -> Iterator[RenderableType]:
+    for row in story.rollouts:
+        yield Text()
+        for name, value in sorted(row["components"].items()):
+            yield Text(f"score {name}: {value:g}")
+        if row.get("reason"):
+            yield Text(f"reason: {row['reason']}")
+        for begin, end, version, digest in row["spans"]:
+            yield Text(f"tokens {begin} to {end}: version {version} (weights {str(digest)[:17] or 'without digest'})")
+        yield Text(f"completion: {row['completion']}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else "-"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

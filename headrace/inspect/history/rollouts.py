@@ -1,0 +1,149 @@
+"""Checks that the rollouts of the journaled batches were sampled under proven weights, and are not too old.
+
+They are read from the journal's payloads or, if a checkpoint covers those, from `RUN/rollouts/`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.inspect.history.record import Batch, RunHistory, batches_by_step
+from headrace.inspect.history.verdict import Bound
+from headrace.wire.contracts import PolicyVersion, ScoredGroup, decode
+from headrace.wire.errors import ContractError
+from headrace.wire.journal import JournalDamagedError, read_payload
+
+_COLUMNS = ["group_id", "rollout_index", "replica_id", "spans"]
+Span = tuple[PolicyVersion, str]
+"""Version and weights digest under which some tokens were sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The weights that one trained rollout was sampled under."""
+
+    group_id: str
+    rollout_id: str
+    replica_id: str
+    spans: tuple[Span, ...]
+
+
+def look_at_rollouts(history: RunHistory, bound: Bound, problems: list[str]) -> int:
+    """Adds the problems of all trained rollouts; returns the number of steps that can no longer be checked."""
+    gone = 0
+    for step, batch in batches_by_step(history):
+        try:
+            sampled = _of_step(history, batch)
+        except (JournalDamagedError, ContractError) as error:
+            problems.append(f"the rollouts of step {step} cannot be read: {error}")
+            continue
+        if sampled is None:
+            gone += 1
+            continue
+        if {one.group_id for one in sampled} != set(batch.record.group_ids):
+            problems.append(f"the payload of step {step} has other groups than its record")
+        for one in sampled:
+            problems += _about(history, step, one, bound)
+        if bound.masks:
+            masked = _masked(_file(history, step), step, bound)
+            gone += masked is None
+            problems += masked or ()
+    return gone
+
+
+def _of_step(history: RunHistory, batch: Batch) -> list[Sampled] | None:
+    try:
+        messages = read_payload(history.run_dir / "journal", batch.record)
+    except FileNotFoundError:
+        return _from_parquet(_file(history, batch.record.step))
+    return [one for data in messages for one in _from_message(data)]
+
+
+def _file(history: RunHistory, step: int) -> Path:
+    return history.run_dir / "rollouts" / f"step-{step:06d}.parquet"
+
+
+def _from_message(data: bytes) -> Iterator[Sampled]:
+    message = decode(data)
+    name, body = message.header.group_id, message.body
+    if not isinstance(body, ScoredGroup):
+        raise ContractError("bad_batch", f"{name} is a {type(body).__name__}")
+    for rollout in body.group.rollouts:
+        spans = tuple((span.version, span.weights_digest) for span in rollout.spans)
+        yield Sampled(name, rollout.rollout_id, body.group.replica_id, spans)
+
+
+def _from_parquet(path: Path) -> list[Sampled] | None:
+    """Columns `replica_id` and `spans` (JSON: [[start, end, "incarnation.version", digest], ...]), else None."""
+    rows = _rows(path, _COLUMNS)
+    if rows is None:
+        return None
+    return [
+        Sampled(
+            row["group_id"],
+            f"{row['group_id']}/{row['rollout_index']}",
+            row["replica_id"],
+            tuple((PolicyVersion.parse(version), digest) for _, _, version, digest in json.loads(row["spans"])),
+        )
+        for row in rows
+    ]
+
+
+def _rows(path: Path, columns: list[str]) -> list[dict[str, Any]] | None:
+    """Reads columns; None if the file or a column is absent. Raises ContractError if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if not set(pq.read_schema(path).names).issuperset(columns):
+            return None
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+    except FileNotFoundError:
+        return None  # Never written, or the trainer keeps newer ones only.
+    except (pa.ArrowException, OSError) as error:
+        raise ContractError("bad_rollouts", f"{path}: {error}") from error
+    return rows
+
+
+def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterator[str]:
+    staleness = step - 1 - min(version.version for version, _ in one.spans)
+    if staleness > bound.versions and not bound.masks:
+        yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {bound.versions} are allowed"
+    for version, digest in one.spans:
+        if version.version > step - 1:
+            yield f"rollout {one.rollout_id} of step {step} was sampled under version {version}, which is later"
+        if (one.replica_id, version.incarnation, version.version, digest) not in history.committed:
+            yield (
+                f"rollout {one.rollout_id} of step {step} was sampled under weights {version} "
+                f"({digest[:17] or 'no digest'}) that replica {one.replica_id} never committed"
+            )
+
+
+def _masked(path: Path, step: int, bound: Bound) -> list[str] | None:
+    """Problems of a step that trained tokens over the bound; None if the trainer's file of it is gone."""
+    columns = ["group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages"]
+    try:
+        rows = _rows(path, columns)
+    except ContractError as error:
+        return [f"what was masked in step {step} cannot be read: {error}"]
+    return None if rows is None else [problem for row in rows for problem in _over(row, step, bound)]
+
+
+def _over(row: Mapping[str, Any], step: int, bound: Bound) -> Iterator[str]:
+    name = f"{row['group_id']}/{row['rollout_index']}"
+    over = [
+        (start, end)
+        for start, end, version, _ in json.loads(row["spans"])
+        if step - 1 - PolicyVersion.parse(version).version > bound.versions
+    ]
+    within = row["tokens"] - sum(end - start for start, end in over)
+    if row["trained_tokens"] > within:
+        yield (
+            f"rollout {name} was trained on {row['trained_tokens']} tokens in step {step}, {within} are within "
+            f"run.max_staleness = {bound.versions}"
+        )
+    advantages = row["token_advantages"]
+    if advantages is not None and any(one is not None for start, end in over for one in advantages[start:end]):
+        yield f"rollout {name} has advantages on tokens over run.max_staleness = {bound.versions} in step {step}"

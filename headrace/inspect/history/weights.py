@@ -1,0 +1,75 @@
+"""Hashes the weights of a folder directly from safetensors files: no torch, any dtype.
+
+It hashes the same bytes as `headrace.wire.weights.weights_sha256`: sorted names, each with dtype, shape and data.
+"""
+
+import hashlib
+import json
+import mmap
+import struct
+from pathlib import Path
+
+from headrace.wire.errors import DataError
+
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+
+
+def weights_sha256(files: list[Path]) -> str:
+    """Hex sha256 over sorted (name, dtype, shape, bytes). Raises DataError for a file that is not safetensors."""
+    tensors = {}
+    for path in files:
+        for name, entry in _header(path).items():
+            tensors[name] = (path, entry)
+    state = hashlib.sha256()
+    for name, (path, (dtype, shape, start, end)) in sorted(tensors.items()):
+        state.update(f"{name}|{dtype}|{shape}\n".encode())
+        if end > start:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                state.update(memoryview(data)[start:end])
+    return state.hexdigest()
+
+
+def final_weights(run_dir: Path) -> list[Path]:
+    """The files of RUN/export, or else of the newest checkpoint; none if there is neither."""
+    exported = sorted((run_dir / "export").glob("*.safetensors"))
+    if exported:
+        return exported
+    newest = sorted(path for path in (run_dir / "checkpoints").glob("step-*") if (path / "manifest.json").is_file())
+    return sorted(newest[-1].glob("model*.safetensors")) if newest else []
+
+
+def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        base = 8 + length
+        size = path.stat().st_size
+        entries = {
+            name: (
+                _DTYPES[entry["dtype"]],
+                tuple(entry["shape"]),
+                base + entry["data_offsets"][0],
+                base + entry["data_offsets"][1],
+            )
+            for name, entry in header.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise DataError(f"{path} is not a safetensors file: {error!r}") from None
+    if any(end > size for _, _, _, end in entries.values()):
+        raise DataError(f"{path} is cut short")
+    return entries

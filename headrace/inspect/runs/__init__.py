@@ -1,0 +1,1 @@
+"""`headrace runs`: lists and compares run directories."""

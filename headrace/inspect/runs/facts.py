@@ -1,0 +1,111 @@
+"""Summary of one run directory, without reading long files whole."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config.diff import kept_tables
+from headrace.inspect.results import evals_of, last_steps, number_of
+from headrace.supervisor.lock import supervisor_pid
+from headrace.wire.errors import ConfigError
+
+_LAST = 10
+"""Metrics of single steps are noisy: the mean of this many is reported."""
+_TAIL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One row of `headrace runs`. Numbers that the run has not written are None."""
+
+    name: str
+    run_dir: str
+    id: str
+    stage: str
+    state: str
+    """`running`, `finished`, `stopped` or `prepared`."""
+    steps: int
+    max_steps: int | None
+    began: float | None
+    """Unix seconds of the config's last write, which is the start or the last resume."""
+    seconds: float | None
+    """From `began` to the last step."""
+    eval_before: float | None
+    eval_after: float | None
+    eval_best: float | None
+    last: dict[str, float]
+    """Means of the last ten steps, by metric."""
+
+
+def facts_of(run_dir: Path) -> RunFacts:
+    """Reads one run directory. Raises ConfigError if the folder is not one."""
+    tables = kept_tables(run_dir)
+    run = tables.get("run") or {}
+    rows = last_steps(run_dir, _LAST)
+    steps = int(rows[-1]["step"]) if rows else 0
+    accuracies = [row["accuracy"] for row in evals_of(run_dir) if row.get("accuracy") is not None]
+    began = (run_dir / "config" / "run.toml").stat().st_mtime
+    ended = number_of(rows[-1].get("t")) if rows else None
+    return RunFacts(
+        name=run_dir.resolve().name,
+        run_dir=str(run_dir),
+        id=str(run.get("id", "")),
+        stage=str(run.get("stage", "rl")),
+        state=_state(run_dir, steps),
+        steps=steps,
+        max_steps=run.get("max_steps") if run.get("stage", "rl") == "rl" else None,
+        began=round(began, 3),
+        seconds=round(ended - began, 3) if ended is not None and ended > began else None,
+        eval_before=accuracies[0] if accuracies else None,
+        eval_after=accuracies[-1] if accuracies else None,
+        eval_best=max(accuracies, default=None),
+        last=_means(rows),
+    )
+
+
+def runs_in(folder: Path) -> Iterator[RunFacts]:
+    """All run directories in a folder, oldest first; others are skipped. Raises ConfigError if there is no folder."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}; `headrace runs list FOLDER` looks elsewhere")
+    files = sorted(folder.glob("*/config/run.toml"), key=lambda path: path.stat().st_mtime)
+    yield from (facts_of(file.parents[1]) for file in files)
+
+
+def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for key, value in row.items():
+            number = number_of(value)
+            if number is not None and key not in ("step", "t"):
+                found.setdefault(key, []).append(number)
+    return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+def _state(run_dir: Path, steps: int) -> str:
+    if supervisor_pid(run_dir):
+        return "running"
+    if not steps:
+        return "prepared"
+    if any((run_dir / "events").glob("orchestrator-*.jsonl")):
+        return "finished" if _last_word(run_dir) == "run_ended" else "stopped"
+    return "finished" if (run_dir / "export").is_dir() else "stopped"
+
+
+def _last_word(run_dir: Path) -> str:
+    """The newest of `run_ended` and `run_stopped` in the orchestrator's newest event log; empty if it was killed."""
+    newest = max((run_dir / "events").glob("orchestrator-*.jsonl"), key=lambda path: path.stat().st_mtime)
+    with newest.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        try:
+            event: Mapping[str, Any] = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if event.get("event") in ("run_ended", "run_stopped"):
+            return str(event["event"])
+        if event.get("event") == "issued":
+            return ""
+    return ""

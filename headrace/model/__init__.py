@@ -1,0 +1,1 @@
+"""The model folder of a run: fetched, made or given, and checked without torch."""

@@ -1,0 +1,108 @@
+"""Checks that the trainer and the engine can use a model folder, without torch or transformers."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.wire.errors import ConfigError
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+"""`model_type`s that the embedded torch engine decodes."""
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Facts of a model that the rest of the preparation needs."""
+
+    path: Path
+    family: str
+    context_length: int
+    vocab_size: int
+
+
+def check_model(path: Path, *, engine: str) -> ModelFacts:
+    """Checks the folder. Raises ConfigError naming the file that is missing or wrong, and the fix."""
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise ConfigError(f"the model folder {path} {what}; give a folder saved by save_pretrained")
+    config = _config(path)
+    family = str(config.get("model_type", ""))
+    if engine == "torch" and family not in FAMILIES:
+        raise ConfigError(
+            f"{path / 'config.json'}: model_type {family!r} is not supported by the torch engine "
+            f"({', '.join(FAMILIES)}); choose a model of one of these"
+        )
+    text = config.get("text_config", config)
+    context, vocabulary = text.get("max_position_embeddings"), text.get("vocab_size")
+    for key, value in (("max_position_embeddings", context), ("vocab_size", vocabulary)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f'{path / "config.json"}: "{key}" must be a positive integer, not {value!r}')
+    _check_weights(path)
+    if not any((path / name).is_file() for name in _TOKENIZER_FILES):
+        raise ConfigError(
+            f"{path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
+            "save it there with tokenizer.save_pretrained"
+        )
+    return ModelFacts(path, family, int(context), int(vocabulary))
+
+
+def scoring_context(path: Path) -> int | None:
+    """Longest sequence of a scoring model; `path` is its folder, or that of a discriminator's versions.
+
+    None if it cannot be read: the scorer itself reports other faults of the folder.
+    """
+    try:
+        current = path / "current"
+        folder = path / current.read_text(encoding="utf-8").split()[0] if current.is_file() else path
+        config = _config(folder)
+        context = config.get("text_config", config).get("max_position_embeddings")
+    except (ConfigError, OSError, ValueError, IndexError, AttributeError):
+        return None
+    return context if isinstance(context, int) else None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    return _json_object(path / "config.json", "a model folder needs one")
+
+
+def _json_object(file: Path, why: str) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; {why}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{file}: must be a JSON object")
+    return value
+
+
+def _check_weights(path: Path) -> None:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        shards = _json_object(index, "").get("weight_map", {})
+        files = sorted({path / str(name) for name in shards.values()}) if isinstance(shards, dict) else []
+        if not files:
+            raise ConfigError(f'{index}: "weight_map" names no file')
+    else:
+        files = [path / "model.safetensors"]
+    for file in files:
+        _check_safetensors(file)
+
+
+def _check_safetensors(file: Path) -> None:
+    """Checks the header, and the file's length against it, which catches a truncated download."""
+    from safetensors import SafetensorError, safe_open
+
+    if not file.is_file():
+        others = sorted(p.name for p in file.parent.glob("*.bin")) + sorted(p.name for p in file.parent.glob("*.pt"))
+        hint = f"; {others[0]} is not read, save the model with safe_serialization" if others else ""
+        raise ConfigError(f"{file} does not exist{hint}")
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            tensors.keys()
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{file}: not a whole safetensors file: {error}") from None

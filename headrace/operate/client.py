@@ -1,0 +1,151 @@
+"""Client of the orchestrator's HTTP API for the command line: of a run on this machine, or behind a URL."""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from headrace.operate.scale import the_live_run
+from headrace.supervisor.lock import supervisor_pid
+from headrace.wire.errors import ConfigError, TransientError
+
+_TIMEOUT_S = 30.0
+_USUAL = Path("runs")
+_REFUSED = {400, 404, 409, 413, 422}
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorClient:
+    """HTTP client of one orchestrator."""
+
+    url: str
+    """`http://host:port`, without a slash at its end."""
+    token: str = ""
+    """Token of the operators, if the orchestrator requires one."""
+
+    def client(self, timeout_s: float = _TIMEOUT_S) -> httpx.Client:
+        """Opens a client, which the caller closes. Requests carry the Origin that the orchestrator's guard requires."""
+        headers = {"Origin": self.url, "Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        # A proxy from the environment is not used for this machine.
+        trust = not _is_loopback(urlsplit(self.url).hostname or "")
+        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=trust)
+
+    def get(self, path: str, **parameters: str | int) -> Any:
+        """Returns the JSON of a GET. Raises ConfigError if it is refused, TransientError if there is no answer."""
+        return self._ask("GET", path, params=parameters)
+
+    def post(self, path: str, body: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> Any:
+        """Returns the JSON of a POST. Raises as `get` does."""
+        return self._ask("POST", path, body=body, timeout_s=timeout_s)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Any:
+        try:
+            with self.client(timeout_s) as http:
+                answer = http.request(method, path, params=params, json=body)
+        except httpx.TimeoutException:
+            raise TransientError(f"{self.url}{path} did not answer within {timeout_s:.0f} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransientError(f"nobody answers at {self.url}: {error}") from None
+        return read_answer(self, path, answer)
+
+
+def read_answer(face: OrchestratorClient, path: str, answer: httpx.Response) -> Any:
+    """Returns the JSON of a response that was read whole. Raises as `OrchestratorClient.get` does."""
+    if answer.status_code == httpx.codes.OK:
+        try:
+            return answer.json()
+        except ValueError:
+            raise ConfigError(f"{face.url}{path} does not answer in JSON: is this a Headrace orchestrator?") from None
+    words = _words(answer)
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        raise ConfigError(f"{face.url} wants the operators' token: give its file with --token-file ({words})")
+    if answer.status_code == httpx.codes.FORBIDDEN:
+        raise ConfigError(f"{face.url} refuses: {words}")
+    if answer.status_code == httpx.codes.NOT_FOUND and words == "Not Found":
+        raise ConfigError(f"{face.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
+    if answer.status_code in _REFUSED:
+        raise ConfigError(words)
+    raise TransientError(f"{face.url}{path} answers {answer.status_code}: {words}")
+
+
+def find_face(run_dir: Path | None, url: str = "", token_file: Path | None = None) -> OrchestratorClient:
+    """Finds the orchestrator behind `url`, else of the live run in `run_dir`, else of the one live run in runs/.
+
+    Raises ConfigError if there is none, or the token cannot be read.
+    """
+    token = _read_token(token_file)
+    if url:
+        if run_dir is not None:
+            raise ConfigError("give either a run directory or --url")
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--url {url!r} is not like http://host:port")
+        return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", token)
+    folder = run_dir or the_live_run(_USUAL)
+    if not is_alive(folder):
+        raise ConfigError(
+            f"no run is alive in {folder} on this machine: `headrace train --resume` goes on with one; of a run "
+            "elsewhere, give the orchestrator's --url"
+        )
+    port = _http_port(folder)
+    if not port:
+        raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
+    return OrchestratorClient(f"http://127.0.0.1:{port}", token)
+
+
+def is_alive(run_dir: Path) -> bool:
+    """Whether a supervisor on this machine runs it. Raises ConfigError if the folder is not a run directory."""
+    if not (run_dir / "config" / "run.toml").is_file():
+        raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
+    return supervisor_pid(run_dir) is not None
+
+
+def _http_port(run_dir: Path) -> int:
+    try:
+        return int(json.loads((run_dir / "run" / "orchestrator.json").read_text(encoding="utf-8"))["http_port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _read_token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {path} cannot be read: {error}") from None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"--token-file {path} does not hold a token: one line of ASCII without spaces")
+    return token
+
+
+def _words(answer: httpx.Response) -> str:
+    """The reason in an error response: `{"error": "..."}`, OpenAI's `{"error": {"message"}}`, FastAPI's `detail`."""
+    try:
+        found = answer.json()
+    except ValueError:
+        return answer.text.strip()[:300] or answer.reason_phrase
+    said = found.get("error", found.get("detail", found)) if isinstance(found, dict) else found
+    return str(said.get("message", said) if isinstance(said, dict) else said)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,108 @@
+"""Serves a page of a run in a process of its own until Ctrl-C: shared by `annotate` and `dashboard`."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import httpx
+
+from headrace.inspect.status import look
+from headrace.supervisor.once import ChildFailedError, child_environment
+from headrace.supervisor.ports import check_free, pick_ports
+from headrace.supervisor.process import log_tail
+from headrace.wire.entry import REFUSED
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.lifecycle import die_with_parent
+
+_READY_S = 60.0
+_STOP_S = 15.0
+_POLL_S = 0.1
+
+
+def live_address(run_dir: Path) -> str | None:
+    """Address of a live run's orchestrator; None if the run is not live. Raises ConfigError if it is just starting."""
+    shown = look(run_dir)
+    port = shown["services"].get("orchestrator", {}).get("http_port")
+    if shown["supervisor"] and not port:
+        raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
+    return f"http://127.0.0.1:{port}" if port else None
+
+
+def choose_port(port: int) -> int:
+    """Returns the requested port, or a free one for 0. Raises ConfigError if it is taken."""
+    if port:
+        check_free([(port, "--port")])
+    return port or pick_ports(1)[0]
+
+
+def serve_page(
+    argv: Sequence[str], port: int, log: Path, environment: Mapping[str, str], ready: Callable[[], None]
+) -> None:
+    """Runs the server until Ctrl-C; `ready` is called when it answers.
+
+    Raises ConfigError if it refuses, ChildFailedError if it dies, WaitTimeoutError if it does not answer.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    child = _start(argv, child_environment(dict(environment), threads=1), log)
+    try:
+        _wait_until_ready(child, port, log)
+        # From here on Ctrl-C is the expected end, also while a browser opens.
+        with contextlib.suppress(KeyboardInterrupt):
+            ready()
+            if child.wait():
+                raise _failure(child, log)
+        _end(child)
+    finally:
+        _kill(child)
+
+
+def _start(argv: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            # Ctrl-C in the terminal is for this process, which ends its child in order.
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+def _wait_until_ready(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + _READY_S
+    # trust_env: a proxy of the environment is not for loopback.
+    with httpx.Client(trust_env=False, timeout=5.0) as http:
+        while time.monotonic() < end:
+            if child.poll() is not None:
+                raise _failure(child, log)
+            with contextlib.suppress(httpx.HTTPError):
+                if http.get(f"http://127.0.0.1:{port}/readyz").status_code == httpx.codes.OK:
+                    return
+            time.sleep(_POLL_S)
+    raise WaitTimeoutError("the page to be served", _READY_S)
+
+
+def _failure(child: subprocess.Popen[bytes], log: Path) -> ConfigError | ChildFailedError:
+    message = log_tail(log, lines=1)
+    if child.returncode == REFUSED:
+        return ConfigError(message.removeprefix("refused: "))
+    return ChildFailedError("the page", child.returncode, message or f"see {log}")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Sends SIGTERM and waits for the exit; a second Ctrl-C ends the wait."""
+    child.terminate()
+    with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
+        child.wait(_STOP_S)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait(10)

@@ -1,0 +1,36 @@
+"""`headrace scale`: requests another number of replicas from the supervisor of a live run."""
+
+import asyncio
+from pathlib import Path
+
+from headrace.supervisor.lock import supervisor
+from headrace.supervisor.scaling import SERVICES, check_count
+from headrace.wire.control import ask
+from headrace.wire.errors import ConfigError
+
+_ANSWER_S = 15.0
+_USUAL = Path("runs")
+
+
+def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
+    """Returns the supervisor's report of what it did. Raises ConfigError for a bad request, or if no run is live."""
+    if service not in SERVICES:
+        raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
+    number = check_count(count)
+    folder = run_dir or the_live_run(_USUAL)
+    told = supervisor(folder)
+    if not told:
+        raise ConfigError(f"no run is alive in {folder}: `headrace train` starts one, --resume goes on with one")
+    if "control" not in told:
+        raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
+    request = {"verb": "scale", "service": service, "count": number}
+    return asyncio.run(ask(Path(str(told["control"])), request, _ANSWER_S))
+
+
+def the_live_run(folder: Path) -> Path:
+    """The one live run below a folder. Raises ConfigError unless there is exactly one."""
+    live = [path for path in sorted(folder.glob("*")) if supervisor(path)]
+    if len(live) == 1:
+        return live[0]
+    found = ", ".join(map(str, live)) or f"none in {folder}/"
+    raise ConfigError(f"say which run: give its RUN_DIR (alive: {found})")

@@ -1,0 +1,110 @@
+"""The algorithms for people and programs: what each is made of, its defaults, its source. Needs no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.wire.errors import ConfigError
+
+_ALWAYS = ("advantage", "policy_loss", "aggregation", "anchor")
+"""The parts: told for every algorithm, whatever the table's own default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """One algorithm."""
+
+    name: str
+    title: str
+    formula: str
+    source: str
+    use: str
+    notes: str
+    parts: dict[str, str]
+    """Advantage, policy loss, aggregation, what ratios are taken to, where the KL acts, critic, greedy baseline."""
+    settings: dict[str, Any]
+    """Keys whose default the algorithm sets."""
+    defaults: dict[str, Any]
+    """All keys of `[algorithm]` with this algorithm's defaults."""
+    suggested: Mapping[str, Mapping[str, Any]]
+    """Keys of other tables that its paper names."""
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values only."""
+        return asdict(self)
+
+
+def describe(name: str = "") -> list[Description]:
+    """All algorithms by name, or one; raises ConfigError for a name that is none."""
+    if name and name not in recipes():
+        raise ConfigError(f"algorithm {name!r} is not one of {', '.join(recipes())}")
+    return [_describe(each) for each in ([name] if name else recipes())]
+
+
+def _describe(name: str) -> Description:
+    recipe, table = find_recipe(name), AlgorithmTable(name=name)
+    defaults = table.model_dump(mode="json")
+    parts = {key: str(defaults[key]) for key in _ALWAYS}
+    parts["kl"] = f"{table.kl_estimator} in the {table.kl_in}, {table.kl_coef:g}" if table.kl_coef else "off"
+    parts["critic"] = "yes" if table.needs_critic else "no"
+    parts["baseline rollout"] = "greedy" if table.greedy_last else "none"
+    return Description(
+        name=name,
+        title=recipe.title,
+        formula=recipe.formula,
+        source=recipe.source,
+        use=recipe.use,
+        notes=recipe.notes,
+        parts=parts,
+        settings=dict(recipe.settings),
+        defaults=defaults,
+        suggested={table: dict(values) for table, values in recipe.tables.items()},
+    )
+
+
+def as_text(found: Sequence[Description], *, whole: bool) -> str:
+    """For a terminal."""
+    if whole:
+        return "\n\n".join(_page(one) for one in found)
+    width = max(len(one.name) for one in found)
+    lines = [f"{one.name:<{width}}  {one.use}" for one in found]
+    return "\n".join([*lines, "", "headrace algorithms NAME tells all of one"])
+
+
+def _page(one: Description) -> str:
+    head = [f"{one.name}: {one.title}", f"  {one.formula}", f"  source: {one.source}", f"  use: {one.use}"]
+    if one.notes:
+        head.append(f"  note: {one.notes}")
+    parts = [f"  {key}: {value}" for key, value in one.parts.items()]
+    others = [f"  suggested: [{table}] {_values(values)}" for table, values in one.suggested.items()]
+    keys = [f"    {key} = {_value(value)}" for key, value in one.defaults.items() if key != "correction"]
+    return "\n".join([*head, *parts, *others, "  [algorithm]", *keys])
+
+
+def as_markdown(found: Sequence[Description]) -> str:
+    """A table of Markdown."""
+    lines = ["| Name | Minimizes | Defaults of its own | Source | When to use |", "|---|---|---|---|---|"]
+    for one in found:
+        cells = (f"`{one.name}`", f"`{one.formula}`", _values(one.settings), one.source, one.use)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {_value(value)}" for key, value in values.items())
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case str():
+            return f'"{value}"'
+        case Mapping():
+            return "{ " + _values(value) + " }"
+        case _:
+            return str(value)

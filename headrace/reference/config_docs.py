@@ -1,0 +1,118 @@
+"""Writes docs/config.md from the settings that the services declare: `python -m headrace.reference.config_docs`."""
+
+import json
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from headrace.config.schema import RunFile
+
+DOC = Path(__file__).parents[2] / "docs" / "config.md"
+_HEAD = """# Every key of run.toml
+
+This page is written by `python -m headrace.reference.config_docs` from what the services declare; `headrace
+config --schema` prints the same as JSON.
+
+- A key is given in the file, as an option (`--trainer.learning-rate 2e-6`) or in the environment
+  (`HEADRACE_TRAINER__LEARNING_RATE=2e-6`). Options stand above the environment, that above the file, the file above
+  the defaults. Relative paths of a file start at its folder, others at the working directory.
+- An unknown key, a wrong type or a value out of range is an error that names file, line, key and the nearest valid key.
+- `[algorithm] name` sets defaults of its table, those of the paper: [algorithms](algorithms.md).
+"""
+_LONGEST = 60
+
+
+def as_markdown() -> str:
+    """The whole page."""
+    return "".join([_HEAD, *_tables(RunFile, ())])
+
+
+def main() -> None:
+    """Writes the page."""
+    DOC.write_text(as_markdown(), encoding="utf-8")
+
+
+def _tables(kind: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
+    """The page's part of one table, then those of the tables inside it."""
+    inner = {name: table for name, field in kind.model_fields.items() if (table := _table_of(field))}
+    keys = {name: field for name, field in kind.model_fields.items() if name not in inner}
+    if keys:
+        yield f"\n## `[{'.'.join(path)}]`\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
+        for name, field in keys.items():
+            cells = (f"`{name}`", _type(field.annotation, field), _default(field), field.description or "")
+            yield f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
+    for name, table in inner.items():
+        if table is not kind:
+            yield from _tables(table, (*path, _array(name, kind.model_fields[name])))
+
+
+def _array(name: str, field: FieldInfo) -> str:
+    """`tasks.NAME` for a mapping of tables."""
+    return f"{name}.NAME" if typing.get_origin(field.annotation) in (dict, Mapping) else name
+
+
+def _table_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The table that the field holds, alone or in a list or mapping."""
+    found = [one for one in _leaves(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return found[0] if found else None
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    arguments = typing.get_args(annotation)
+    if arguments and typing.get_origin(annotation) is not typing.Literal:
+        for argument in arguments:
+            yield from _leaves(argument)
+    else:
+        yield annotation
+
+
+def _type(annotation: Any, field: FieldInfo) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(one, field) for one in arguments if one is not type(None))
+    if origin in (tuple, list, Sequence):
+        return f"list of {_type(arguments[0], field)}"
+    if origin in (dict, Mapping):
+        return "table"
+    words = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", Any: "any"}
+    return words.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(annotation, field)
+
+
+def _bounds(annotation: Any, field: FieldInfo) -> str:
+    if annotation not in (int, float):
+        return ""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    found = [
+        f"{sign} {getattr(one, key):g}" for key, sign in signs.items() for one in field.metadata if hasattr(one, key)
+    ]
+    return f" {', '.join(found)}" if found else ""
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "must be given"
+    if value is None or value == Path():
+        return "none"
+    if isinstance(value, Path):
+        value = str(value)
+    text = json.dumps(
+        value, default=lambda one: one.model_dump(mode="json") if isinstance(one, BaseModel) else str(one)
+    )
+    return f"`{text}`" if len(text) <= _LONGEST else "see `headrace config show`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Runs a service's module as a child for one job, with its settings in a temporary file."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from headrace.wire.entry import REFUSED
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.settings import ServiceSettings
+
+
+def run_child(
+    what: str,
+    module: str,
+    *arguments: str,
+    settings: ServiceSettings,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    log: Path | None = None,
+) -> str:
+    """Runs it to its end and returns its stdout (empty if its output goes to `log`).
+
+    Raises ConfigError with its message if it refuses its settings; ChildFailedError and WaitTimeoutError name the log.
+    """
+    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        config = Path(folder) / "settings.json"
+        config.write_text(settings.model_dump_json(), encoding="utf-8")
+        argv = python(module, *arguments, "--config", str(config))
+        try:
+            return run_once(what, argv, env=env, log=log, timeout_s=timeout_s)
+        except ChildFailedError as error:
+            words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
+            if error.status == REFUSED:
+                raise ConfigError(last_words(words)) from None
+            where = f"; its log is {log}" if log else ""
+            raise ChildFailedError(what, error.status, last_words(words) + where) from None
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(f"{what} (its log is {log})" if log else what, error.seconds) from None
+
+
+def last_words(log: str) -> str:
+    """The message with which a service gave up, from its log."""
+    lines = log.strip().splitlines()
+    for line in reversed(lines):
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(found, dict) and "error" in found:
+            return str(found["error"])
+    return _in_words(lines[-1]) if lines else "it said nothing"
+
+
+def _in_words(line: str) -> str:
+    """Formats a log line for the user: the last line of its traceback, else its event."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(found, dict):
+        return line
+    trace = str(found.get("exception") or "").strip().splitlines()
+    return trace[-1] if trace else str(found.get("event", line))

@@ -1,0 +1,112 @@
+"""Runs a prepared run to its end and reports it: shared by `train` and `demo`."""
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.config.schema import RunFile
+from headrace.inspect.results import summarize
+from headrace.inspect.screen import Lines, LiveTable, Screen
+from headrace.run.launch import PreparedRun
+from headrace.run.nodes import how_to_join, ready_s
+from headrace.supervisor.control import Control
+from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import RunOutcome, Supervisor
+
+FINISHED, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+"""Exit statuses of the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Output of a command: with `--json` text goes to stderr, so that stdout ends in one JSON object."""
+
+    console: Console
+    json: bool
+
+    @classmethod
+    def choose(cls, *, json: bool) -> "Output":
+        """Writes text to stderr with `--json`, else to stdout."""
+        return cls(Console(stderr=json, highlight=False, soft_wrap=True), json)
+
+    def say(self, text: str) -> None:
+        """Prints one line without markup."""
+        self.console.print(text, markup=False)
+
+    def complain(self, text: str) -> None:
+        """Prints an error to stderr."""
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {text}", markup=False)
+
+    def result(self, line: str) -> None:
+        """Writes the machine-readable last line to stdout."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
+    """Runs all processes to the end of the run and returns the exit status. `began`: monotonic start of the command."""
+    port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
+    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+        output.say(line)
+    screen = begin_screen(prepared.run_dir, port, output)
+    try:
+        outcome = asyncio.run(_supervise(prepared, screen))
+    finally:
+        screen.close()
+        prepared.lock.release()
+    return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
+
+
+def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
+    """Opens the screen and prints the dashboard's address: above the table, or once the orchestrator answers."""
+    address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives"
+    if not output.console.is_terminal:
+        return Lines(run_dir, output.say, started=address)
+    output.say(address)
+    return LiveTable(run_dir, output.console)
+
+
+async def _supervise(prepared: PreparedRun, screen: Screen) -> RunOutcome:
+    control, table = Control(prepared.run_dir), prepared.config.supervisor
+    prepared.lock.tell(control=str(control.path))
+    supervisor = Supervisor(
+        prepared.run_dir,
+        prepared.plans,
+        broker=prepared.broker,
+        plan_replica=prepared.planner.replica,
+        control=control,
+        budget=Budget(ready_s=longest_start_s(prepared.config), liveness_s=table.liveness_s),
+    )
+    return await supervisor.run(screen.show)
+
+
+def longest_start_s(config: RunFile) -> float:
+    """Seconds that any process may take to become ready: an SGLang server on a GPU loads, and then compiles."""
+    seconds, rollout = ready_s(config.supervisor, config.trainer), config.rollout
+    on_gpu = rollout.sglang.device == "cuda" or (rollout.sglang.device == "auto" and config.run.device != "cpu")
+    return seconds + (rollout.sglang.start_timeout_s if rollout.engine == "sglang" and on_gpu else 0.0)
+
+
+def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float) -> int:
+    """Reports how the run ended and where its files are; returns the exit status."""
+    summary = summarize(run_dir, seconds)
+    if summary.eval_before is not None and summary.eval_after is not None:
+        output.say(f"held-out accuracy {summary.eval_before:.1%} -> {summary.eval_after:.1%}")
+    if outcome.state == "finished":
+        output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
+    elif outcome.state == "stopped":
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+    else:
+        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
+        if ".log" not in outcome.reason:
+            output.say(f"look at {run_dir / 'logs' / 'trainer.log'} and {run_dir / 'logs' / 'orchestrator.log'}")
+    output.say(f"run directory: {run_dir}")
+    if (run_dir / "export").is_dir() and outcome.state == "finished":
+        output.say(f"model: {run_dir / 'export'}")
+    if output.json:
+        output.result(summary.as_json())
+    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)

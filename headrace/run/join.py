@@ -1,0 +1,112 @@
+"""Joins a further machine to a trainer: writes its settings and keeps its processes alive until the run ends."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.config.resolve import resolve
+from headrace.inspect.screen import Lines
+from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
+from headrace.run.nodes import ready_s
+from headrace.services.trainer.config.replay import ReplaySettings
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.supervisor.lock import RunLock, RunWatch
+from headrace.supervisor.once import child_environment, python
+from headrace.supervisor.ports import pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.process_monitor import Budget
+from headrace.wire.environment import overlay
+from headrace.wire.errors import ConfigError
+
+_ANNOUNCE = "HEADRACE_ANNOUNCE"
+_LIVES = 3
+"""Early deaths in a row allowed on a joining machine: each may be a wait of `trainer.rendezvous_timeout_s`."""
+
+
+def join_node(run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str], output: Output) -> int:
+    """Trains on a further machine until the whole trainer has ended; returns the exit status. Raises ConfigError.
+
+    `rendezvous`: empty = that of the run's settings.
+    """
+    settings = node_settings(run_dir, node, rendezvous, environment)
+    lock = RunLock(run_dir, name=f"join-{node}.lock", what=f"machine {node} of {run_dir}")
+    try:
+        plan, budget = plan_node(settings, environment)
+        return _run_node(run_dir, plan, budget, output)
+    finally:
+        lock.release()
+
+
+def node_settings(
+    run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str]
+) -> TrainerSettings | StageSettings:
+    """Settings of machine 0, with this machine's number, ports and addresses. Raises ConfigError."""
+    file = run_dir / "config" / "trainer.json"
+    try:
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}; begin with `headrace train` on machine 0, in this run directory") from None
+    grpc_port, http_port = pick_ports(2)
+    # The address at which others reach machine 0 is not that of this machine.
+    values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
+    values = overlay(values, {_ANNOUNCE: environment.get(_ANNOUNCE, "")})
+    if rendezvous:
+        values["trainer"]["rendezvous"] = rendezvous
+    settings = _kind(values).model_validate(values)
+    table = settings.trainer
+    if not 0 < node < table.nodes:
+        raise ConfigError(f"--node {node}: the trainer has {table.nodes} machines; those that join are 1 and up")
+    if not table.rendezvous:
+        raise ConfigError("give --rendezvous HOST:PORT, where machine 0 meets the others")
+    return settings
+
+
+def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[str, str]) -> tuple[ProcessPlan, Budget]:
+    """Writes the settings beside those of machine 0; returns the plan and the restart budget of this machine's part."""
+    node, table = settings.node, settings.trainer
+    config = resolve(settings.run_dir / "config" / "run.toml").config
+    path = settings.run_dir / "config" / f"trainer-node-{node}.json"
+    path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    words: tuple[str, ...] = ()
+    if isinstance(settings, ReplaySettings):
+        words = ("--replay",)
+    elif settings.run.stage != "rl":
+        words = ("--stage", settings.run.stage)
+    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
+    plan = ProcessPlan(
+        name=f"trainer-node-{node}",
+        argv=python("headrace.services.trainer", *words, "--stopped-code", str(STOPPED_CODE), "--config", str(path)),
+        env=env,
+        grpc_port=settings.grpc_port,
+        http_port=settings.http_port,
+    )
+    return plan, Budget(
+        ready_s=ready_s(config.supervisor, table),
+        early_deaths=_LIVES,
+        early_deaths_later=_LIVES,
+        liveness_s=config.supervisor.liveness_s,
+    )
+
+
+def _kind(values: dict[str, Any]) -> type[TrainerSettings | StageSettings]:
+    if "replay" in values:
+        return ReplaySettings
+    return TrainerSettings if values["run"]["stage"] == "rl" else StageSettings
+
+
+def _run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output) -> int:
+    screen = Lines(run_dir, output.say)
+    try:
+        alone = Alone(run_dir, plan, budget=budget, called_off=RunWatch(run_dir).ended)
+        outcome = asyncio.run(alone.run(screen.show))
+    finally:
+        screen.close()
+    if outcome.state == "failed":
+        output.say(f"failed: {outcome.reason}")
+        return FAILED
+    output.say(f"{plan.name} {outcome.state}" + (f": {outcome.reason}" if outcome.reason else ""))
+    return FINISHED if outcome.state == "finished" else STOPPED

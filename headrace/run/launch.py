@@ -1,0 +1,205 @@
+"""Makes a run directory and the plans of its processes from a resolved config; checks first, then writes."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.config import run_dir as folders
+from headrace.config.resolve import DATA_SUFFIXES, Resolved
+from headrace.config.reward_checks import has_models
+from headrace.config.schema import RunFile
+from headrace.config.services import RunLayout
+from headrace.config.settle import check_dtype, settle
+from headrace.config.toml import to_toml
+from headrace.data.__main__ import BAD_INPUT
+from headrace.data.prepare import PreparedData, from_json
+from headrace.doctor.placement import check_overlap, check_visible, placement, visible
+from headrace.model.hub import fetch_model
+from headrace.model.made_model import make_model, settle_path
+from headrace.model.model_check import check_model
+from headrace.run.extras import check_extras
+from headrace.run.nodes import check_nodes
+from headrace.run.plans import Planner, choose_ports
+from headrace.services.trainer.config.checks import NEEDS_GROUP
+from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from headrace.supervisor.process import ProcessPlan
+from headrace.wire.errors import ConfigError, DataError
+
+_PREPARE_TIMEOUT_S = 3600.0
+_CHECK_TIMEOUT_S = 120.0
+_BASE_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run directory that is ready to start."""
+
+    config: RunFile
+    run_dir: Path
+    data: PreparedData
+    plans: tuple[ProcessPlan, ...]
+    planner: Planner
+    """Plans further replicas."""
+    broker: EmbeddedBroker | None
+    lock: RunLock
+
+
+def prepare_run(
+    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+) -> PreparedRun:
+    """Checks everything, prepares the data and writes every process's config.
+
+    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. Raises ConfigError or DataError; a run
+    directory that did not exist before is then removed again.
+    """
+    run_dir = run_dir.resolve()
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
+    (folders.check_resumable(run_dir, resolved.config) if resume else folders.check_fresh(run_dir))
+    check_nodes(resolved)
+    check_overlap(resolved)
+    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
+    config = resolved.config
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
+    check_input(resolved, has_model=to_make is None)
+    if not dry_run:
+        check_visible(resolved, environment)
+        check_around(resolved, fresh=not resume)
+    ports = choose_ports(resolved, check=not dry_run)
+    absent = folders.absent_folders(run_dir)
+    lock = RunLock(run_dir)
+    try:
+        if to_make and not (resume and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
+        data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
+        check_rows(config, run_dir, env)
+        broker = None if config.broker.url or dry_run else embedded(run_dir, env)
+        url = broker.url if broker else config.broker.url or embedded_url(run_dir)
+        gpus = visible(environment) if placement(config).needed else None
+        place = RunLayout(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
+        planner = Planner(config, place, env)
+        plans = planner.all()
+        _check_reward(resolved, run_dir, env)
+        write_engine_base(resolved, run_dir, env, settings=run_dir / "config" / "trainer.json")
+    except BaseException:
+        lock.release()
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
+        raise
+    return PreparedRun(config, run_dir, data, plans, planner, broker, lock)
+
+
+def check_input(resolved: Resolved, *, has_model: bool = True) -> None:
+    """Checks a settled config as far as any machine can without writing. Raises ConfigError or DataError."""
+    config = resolved.config
+    check_dtype(resolved)
+    try:
+        if has_model:
+            check_model(config.model.path, engine=config.rollout.engine)
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    if config.batch.group_size < 2 and config.algorithm.advantage in NEEDS_GROUP:
+        raise ConfigError(
+            f"{resolved.place('batch', 'group_size')}: a group of one has no advantage under algorithm "
+            f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
+            "reinforce_pp, ppo, vapo)"
+        )
+    check_data_files(resolved)
+
+
+def check_around(resolved: Resolved, *, fresh: bool) -> None:
+    """Checks that this machine has the packages and the broker of the config. Raises ConfigError."""
+    config = resolved.config
+    check_extras(resolved)
+    if config.broker.url:
+        seconds = config.broker.connect_timeout_s
+        place = resolved.place("broker", "url")
+        asyncio.run(check_external(config.broker.url, place, seconds, run_id=config.run.id, fresh=fresh))
+    else:
+        find_server()
+
+
+def check_data_files(resolved: Resolved) -> None:
+    """Raises DataError if a data file does not exist."""
+    for key in ("path", "eval_path"):
+        path = getattr(resolved.config.data, key)
+        if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():
+            raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
+
+
+def prepare_files(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool, file: str) -> str:
+    """Prepares the data in a child, into a stage folder, and returns its summary as JSON.
+
+    With `keep`, an existing `file` and its summary stay as they are. Raises DataError.
+    """
+    found = run_dir / "config" / "data.json"
+    stage = folders.stage(run_dir)
+    (stage / "config").mkdir()
+    toml = stage / "config" / "run.toml"
+    toml.write_text(to_toml(config.model_dump(mode="json", serialize_as_any=True)), encoding="utf-8")
+    if keep and found.is_file() and (run_dir / file).is_file():
+        text = found.read_text(encoding="utf-8")
+    else:
+        text = _run_preparation(toml, stage, env)
+    (stage / "config" / "data.json").write_text(text, encoding="utf-8")
+    folders.publish(run_dir, stage)
+    return text
+
+
+def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
+    argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    try:
+        out = run_once("preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+    return out.strip().splitlines()[-1]
+
+
+def check_rows(config: RunFile, run_dir: Path, env: dict[str, str]) -> None:
+    """Checks the rows against the scoring models, also when a run is resumed: it keeps its data, not its scorers."""
+    if not has_models(config):
+        return
+    argv = python("headrace.data", "--check", "--config", str(run_dir / "config" / "run.toml"), "--out", str(run_dir))
+    try:
+        run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+
+
+def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+    """Checks in a reward service that its scorers load: a user's own module runs only there."""
+    argv = python("headrace.services.reward", "--check", "--config", str(run_dir / "config" / "reward-0.json"))
+    try:
+        run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+
+
+def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *, settings: Path) -> None:
+    """Writes the base model that the engines of a QLoRA run load, rounded as in training, in a trainer process."""
+    if resolved.config.model.lora.quantize == "none":
+        return
+    argv = python("headrace.services.trainer", "--write-base", "--config", str(settings))
+    try:
+        run_once("writing the engines' base model", argv, env=env, log=None, timeout_s=_BASE_TIMEOUT_S)
+    except ChildFailedError as error:
+        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_told(error.message)}") from None
+
+
+def _told(log: str) -> str:
+    """The message with which a service refused its settings, from its log."""
+    try:
+        line: dict[str, str] = json.loads(log.splitlines()[-1])
+        return line.get("error", log)
+    except (json.JSONDecodeError, IndexError):
+        return log
+
+
+def inherited_environment() -> dict[str, str]:
+    """The environment that this process was started with."""
+    return dict(os.environ)

@@ -1,0 +1,31 @@
+"""The other machines of a trainer, as far as `headrace train` is concerned."""
+
+from pathlib import Path
+
+from headrace.config.resolve import Resolved
+from headrace.config.schema import SupervisorTable
+from headrace.services.trainer.settings import TrainerTable
+from headrace.wire.errors import ConfigError
+
+
+def check_nodes(resolved: Resolved) -> None:
+    """Raises ConfigError if a trainer of several machines has no rendezvous address."""
+    table = resolved.config.trainer
+    if table.nodes > 1 and not table.rendezvous:
+        raise ConfigError(
+            f"{resolved.place('trainer', 'nodes')}: {table.nodes} machines need trainer.rendezvous = 'HOST:PORT': an "
+            "address of this machine that the others reach, and a free port of it"
+        )
+
+
+def how_to_join(run_dir: Path, table: TrainerTable) -> list[str]:
+    """Instructions to start the other machines, one line each; empty if there are none."""
+    return [
+        f"machine {node} of the trainer: start there `headrace join {run_dir} --node {node}`"
+        for node in range(1, table.nodes)
+    ]
+
+
+def ready_s(supervisor: SupervisorTable, table: TrainerTable) -> float:
+    """Seconds that the trainer's process may take to become ready: its machines may have to wait for each other."""
+    return supervisor.ready_s + (table.rendezvous_timeout_s if table.nodes > 1 else 0.0)

@@ -1,0 +1,197 @@
+"""Stages that train on given examples: prepares the data, runs one trainer process to its end, reports the result."""
+
+import asyncio
+import json
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.config import run_dir as folders
+from headrace.config.resolve import Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.config.settle import settle
+from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
+from headrace.doctor.placement import check_visible
+from headrace.inspect.results import evals_of, steps_of
+from headrace.inspect.screen import Lines
+from headrace.model.hub import fetch_model
+from headrace.model.made_model import make_model, settle_path
+from headrace.model.model_check import check_model
+from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
+from headrace.run.extras import check_extras
+from headrace.run.launch import check_data_files, prepare_files
+from headrace.run.nodes import check_nodes, how_to_join, ready_s
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import child_environment, python
+from headrace.supervisor.ports import check_free, pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import RunOutcome
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import ModelTable
+
+_LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStage:
+    """A run directory that is ready to start."""
+
+    config: RunFile
+    run_dir: Path
+    data: PreparedExamples
+    plan: ProcessPlan
+    lock: RunLock
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """The last line of `train --json` for these stages."""
+
+    stage: str
+    steps: int
+    eval_before: dict[str, float] | None
+    """First evaluation of the held-out examples; None without any."""
+    eval_after: dict[str, float] | None
+    loss: float | None
+    """Loss of the last step."""
+    seconds: float
+    run_dir: str
+    export: str | None
+    """The folder of the trained model, once there is one."""
+
+
+def prepare_stage(
+    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+) -> PreparedStage:
+    """Checks everything, prepares the examples and writes the trainer's config.
+
+    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. Raises ConfigError or DataError; a run
+    directory that did not exist before is then removed again.
+    """
+    run_dir = run_dir.resolve()
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
+    locked = (*_LOCKED, f"{resolved.config.run.stage}.batch_size")
+    (folders.check_resumable(run_dir, resolved.config, locked) if resume else folders.check_fresh(run_dir))
+    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
+    config = resolved.config
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
+    _check_input(resolved, has_model=to_make is None)
+    if not dry_run:
+        check_visible(resolved, environment)
+        check_extras(resolved)
+    absent = folders.absent_folders(run_dir)
+    lock = RunLock(run_dir)
+    try:
+        if to_make and not (resume and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
+        data = PreparedExamples.from_json(prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES))
+        if not data.eval_examples:
+            # An earlier dry run may have held some out: they are trained now.
+            (run_dir / EVAL_EXAMPLES).unlink(missing_ok=True)
+        plan = _plan(resolved, run_dir, env, check=not dry_run)
+    except BaseException:
+        lock.release()
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
+        raise
+    return PreparedStage(config, run_dir, data, plan, lock)
+
+
+def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
+    """Runs the trainer to its end and reports how it ended; returns the exit status of the command."""
+    screen = Lines(prepared.run_dir, output.say)
+    table = prepared.config.supervisor
+    budget = Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s)
+    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+        output.say(line)
+    alone = Alone(prepared.run_dir, prepared.plan, budget=budget)
+    try:
+        outcome = asyncio.run(alone.run(screen.show))
+    finally:
+        screen.close()
+        prepared.lock.release()
+    return _report(prepared, outcome, output, seconds=time.monotonic() - began)
+
+
+def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
+    """Summarizes the run directory, earlier starts included."""
+    steps, evals = steps_of(run_dir), evals_of(run_dir)
+    looks = [{key: value for key, value in row.items() if key not in ("t", "step")} for row in evals]
+    export = run_dir / "export"
+    return StageSummary(
+        stage=stage,
+        steps=max(steps, default=0),
+        eval_before=looks[0] if looks else None,
+        eval_after=looks[-1] if looks else None,
+        loss=steps[max(steps)].get("loss") if steps else None,
+        seconds=round(seconds, 3),
+        run_dir=str(run_dir),
+        export=str(export) if export.is_dir() else None,
+    )
+
+
+def refuse_stage(run_dir: Path) -> None:
+    """Raises ConfigError for the run directory of such a stage, which has no journal to check."""
+    try:
+        tables = tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return
+    stage = tables.get("run", {}).get("stage", "rl")
+    if stage != "rl":
+        raise ConfigError(f"{run_dir} is a run of the stage {stage}, which keeps no journal; see `headrace status`")
+
+
+def _check_input(resolved: Resolved, *, has_model: bool) -> None:
+    config = resolved.config
+    try:
+        if has_model:
+            check_model(config.model.path, engine="")
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    if config.run.stage == "reward_model" and config.model.lora.rank:
+        place = resolved.place("model", "lora", "rank")
+        raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
+    check_nodes(resolved)
+    check_data_files(resolved)
+
+
+def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool) -> ProcessPlan:
+    """Writes the trainer's settings and returns the plan to start it. Raises ConfigError if its port is taken."""
+    config = resolved.config
+    wanted = config.trainer.http_port
+    check_free([(wanted, resolved.place("trainer", "http_port"))] if wanted and check else [])
+    port = wanted or pick_ports(1)[0]
+    values: dict[str, Any] = config.model_dump(mode="python", serialize_as_any=True)
+    values["model"] = {key: value for key, value in values["model"].items() if key in ModelTable.model_fields}
+    trainer = {key: value for key, value in values["trainer"].items() if key not in Ports.model_fields}
+    settings = StageSettings.model_validate(
+        {name: values[name] for name in ("run", "model", "trackers", "sft", "reward_model", "dpo")}
+        | {"trainer": trainer, "run_dir": run_dir, "http_port": port}
+    )
+    path = run_dir / "config" / "trainer.json"
+    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    words = ("--stage", config.run.stage, "--stopped-code", str(STOPPED_CODE))
+    argv = python("headrace.services.trainer", *words, "--config", str(path))
+    return ProcessPlan(name="trainer", argv=argv, env=env, http_port=port)
+
+
+def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, seconds: float) -> int:
+    run_dir, stage = prepared.run_dir, prepared.config.run.stage
+    summary = summarize_stage(run_dir, stage, seconds)
+    if outcome.state == "finished":
+        output.say(f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s")
+        output.say(f"model: {summary.export}")
+    elif outcome.state == "stopped":
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+    else:
+        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
+    output.say(f"run directory: {run_dir}")
+    if output.json:
+        output.result(json.dumps(asdict(summary)))
+    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)

@@ -1,0 +1,89 @@
+"""Plans each process: config file, ports and command line, at the start of a run and when it is scaled."""
+
+from contextlib import suppress
+
+from headrace.config.resolve import Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.config.services import ProcessSpec, RunLayout, replica_seat, seats, settings_of, wanted_ports
+from headrace.doctor.placement import placement
+from headrace.supervisor.once import python
+from headrace.supervisor.ports import check_free, pick_ports
+from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.scaling import SERVICES
+from headrace.wire.errors import ConfigError
+
+
+def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
+    """Process name -> its ports: fixed ones checked, the others picked. Raises ConfigError naming the key."""
+    config = resolved.config
+    wanted = {seat: wanted_ports(config, seat) for seat in seats(config)}
+    fixed = [
+        (getattr(ports, name), resolved.place(seat.service, name))
+        for seat, ports in wanted.items()
+        for name in Ports.model_fields
+        if getattr(ports, name)
+    ]
+    if check:
+        check_free(fixed)
+    free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
+    return {
+        seat.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for seat, p in wanted.items()
+    }
+
+
+class Planner:
+    """Writes the configs and plans the processes of one run."""
+
+    def __init__(self, config: RunFile, place: RunLayout, env: dict[str, str]) -> None:
+        self._config, self._place, self._env = config, place, env
+        self._ports = dict(place.ports)
+
+    def all(self) -> tuple[ProcessPlan, ...]:
+        """Plans every process of the config; removes the configs of replicas from an earlier, larger start."""
+        for service in SERVICES:
+            for path in (self._place.run_dir / "config").glob(f"{service}-*.json"):
+                # It may be of an earlier start with more replicas.
+                with suppress(FileNotFoundError):
+                    path.unlink()
+        return tuple(self._write(seat) for seat in seats(self._config))
+
+    def replica(self, service: str, index: int) -> ProcessPlan:
+        """Plans one replica, within the config's count or not. Raises ConfigError if there is no port or GPU for it."""
+        seat = replica_seat(service, index)
+        if service == "rollout":
+            self._check_gpus(seat, index)
+            self._check_turns(seat, index)
+        if seat.name not in self._ports:
+            wanted = wanted_ports(self._config, seat)
+            keys = [name for name in Ports.model_fields if getattr(wanted, name)]
+            check_free([(getattr(wanted, name), f"[{service}] {name} of {seat.name}") for name in keys])
+            taken = [getattr(ports, name) for ports in self._ports.values() for name in Ports.model_fields]
+            free = iter(pick_ports(2, taken=taken))
+            self._ports[seat.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})
+        return self._write(seat)
+
+    def _check_gpus(self, seat: ProcessSpec, index: int) -> None:
+        gpus, count = placement(self._config).replica(index), self._place.gpus
+        if gpus and count is not None and gpus.stop > count:
+            raise ConfigError(f"{seat.name} would take GPU {gpus.stop - 1}, and this machine has {count}")
+
+    def _check_turns(self, seat: ProcessSpec, index: int) -> None:
+        ranks = self._config.trainer.ranks
+        if self._config.rollout.gpu_sharing == "turns" and index >= ranks:
+            raise ConfigError(
+                f'{seat.name} would have no GPU: with rollout.gpu_sharing = "turns" there is one replica a rank of the '
+                f"trainer ({ranks})"
+            )
+
+    def _write(self, seat: ProcessSpec) -> ProcessPlan:
+        path = self._place.run_dir / "config" / f"{seat.name}.json"
+        ports = self._ports[seat.name]
+        settings = settings_of(self._config, seat, self._place, ports)
+        path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+        return ProcessPlan(
+            name=seat.name,
+            argv=python(f"headrace.services.{seat.service}", "--config", str(path)),
+            env=self._env,
+            grpc_port=ports.grpc_port,
+            http_port=ports.http_port,
+        )

@@ -1,0 +1,123 @@
+"""`headrace prepare`: makes a run directory for services that something else starts, such as Compose or Kubernetes.
+
+Makes the same checks and files as `headrace train`, without a supervisor: each service finds its settings in
+RUN/config/SERVICE.json, listens on the same two ports of its own container, and reads the rest from its environment
+(`headrace.wire.environment`). Repeated, it keeps what exists and rewrites the settings: a stopped run is resumed.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from headrace.config import run_dir as folders
+from headrace.config.resolve import Resolved
+from headrace.config.schema import Ports, RunFile
+from headrace.config.services import ProcessSpec, RunLayout, settings_of
+from headrace.config.settle import settle
+from headrace.data.prepare import PreparedData, from_json
+from headrace.model.hub import fetch_model
+from headrace.model.made_model import make_model, settle_path
+from headrace.run.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.once import child_environment
+from headrace.wire.errors import ConfigError
+
+GRPC_PORT = 7000
+HTTP_PORT = 8080
+EVERYWHERE = "0.0.0.0"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """The prepared run directory."""
+
+    run_dir: Path
+    data: PreparedData
+    goes_on: bool
+    """The directory already held a run."""
+
+
+def prepare_elsewhere(
+    resolved: Resolved, run_dir: Path, *, orchestrator: str, environment: Mapping[str, str]
+) -> Prepared:
+    """Checks the config and the data, and writes the run directory; an existing run is continued.
+
+    `orchestrator`: the host:port of its gRPC server. The broker's password is not written: services take the whole URL
+    from their environment. Raises ConfigError or DataError; folders that did not exist before are then removed again.
+    """
+    run_dir = run_dir.resolve()
+    goes_on = folders.has_begun(run_dir)
+    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=goes_on), run_dir)
+    config = resolved.config
+    if config.run.stage != "rl":
+        raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
+    if not config.broker.url:
+        raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
+    _check_url(resolved)
+    (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
+    resolved = fetch_model(resolved, run_dir, goes_on=goes_on, environment=environment)
+    config = resolved.config
+    env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
+    check_input(resolved, has_model=to_make is None)
+    check_around(resolved, fresh=not goes_on)
+    absent = folders.absent_folders(run_dir)
+    lock = RunLock(run_dir)
+    try:
+        if to_make and not (goes_on and config.model.path.is_dir()):
+            make_model(to_make, config.model.path)
+        told = _without_password(config)
+        data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file="prompts.parquet"))
+        check_rows(told, run_dir, env)
+        place = RunLayout(run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator)
+        write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        _copy_tokenizer(config.model.path, run_dir)
+        # The orchestrator's comes last: a process that waits for it waits for all of them.
+        for service in ("reward", "rollout", "orchestrator"):
+            _write(told, place, service)
+    except BaseException:
+        folders.drop_stage(run_dir)
+        folders.take_away(absent)
+        raise
+    finally:
+        lock.release()
+    return Prepared(run_dir, data, goes_on)
+
+
+def _write(config: RunFile, place: RunLayout, service: str) -> Path:
+    ports = Ports(grpc_port=GRPC_PORT, http_port=HTTP_PORT)
+    settings = settings_of(config, ProcessSpec(service, "0", service), place, ports)
+    path = place.run_dir / "config" / f"{service}.json"
+    aside = path.with_suffix(".writing")
+    aside.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    aside.replace(path)
+    return path
+
+
+def _copy_tokenizer(model: Path, run_dir: Path) -> None:
+    """Copies the tokenizer for the dashboard, which shows tokens as text: the orchestrator may not see the model."""
+    file = model / "tokenizer.json"
+    if file.is_file():
+        shutil.copyfile(file, run_dir / file.name)
+
+
+def _check_url(resolved: Resolved) -> None:
+    """Raises ConfigError if the broker's URL has a secret in its query, which would be written to the run directory."""
+    given = parse_qs(urlsplit(resolved.config.broker.url).query)
+    secrets = sorted({"password", "username"}.intersection(given))
+    if secrets:
+        raise ConfigError(
+            f"{resolved.place('broker', 'url')}: {secrets[0]} stands behind the '?', and would be written into the run "
+            "directory; give it as redis://USER:PASSWORD@HOST"
+        )
+
+
+def _without_password(config: RunFile) -> RunFile:
+    parts = urlsplit(config.broker.url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return config
+    name = user.partition(":")[0]
+    url = urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))
+    return config.model_copy(update={"broker": config.broker.model_copy(update={"url": url})})

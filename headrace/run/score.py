@@ -1,0 +1,147 @@
+"""`headrace score`: scores a file of completions without a run, with the reward service's package."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headrace.config.resolve import resolve
+from headrace.services.reward.scorers.registry import BUILT_IN
+from headrace.services.reward.settings import RewardSettings, RewardTable
+from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.settings import RunTable
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Callback that receives the progress repeatedly."""
+
+
+def scorer_names() -> list[str]:
+    """Names of the built-in scorers."""
+    return list(BUILT_IN)
+
+
+def table_of(name: str, options: Mapping[str, Any], given: RewardTable | None) -> RewardTable:
+    """The rubric to score with: the scorer `name`, or the config's own."""
+    if options and not name:
+        raise ConfigError("--option goes with --reward NAME; a config has its scorers' options in it")
+    if given is not None and not name:
+        return given
+    if not name:
+        raise ConfigError(f"say which scorer: --reward NAME ({', '.join(BUILT_IN)}), or --config RUN.toml")
+    base = (given or RewardTable()).model_dump(mode="python")
+    if ":" in name and base["path"] is None:
+        base["path"] = Path.cwd()
+    scorers = ({"name": name, "options": dict(options)},)
+    return RewardTable.model_validate(base | {"scorers": scorers, "tasks": {}, "combination": "weighted_sum"})
+
+
+@contextmanager
+def scoring_bar(console: Console) -> Iterator[Tell]:
+    """Shows the progress on a terminal."""
+    columns = (
+        TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("scoring", total=None, mean="")
+
+        def tell(found: Mapping[str, Any]) -> None:
+            mean = "" if found["mean"] is None else f"mean {found['mean']:.3f}"
+            bar.update(task, total=found["total"], completed=found["done"], mean=found["waiting"] or mean)
+
+        yield tell
+
+
+def reward_table(file: Path | None, arguments: Sequence[str], environment: Mapping[str, str]) -> RewardTable | None:
+    """Resolves `[reward]` of a `run.toml` and of dotted options; None if neither is given. Raises ConfigError."""
+    if file is None and not arguments:
+        return None
+    # Without a file there is no data; nothing is read from it here.
+    given = [*arguments, *([] if file else ["--data.path=none.jsonl"])]
+    section = resolve(file, arguments=given, environment=environment).config.reward
+    return RewardTable.model_validate(section.model_dump(mode="python", include=set(RewardTable.model_fields)))
+
+
+def parse_options(texts: list[str]) -> dict[str, Any]:
+    """Parses `key=value` texts; a value is JSON, or else text. Raises ConfigError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ConfigError(f"--option {text!r}: an option is given as key=value")
+        try:
+            found[key] = json.loads(value)
+        except json.JSONDecodeError:
+            found[key] = value
+    return found
+
+
+def score_file(
+    table: RewardTable, source: Path, target: Path, environment: Mapping[str, str], tell: Tell
+) -> dict[str, Any]:
+    """Scores `source` into `target`; returns the final progress. Raises ConfigError, DataError, ChildFailedError."""
+    if not source.is_file():
+        raise DataError(f"there is no file {source}")
+    if target.resolve() == source.resolve() or not target.resolve().parent.is_dir():
+        raise ConfigError(f"--output {target}: must be another file, in a folder that exists")
+    env = child_environment(dict(environment), threads=1)
+    with tempfile.TemporaryDirectory(prefix="headrace-score-") as folder:
+        settings = RewardSettings(run=RunTable(id="score"), run_dir=Path(folder), reward=table)
+        config = Path(folder) / "reward.json"
+        config.write_text(settings.model_dump_json(serialize_as_any=True), encoding="utf-8")
+        argv = python(
+            "headrace.services.reward", "--config", str(config), "--score", str(source.resolve()), "--output",
+            str(target.resolve()),
+        )  # fmt: skip
+        return _follow(argv, env, Path(folder) / "log", tell)
+
+
+def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -> dict[str, Any]:
+    """Runs the child to its end and passes its progress on. It dies with this process."""
+    last: dict[str, Any] = {}
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                last = json.loads(line)
+                tell(last)
+            status = child.wait()
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait(10)
+    if status:
+        raise _failure(status, log.read_text(errors="replace"))
+    return last
+
+
+def _failure(status: int, log: str) -> Exception:
+    """Converts the last line of the child's log to the error that it reports."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    try:
+        told = json.loads(lines[-1])
+    except (IndexError, json.JSONDecodeError):
+        told = None
+    if not isinstance(told, dict):
+        return ChildFailedError("scoring", status, lines[-1] if lines else "it said nothing")
+    message = str(told.get("error", told.get("exception", lines[-1])))
+    return DataError(message) if told.get("event") == "refused" else ChildFailedError("scoring", status, message)

@@ -1,1 +1,0 @@
-"""`headrace runs`: run directories side by side."""

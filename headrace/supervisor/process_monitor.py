@@ -1,0 +1,205 @@
+"""Keeps one process alive: starts it, waits until it is ready, restarts it when it dies, within a budget."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from headrace.supervisor.process import ProcessPlan, ServiceProcess, log_tail
+from headrace.wire.entry import GIVEN_UP, REFUSED
+from headrace.wire.errors import HeadraceError, WaitTimeoutError
+
+_NUMBER = re.compile(r"[\d.]+")
+
+Ready = Callable[[float], Awaitable[None]]
+Notice = Callable[[str], None]
+IsOver = Callable[[], Awaitable[bool]]
+"""Returns whether an exit with status 0 is the end, and not a death."""
+Prepare = Callable[[int], str]
+"""Called before each start with the number of early deaths in a row; returns a notice for the user. May raise
+OSError."""
+Probe = Callable[[float], Awaitable[str | None]]
+"""Returns the process's problem, empty = none; None = it does not answer within so many seconds."""
+
+
+class RunFailedError(HeadraceError):
+    """The run cannot go on; the message names the process, the reason and the log."""
+
+
+class MonitorState(StrEnum):
+    """State of one process, as seen by the supervisor."""
+
+    STARTING = "starting"
+    READY = "ready"
+    WAITING = "waiting to start again"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits on deaths and restarts. Times are seconds."""
+
+    ready_s: float = 180.0
+    """From start to `/readyz`."""
+    early_deaths: int = 4
+    """Deaths in a row of a process that was never ready: its settings are wrong, and retries are useless. One more
+    than the replays after which a trainer names the batch that kills it."""
+    early_deaths_later: int = 20
+    """The same for a process that has been ready in this run: its settings are not the cause."""
+    restarts: int = 1000
+    backoff_s: float = 0.1
+    """Wait before the first restart; doubles with each one until the process has been ready for `calm_s`."""
+    longest_backoff_s: float = 5.0
+    calm_s: float = 60.0
+    liveness_s: float = 60.0
+    """A process that has been ready and then does not answer for so long is killed and restarted; 0 = never."""
+    probe_s: float = 5.0
+    """Interval between two probes, and timeout of each."""
+
+
+class ProcessMonitor:
+    """Runs one process plan over all its lives."""
+
+    def __init__(
+        self,
+        plan: ProcessPlan,
+        run_dir: Path,
+        *,
+        ready: Ready,
+        is_over: IsOver | None,
+        budget: Budget,
+        notice: Notice,
+        probe: Probe | None = None,
+        prepare: Prepare | None = None,
+    ) -> None:
+        self.plan = plan
+        self.state = MonitorState.STARTING
+        self.restarts = 0
+        self.child: ServiceProcess | None = None
+        self.first_ready = asyncio.Event()
+        self._run_dir, self._ready, self._is_over = run_dir, ready, is_over
+        self._budget, self._notice, self._probe = budget, notice, probe
+        self._prepare = prepare
+        self._stopping = False
+
+    @property
+    def log(self) -> Path:
+        """Log file of the process."""
+        return self._run_dir / "logs" / f"{self.plan.name}.log"
+
+    def stop_restarting(self) -> None:
+        """Treats every further death as the end."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Runs the process until its end. Raises RunFailedError if the budget is spent or it does not become ready."""
+        early, backoff = 0, self._budget.backoff_s
+        while not self._stopping:
+            self.state = MonitorState.STARTING
+            self._make_ready_to_start(early)
+            self.child = await ServiceProcess.spawn(self.plan, self._run_dir)
+            was_ready, calm, code = await self._one_life(self.child)
+            if await self._was_the_end(code):
+                break
+            early = 0 if was_ready else early + 1
+            backoff = self._budget.backoff_s if calm else backoff
+            how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+            if code == GIVEN_UP:
+                raise RunFailedError(self._with_log(f"{self.plan.name} has given up"))
+            self._check_budget(early, how, refused=code == REFUSED and not was_ready)
+            self.restarts += 1
+            self._notice(f"{self.plan.name} {how}; it is started again ({self.restarts})")
+            self.state = MonitorState.WAITING
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, self._budget.longest_backoff_s)
+        self.state = MonitorState.ENDED
+
+    def _make_ready_to_start(self, early: int) -> None:
+        if self._prepare is None:
+            return
+        try:
+            told = self._prepare(early)
+        except OSError as error:
+            raise RunFailedError(f"{self.plan.name} cannot be started: {error}") from error
+        if told:
+            self._notice(told)
+
+    async def _was_the_end(self, code: int) -> bool:
+        return self._stopping or (code == 0 and self._is_over is not None and await self._is_over())
+
+    async def _one_life(self, child: ServiceProcess) -> tuple[bool, bool, int]:
+        """Returns whether it was ready, whether it then lived longer than `calm_s`, and its exit status."""
+        ready = asyncio.ensure_future(self._ready(self._budget.ready_s))
+        ended = asyncio.ensure_future(child.wait())
+        watching: asyncio.Future[None] | None = None
+        try:
+            await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                if self._is_late(ready):
+                    child.kill()
+                else:
+                    self.state = MonitorState.READY
+                    self.first_ready.set()
+                    watching = asyncio.ensure_future(self._watch(child))
+            since = time.monotonic()
+            code = await ended
+            was_ready = self.state is MonitorState.READY
+            return was_ready, was_ready and time.monotonic() - since > self._budget.calm_s, code
+        finally:
+            ready.cancel()
+            ended.cancel()
+            if watching:
+                watching.cancel()
+            # What it left in its process group would hold the ports.
+            child.kill()
+
+    async def _watch(self, child: ServiceProcess) -> None:
+        """Kills a process that no longer answers: frozen, or with a blocked event loop."""
+        if self._probe is None or not self._budget.liveness_s:
+            return
+        silent, looked, trouble = 0.0, time.monotonic(), ""
+        every = min(self._budget.probe_s, self._budget.liveness_s / 4)
+        while silent < self._budget.liveness_s:
+            await asyncio.sleep(every)
+            found = await self._probe(every)
+            now = time.monotonic()
+            # Numbers in it (tries, seconds) may change with every probe: no new notice for that.
+            if found is not None and _NUMBER.sub("", found) != trouble:
+                self._notice(f"{self.plan.name}: {found or 'all is well again'}")
+                trouble = _NUMBER.sub("", found)
+            # If the supervisor itself was stopped for a while, that is no evidence about the child.
+            silent = 0.0 if found is not None else silent + min(now - looked, 2 * every)
+            looked = now
+        self._notice(f"{self.plan.name} has not answered for {silent:.0f} s: it is killed")
+        child.kill()
+
+    def _is_late(self, ready: "asyncio.Future[None]") -> bool:
+        """Whether it missed its deadline though it has been ready before. Raises RunFailedError if it never was."""
+        error = ready.exception()
+        if isinstance(error, WaitTimeoutError):
+            if not self.first_ready.is_set():
+                raise RunFailedError(self._with_log(str(error))) from error
+            self._notice(f"{error}: it is killed")
+            return True
+        if error is not None:
+            raise error
+        return False
+
+    def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
+        if refused:
+            raise RunFailedError(self._with_log(f"{self.plan.name} refused its settings or data"))
+        limit = self._budget.early_deaths_later if self.first_ready.is_set() else self._budget.early_deaths
+        if early >= limit:
+            raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
+        if self.restarts >= self._budget.restarts:
+            raise RunFailedError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))
+
+    def _with_log(self, message: str) -> str:
+        tail = log_tail(self.log)
+        said = f"{message}; its log is {self.log}"
+        if not tail:
+            return said
+        return f"{said} and ends with:" + ("\n" if "\n" in tail else " ") + tail

@@ -1,0 +1,177 @@
+"""The monitored processes of a run: keeps them alive, drains single ones, and ends all of them."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.supervisor.process import ProcessPlan, ServiceProcess
+from headrace.supervisor.process_monitor import (
+    Budget,
+    IsOver,
+    Notice,
+    Prepare,
+    Probe,
+    ProcessMonitor,
+    Ready,
+    RunFailedError,
+)
+from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.lifecycle import wait_for
+
+DRAINING = "draining"
+_SETTLE_S = 5.0
+_DIE_S = 10.0
+_LOOK_S = 0.1
+
+
+class ProcessSet:
+    """Process monitors by name, added and removed during the run. Used on the main thread's event loop only."""
+
+    def __init__(self, run_dir: Path, budget: Budget, notice: Notice) -> None:
+        self._run_dir, self._budget, self._notice = run_dir, budget, notice
+        self._keepers: dict[str, ProcessMonitor] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._on_trial: set[str] = set()
+        self._ending = False
+
+    def keep(
+        self,
+        plan: ProcessPlan,
+        ready: Ready,
+        *,
+        is_over: IsOver | None = None,
+        probe: Probe | None = None,
+        prepare: Prepare | None = None,
+        on_trial: bool = False,
+    ) -> "asyncio.Task[None]":
+        """Starts a process and keeps it alive; the task ends with it, or fails with RunFailedError.
+
+        One `on_trial` that fails before it was ever ready does not fail the run: `take_failed` returns it.
+        """
+        assert plan.name not in self._keepers, plan.name
+        keeper = ProcessMonitor(
+            plan,
+            self._run_dir,
+            ready=ready,
+            is_over=is_over,
+            budget=self._budget,
+            notice=self._notice,
+            probe=probe,
+            prepare=prepare,
+        )
+        self._keepers[plan.name] = keeper
+        if on_trial:
+            self._on_trial.add(plan.name)
+        self._tasks[plan.name] = asyncio.create_task(keeper.run(), name=plan.name)
+        return self._tasks[plan.name]
+
+    def dismiss(self, name: str, grace_s: float) -> None:
+        """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is no failure."""
+        if name not in self._leaving and not self._ending:
+            self._leaving[name] = asyncio.create_task(self._leave(name, grace_s), name=f"{name} leaves")
+
+    async def _leave(self, name: str, grace_s: float) -> None:
+        keeper, task = self._keepers[name], self._tasks[name]
+        keeper.stop_restarting()
+        end = time.monotonic() + grace_s + _DIE_S
+        while not task.done() and time.monotonic() < end:
+            if keeper.child and keeper.child.returncode is None:
+                await self._terminate_one(keeper.child, grace_s)
+            # Between two lives the task ends by itself, unless a last child is just being started.
+            await asyncio.wait({task}, timeout=_LOOK_S)
+        if keeper.child:
+            keeper.child.kill()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        del self._leaving[name]
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self._keepers[name], self._tasks[name]
+        self._on_trial.discard(name)
+        (self._run_dir / "run" / f"{name}.json").unlink(missing_ok=True)
+
+    def take_failed(self, belongs: Callable[[str], bool]) -> list[tuple[str, RunFailedError]]:
+        """Removes and returns the processes on trial that have failed."""
+        failed: list[tuple[str, RunFailedError]] = []
+        for name in filter(belongs, self._on_trial - self._leaving.keys()):
+            task = self._tasks[name]
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, RunFailedError) and not self._keepers[name].first_ready.is_set():
+                failed.append((name, error))
+                self._forget(name)
+        return failed
+
+    async def _terminate_one(self, child: ServiceProcess, grace_s: float) -> None:
+        try:
+            await child.terminate(grace_s)
+        except WaitTimeoutError as error:
+            self._notice(str(error))
+        code = child.returncode or 0
+        if code == -signal.SIGKILL:
+            self._notice(f"{child.plan.name} was killed: it did not end within {grace_s:g} s")
+        elif code > 0:
+            self._notice(f"{child.plan.name} left with status {code}")
+
+    def keeper(self, name: str) -> ProcessMonitor | None:
+        """Monitor of a process that is kept alive or draining; None if there is none."""
+        return self._keepers.get(name)
+
+    def task(self, name: str) -> "asyncio.Task[None] | None":
+        """Task that ends with the monitor of that name; None if there is none."""
+        return self._tasks.get(name)
+
+    def staying(self, belongs: Callable[[str], bool]) -> list[str]:
+        """Names of the processes that are not draining."""
+        return [name for name in self._keepers if belongs(name) and name not in self._leaving]
+
+    def states(self) -> dict[str, str]:
+        """State of each process."""
+        return {
+            name: DRAINING if name in self._leaving else str(keeper.state) for name, keeper in self._keepers.items()
+        }
+
+    def check(self) -> None:
+        """Raises the error of a monitor that has failed, except of one on trial or draining."""
+        for name, task in self._tasks.items():
+            tried = name in self._on_trial and not self._keepers[name].first_ready.is_set()
+            if task.done() and name not in self._leaving and not tried:
+                task.result()
+
+    def stop_restarting(self) -> None:
+        """Treats every further death as the end."""
+        self._ending = True
+        for keeper in self._keepers.values():
+            keeper.stop_restarting()
+
+    async def terminate(self, belongs: Callable[[str], bool], grace_s: float) -> None:
+        """Sends SIGTERM to all live ones concurrently, SIGKILL after the grace; waits for those already draining."""
+        children = [self._keepers[name].child for name in self.staying(belongs)]
+        leaving = [task for name, task in self._leaving.items() if belongs(name)]
+        living = [child for child in children if child and child.returncode is None]
+        await asyncio.gather(*leaving, *(child.terminate(grace_s) for child in living))
+
+    def kill(self) -> None:
+        """Sends SIGKILL to all."""
+        for keeper in self._keepers.values():
+            if keeper.child:
+                keeper.child.kill()
+
+    async def settle(self) -> None:
+        """Ends all monitors and kills their children; reports a child that does not die."""
+        tasks: Sequence[asyncio.Task[None]] = [*self._leaving.values(), *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_SETTLE_S)
+        for keeper in self._keepers.values():
+            if keeper.child:
+                # A child spawned while everything was ending.
+                keeper.child.kill()
+                try:
+                    await wait_for(keeper.child.wait(), _SETTLE_S, f"{keeper.plan.name} to die")
+                except WaitTimeoutError as error:
+                    self._notice(str(error))

@@ -1,0 +1,75 @@
+"""Async access to the `VoteBook`: opened on the first request; ranked pairs are written shortly after each vote."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.services.orchestrator.annotation.votes import VoteBook
+from headrace.wire.lifecycle import wait_for
+
+T = TypeVar("T")
+
+_DISK_S = 30.0
+_EXPORT_AFTER_S = 1.0
+
+
+class AnnotationService:
+    """Annotation of one run directory. Used on one event loop only."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._opening: asyncio.Task[VoteBook] | None = None
+        self._export: asyncio.Task[None] | None = None
+        self._is_stale = False
+        """Votes have changed since the last export of the ranked pairs began."""
+
+    async def ask(self, act: Callable[[VoteBook], T]) -> T:
+        """Runs `act` on the `VoteBook` in a thread. Raises ConfigError or DataError if it cannot be opened."""
+        book = await self._book()
+        return await _on_disk(lambda: act(book), "the votes")
+
+    async def change(self, act: Callable[[VoteBook], T]) -> T:
+        """Like `ask`, for an act that changes votes; schedules an export of the ranked pairs."""
+        done = await self.ask(act)
+        self._export_soon(await self._book())
+        return done
+
+    async def close(self) -> None:
+        """Writes the ranked pairs a last time and closes the votes."""
+        opening = self._opening
+        if opening is None:
+            return
+        # An open in progress will lock the votes: wait for it, so that they can be closed.
+        await wait_for(asyncio.wait([opening]), _DISK_S, "the votes to be read")
+        if self._export is not None:
+            self._export.cancel()
+            await asyncio.gather(self._export, return_exceptions=True)
+        if opening.exception() is None:
+            await _on_disk(opening.result().close, "the ranked pairs to be written")
+
+    async def _book(self) -> VoteBook:
+        """Opens the `VoteBook` in one shared task, which survives cancelled callers; retries after a failure."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.create_task(self._open())
+        return await wait_for(asyncio.shield(self._opening), _DISK_S, "the votes to be read")
+
+    async def _open(self) -> VoteBook:
+        book = await asyncio.to_thread(VoteBook, self._run_dir)
+        self._export_soon(book)
+        return book
+
+    def _export_soon(self, book: VoteBook) -> None:
+        self._is_stale = True
+        if self._export is None or self._export.done():
+            self._export = asyncio.create_task(self._export_later(book))
+
+    async def _export_later(self, book: VoteBook) -> None:
+        while self._is_stale:
+            await asyncio.sleep(_EXPORT_AFTER_S)
+            self._is_stale = False
+            await _on_disk(book.export, "the ranked pairs to be written")
+
+
+async def _on_disk(act: Callable[[], T], what: str) -> T:
+    return await wait_for(asyncio.to_thread(act), _DISK_S, what)

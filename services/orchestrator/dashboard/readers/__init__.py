@@ -1,0 +1,1 @@
+"""Readers of the files of a run directory, for the dashboard."""

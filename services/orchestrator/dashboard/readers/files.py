@@ -1,0 +1,33 @@
+"""The files of a run directory that the dashboard reads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.services.orchestrator.dashboard.readers.curves import Curves
+from headrace.services.orchestrator.dashboard.readers.records import Evals, RunLog
+from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
+from headrace.services.orchestrator.dashboard.readers.tokens import Decoder
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Readers of one run directory, which the board keeps current."""
+
+    run_dir: Path
+    curves: Curves
+    evals: Evals
+    log: RunLog
+    shelf: RolloutIndex
+    decoder: Decoder
+
+    @classmethod
+    def of(cls, run_dir: Path, model: Path) -> "Files":
+        """Readers of `run_dir`; `model` is the folder of the policy's tokenizer, which may be missing."""
+        return cls(
+            run_dir,
+            Curves(run_dir / "metrics.jsonl"),
+            Evals(run_dir / "evals.jsonl"),
+            RunLog(run_dir),
+            RolloutIndex(run_dir / "rollouts"),
+            Decoder([run_dir, model, run_dir / "export", run_dir / "demo" / "model"]),
+        )

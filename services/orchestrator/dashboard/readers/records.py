@@ -1,0 +1,167 @@
+"""Small JSON-lines files held in memory: the evaluations, and the run-level events."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from headrace.services.orchestrator.dashboard.readers.tail import Tail
+from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.lifecycle import wait_for
+
+Record = dict[str, Any]
+
+_READ_S = 120.0
+_PER_GROUP = tuple(
+    f'"event":"{name}"'.encode()
+    for name in (
+        *("issued", "dropped", "group_generated", "group_scored", "batch", "step_done"),
+        *("publication_committed", "weights_committed"),
+    )
+)
+"""Events of single groups, steps and replicas: too many to parse one by one."""
+_HEAD = 96
+"""The event's name is within this many bytes of the start of its line."""
+_NEWEST = 64 * 1024 * 1024
+_KEPT = 2000
+_KEPT_PUBLICATIONS = 200
+PUBLICATION = "publication"
+_MOST_VERSION = 2**53
+"""Largest integer that JavaScript represents exactly."""
+_TELLERS = ("orchestrator", "trainer")
+
+
+class Evals:
+    """The evaluations of `RUN/evals.jsonl`; the last line of a version counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._by_version: dict[int, Record] = {}
+
+    @property
+    def all(self) -> list[Record]:
+        """All evaluations, ordered by version."""
+        return [self._by_version[version] for version in sorted(self._by_version)]
+
+    async def look(self) -> list[Record]:
+        """Reads new lines and returns their evaluations."""
+        added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
+        if added.anew:
+            self._by_version = {}
+        fresh = [_evaluation(record) for record in _parsed(added.data.splitlines()) if _is_version(record)]
+        self._by_version.update((int(record["version"]), record) for record in fresh)
+        return fresh
+
+
+class RunLog:
+    """Run-level events of orchestrator and trainer over all their incarnations, without per-group events."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._folder = run_dir / "events"
+        self._tails: dict[Path, Tail] = {}
+        self._events: deque[Record] = deque(maxlen=_KEPT)
+        # Kept apart: there is one per step, and they would evict all other events.
+        self._publications: deque[Record] = deque(maxlen=_KEPT_PUBLICATIONS)
+        self.began: float | None = None
+        """Unix seconds of the run's first event."""
+
+    def newest(self, limit: int) -> list[Record]:
+        """The newest events, newest first."""
+        return sorted((*self._events, *self._publications), key=_time, reverse=True)[:limit]
+
+    def since(self, moment: float) -> list[Record]:
+        """Events after `moment` (unix seconds), oldest first."""
+        told = (record for record in (*self._events, *self._publications) if _time(record) > moment)
+        return sorted(told, key=_time)
+
+    @property
+    def publications(self) -> list[Record]:
+        """Publications in the form of `/api/fleet`, newest first."""
+        hidden = ("t", "event", "service")
+        return [
+            {key: value for key, value in record.items() if key not in hidden} | {"ended": True}
+            for record in reversed(self._publications)
+            if _is_publication(record)
+        ]
+
+    async def look(self) -> list[Record]:
+        """Reads new events and returns them, oldest first."""
+        fresh, began = await wait_for(asyncio.to_thread(self._read), _READ_S, "the event logs to be read")
+        if began is not None:
+            self.began = began if self.began is None else min(began, self.began)
+        fresh.sort(key=_time)
+        self._publications.extend(record for record in fresh if record["event"] == PUBLICATION)
+        self._events.extend(record for record in fresh if record["event"] != PUBLICATION)
+        return fresh
+
+    def _read(self) -> tuple[list[Record], float | None]:
+        fresh: list[Record] = []
+        began: list[float] = []
+        for path in sorted(path for teller in _TELLERS for path in self._folder.glob(f"{teller}-*.jsonl")):
+            if path not in self._tails:
+                self._tails[path] = Tail(path, newest=_NEWEST)
+                began += _first_time(path)
+            while data := self._tails[path].read().data:
+                fresh += [_named(record, path) for record in _parsed(_wanted(data)) if _is_event(record)]
+        return fresh, min(began, default=None)
+
+
+def _time(record: Record) -> float:
+    return float(record["t"])
+
+
+def _named(record: Record, path: Path) -> Record:
+    return {"t": record["t"], "event": record["event"], "service": path.stem.rpartition("-")[0], **record}
+
+
+def _is_version(record: Record) -> bool:
+    version = record.get("version")
+    return type(version) is int and 0 <= version <= _MOST_VERSION
+
+
+def _evaluation(record: Record) -> Record:
+    """The record with numeric `accuracy` and `t`, which the reader sorts and plots by; invalid ones are dropped."""
+    told = record | {"accuracy": number_of(record, "accuracy")}
+    return told if number_of(record, "t") is not None else {key: one for key, one in told.items() if key != "t"}
+
+
+def number_of(record: Record, name: str) -> float | None:
+    """A number of a record; None if it is missing or not a number."""
+    value = record.get(name)
+    return value if isinstance(value, int | float) else None
+
+
+def _is_publication(record: Record) -> bool:
+    lists = (record.get("phases"), record.get("members"))
+    return all(isinstance(one, list) for one in lists) and isinstance(record.get("seconds"), int | float)
+
+
+def _is_event(record: Record) -> bool:
+    return isinstance(record.get("t"), int | float) and isinstance(record.get("event"), str)
+
+
+def _first_time(path: Path) -> list[float]:
+    try:
+        with path.open("rb") as file:
+            line = file.readline(1 << 20)
+    except OSError:
+        return []
+    return [float(record["t"]) for record in _parsed([line]) if _is_event(record)]
+
+
+def _wanted(data: bytes) -> Iterable[bytes]:
+    for line in data.splitlines():
+        head = line[:_HEAD]
+        if not any(name in head for name in _PER_GROUP):
+            yield line
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
+    for line in lines:
+        try:
+            record = read_lenient(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record

@@ -1,0 +1,137 @@
+"""Sibling run directories, described from their files. Blocking, read-only."""
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from headrace.services.orchestrator.dashboard.ended import read_config, table_of
+from headrace.services.orchestrator.dashboard.readers.records import number_of
+from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.errors import ConfigError
+
+MOST = 200
+_NAME = re.compile(r"\w[\w.@+-]{0,127}")
+_END_BYTES = 256 * 1024
+_ALIVE_S = 30.0
+"""A run whose event logs have not grown for this long counts as stopped."""
+_ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run directory; `began` is the time its config was written, in unix seconds."""
+
+    name: str
+    path: Path
+    began: float
+
+
+def run_folders(parent: Path) -> list[RunFolder]:
+    """Run directories under `parent`, newest first, at most `MOST`; skips symlinks and unreadable folders."""
+    found = []
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            config = Path(entry.path) / "config" / "run.toml"
+            with contextlib.suppress(OSError):  # Not readable, or removed meanwhile.
+                if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
+                    found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
+    return sorted(found, key=lambda one: one.began, reverse=True)[:MOST]
+
+
+def find_run(parent: Path, name: str) -> RunFolder:
+    """The folder of that name; raises ConfigError unless it is one of `run_folders`."""
+    found = next((one for one in run_folders(parent) if one.name == name), None)
+    if found is None:
+        raise ConfigError(f"there is no run {name!r} beside this one")
+    return found
+
+
+def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
+    """One row of `/api/runs`, without `current`."""
+    try:
+        run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
+    except ConfigError:
+        run_id = ""
+    metrics = last_record(folder.path / "metrics.jsonl")
+    evaluated = last_record(folder.path / "evals.jsonl")
+    return {
+        "name": folder.name,
+        "id": run_id,
+        "state": _state(folder.path, now),
+        "steps": number_of(metrics, "step") or 0,
+        "reward_mean": number_of(metrics, "reward_mean"),
+        "accuracy": number_of(evaluated, "accuracy"),
+        "began": round(folder.began, 3),
+    }
+
+
+def _state(path: Path, now: float) -> str:
+    """The run's state, by the last event of the newest orchestrator log."""
+    logs = _logs(path / "events")
+    told = [one for one in logs if one[1].name.startswith("orchestrator-")]
+    if told:
+        last = str(last_record(max(told)[1]).get("event"))
+        if last in _ENDS:
+            return _ENDS[last]
+    return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
+
+
+def _logs(folder: Path) -> list[tuple[float, Path]]:
+    """(mtime, path) of each event log; skips logs that were removed or cannot be read."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.jsonl"):
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime, path))
+    return found
+
+
+def last_record(path: Path) -> dict[str, Any]:
+    """The last complete line that is a JSON object; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            record = read_lenient(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            return record
+    return {}
+
+
+def flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flattens the tables to dotted keys, with JSON values."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Converts to a JSON value: TOML has dates and non-finite numbers."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)) else str(value)
+
+
+def config_rows(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per key of the flattened configs, differing ones first; a key that a run lacks is null."""
+    rows = []
+    for key in sorted({key for config in configs for key in config}):
+        values = [config.get(key) for config in configs]
+        rows.append({"key": key, "values": values, "differs": any(value != values[0] for value in values)})
+    return sorted(rows, key=lambda row: not row["differs"])

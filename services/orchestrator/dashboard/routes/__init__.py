@@ -1,0 +1,1 @@
+"""The dashboard's HTTP routes: translate, delegate, translate back."""

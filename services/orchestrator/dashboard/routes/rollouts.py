@@ -1,0 +1,63 @@
+"""`/api/rollouts`: the list of rollouts, and one group."""
+
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Response
+
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.readers import query as queries
+from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS, group_view
+from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
+from headrace.wire.errors import DataError
+
+_MOST_TEXT = 200
+
+
+def add_rollouts(app: FastAPI, board: Board) -> None:
+    """Adds the routes."""
+
+    @app.get("/api/rollouts")
+    async def get_rollouts(
+        step_from: int | None = None,
+        step_to: int | None = None,
+        reward_min: float | None = None,
+        reward_max: float | None = None,
+        version: int | None = None,
+        finish: str | None = None,
+        replica: str | None = None,
+        group: int | None = None,
+        text: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
+        sort: Annotated[str, Query(pattern=f"^-?({'|'.join(queries.SORTS)})$")] = "-step",
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=0, le=200)] = 100,
+    ) -> Response:
+        """Trained rollouts; `partial` = repeat the request to continue the text search, `reading` = still indexing."""
+        wanted = queries.Query(
+            step_from=step_from, step_to=step_to, reward_min=reward_min, reward_max=reward_max, version=version,
+            finish=finish or None, replica=replica or None, group_index=group, text=text or None, sort=sort,
+        )  # fmt: skip
+        shelf = board.files.shelf
+        found = await shelf.find(wanted)
+        rows = await shelf.listed(found.facts, found.positions[offset : offset + limit])
+        return answer(
+            {
+                "total": len(found.positions),
+                "rows": rows,
+                "partial": found.partial,
+                "reading": shelf.reading,
+                "finish_reasons": sorted(shelf.names.finish.words),
+                "replicas": sorted(shelf.names.replica.words),
+                "damaged": [{"step": step, "error": words} for step, words in sorted(shelf.damaged.items())[:20]],
+            }
+        )
+
+    @app.get("/api/rollouts/{step}/{group_index}")
+    async def get_group(step: int, group_index: int) -> Response:
+        """All rollouts of a group, token by token."""
+        try:
+            table = await board.files.shelf.table(step, group_index, COLUMNS)
+        except DataError as error:
+            raise RequestRefusedError(404, str(error)) from error
+        if table is None:
+            raise RequestRefusedError(404, f"step {step} has no trained group {group_index}")
+        return await on_thread(lambda: group_view(step, table.to_pylist(), board.files.decoder.texts))

@@ -1,0 +1,92 @@
+"""`/api/runs` and `/api/compare`: the sibling run directories, and several runs side by side."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Response
+
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.ended import read_config
+from headrace.services.orchestrator.dashboard.readers.curves import Curves
+from headrace.services.orchestrator.dashboard.readers.records import Evals
+from headrace.services.orchestrator.dashboard.readers.run_list import (
+    RunFolder,
+    config_rows,
+    find_run,
+    flat,
+    run_folders,
+    run_row,
+)
+from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, series_view
+from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
+from headrace.wire.errors import ConfigError
+
+_MOST_RUNS = 8
+
+
+class Siblings:
+    """Cache of the curves of the most recently compared runs."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Path, tuple[Curves, Evals]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def read(self, folder: RunFolder) -> tuple[Curves, Evals]:
+        """Current curves and evaluations of a run."""
+        async with self._lock:
+            path = folder.path
+            curves, evals = self._known.setdefault(path, (Curves(path / "metrics.jsonl"), Evals(path / "evals.jsonl")))
+            self._known.move_to_end(path)
+            if len(self._known) > _MOST_RUNS:
+                self._known.popitem(last=False)
+            while await curves.look():
+                pass
+            await evals.look()
+            return curves, evals
+
+
+def add_runs(app: FastAPI, board: Board) -> None:
+    """Adds the routes."""
+    run_dir = board.files.run_dir.resolve()
+    siblings = Siblings()
+
+    @app.get("/api/runs")
+    async def get_runs() -> Response:
+        """All sibling runs, newest first."""
+        state, now = board.source.state(), time.time()
+
+        def rows() -> list[dict[str, Any]]:
+            found = []
+            for folder in run_folders(run_dir.parent):
+                row = run_row(folder, now) | {"current": folder.path == run_dir}
+                found.append(row | {"state": state} if row["current"] else row)
+            return found
+
+        return await on_thread(rows)
+
+    @app.get("/api/compare")
+    async def get_compare(
+        runs: str, names: str = "reward_mean", points: Annotated[int, Query(ge=4, le=5000)] = 500
+    ) -> Response:
+        """Curves and evaluations of some runs, and their configs key by key."""
+        wanted, metrics = [[one for one in text.split(",") if one] for text in (runs, names)]
+        if not 1 <= len(wanted) <= _MOST_RUNS or len(metrics) > MOST_NAMES:
+            raise RequestRefusedError(422, f"compare 1 to {_MOST_RUNS} runs by at most {MOST_NAMES} metrics")
+        try:
+            folders = [await asyncio.to_thread(find_run, run_dir.parent, name) for name in wanted]
+            configs = [flat(read_config(folder.path)) for folder in folders]
+        except ConfigError as error:
+            raise RequestRefusedError(404, str(error)) from error
+        read = [await siblings.read(folder) for folder in folders]
+
+        def compared() -> dict[str, Any]:
+            shown = []
+            for folder, (curves, evals) in zip(folders, read, strict=True):
+                view = series_view(curves.rows, metrics, points, None, None)
+                shown.append({"name": folder.name, "evals": evals.all} | view)
+            return {"runs": shown, "config": config_rows(configs)}
+
+        return await on_thread(compared)

@@ -1,0 +1,66 @@
+"""`/api/series`, `/api/events` and `/api/log`."""
+
+import re
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from headrace.services.orchestrator.dashboard.board import Board
+from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
+from headrace.services.orchestrator.dashboard.readers.thin import thin
+from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
+
+MOST_NAMES = 64
+_MOST_POINTS = 20_000
+_LAST_ID = re.compile(r"s(\d{1,15})")
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def add_curves(app: FastAPI, board: Board) -> None:
+    """Adds the routes."""
+
+    @app.get("/api/series")
+    async def get_series(
+        names: str = "",
+        points: Annotated[int, Query(ge=4, le=_MOST_POINTS)] = 1000,
+        first: Annotated[int | None, Query(alias="from")] = None,
+        last: Annotated[int | None, Query(alias="to")] = None,
+    ) -> Response:
+        """Curves of some metrics between two steps, thinned to at most `points` each; extremes are kept."""
+        wanted = [name for name in names.split(",") if name]
+        if len(wanted) > MOST_NAMES:
+            raise RequestRefusedError(422, f"names: at most {MOST_NAMES} at once")
+        rows, evals = board.files.curves.rows, board.files.evals.all
+        return await on_thread(lambda: series_view(rows, wanted, points, first, last) | {"evals": evals})
+
+    @app.get("/api/events", response_class=StreamingResponse)
+    async def get_events(after: str = "", last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
+        """Server-sent events: status, step, eval, log; `resync` = reload the series."""
+        if board.feed.is_full:
+            raise RequestRefusedError(503, "too many pages listen already; close one")
+        match = _LAST_ID.fullmatch(last_event_id or after)
+        known = int(match.group(1)) if match else None
+        stream = board.feed.listen(lambda: board.missed(known))
+        return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
+
+    @app.get("/api/log")
+    async def get_log(limit: Annotated[int, Query(ge=0, le=2000)] = 200) -> Response:
+        """Run-level events, newest first."""
+        return answer(board.files.log.newest(limit))
+
+
+def series_view(rows: MetricRows, names: list[str], points: int, first: int | None, last: int | None) -> dict[str, Any]:
+    """The answer of `/api/series`, without the evaluations. Pure."""
+    start = 0 if first is None else int(np.searchsorted(rows.steps, first, side="left"))
+    end = len(rows) if last is None else int(np.searchsorted(rows.steps, last, side="right"))
+    steps = rows.steps[start:end]
+    series = {}
+    for name in names:
+        if name in rows.columns:
+            values = rows.columns[name][start:end]
+            kept = thin(values, points)
+            numbers = [None if value != value else float(f"{value:.7g}") for value in values[kept].tolist()]
+            series[name] = {"x": steps[kept].tolist(), "y": numbers}
+    return {"last": int(rows.steps[-1]) if len(rows) else 0, "names": [*rows.columns], "series": series}

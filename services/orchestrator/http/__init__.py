@@ -1,0 +1,1 @@
+"""Shared parts of the orchestrator's HTTP routes, and the chat API."""

@@ -1,0 +1,126 @@
+"""Validates OpenAI chat requests; unsupported options are refused with a reason. Pure."""
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from headrace.services.orchestrator.http.json_text import read_strict
+from headrace.wire.v1 import rollout_pb2
+
+MOST_BYTES = 8 * 1024 * 1024
+_MOST_STOPS = 16
+_LEAST_TEMPERATURE = 1e-6
+"""Lower temperatures would overflow the scaled logits, and are treated as greedy."""
+
+
+class ChatRefusedError(Exception):
+    """A refused request, reported in OpenAI's error format."""
+
+    def __init__(self, status: int, message: str, code: str = "", retry_s: int = 0) -> None:
+        """`retry_s`: seconds for the Retry-After header; 0 = none."""
+        super().__init__(message)
+        self.status, self.message, self.code, self.retry_s = status, message, code, retry_s
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body of the response."""
+        kind = "invalid_request_error" if self.status < 429 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code or None}}
+
+
+class StreamOptions(BaseModel):
+    """`stream_options`."""
+
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """Supported fields of `POST /v1/chat/completions`. Known options without support must have their default value."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    model: str = ""
+    max_tokens: int | None = Field(None, ge=1, le=1 << 20)
+    max_completion_tokens: int | None = Field(None, ge=1, le=1 << 20)
+    temperature: float = Field(1.0, ge=0, le=100)
+    top_p: float = Field(1.0, gt=0, le=1)
+    stop: list[str] = []
+    seed: int | None = None
+    n: Literal[1] = 1
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    logprobs: Literal[False] | None = None
+    tools: list[Any] = Field([], max_length=0)
+    functions: list[Any] = Field([], max_length=0)
+    frequency_penalty: Literal[0] = 0
+    presence_penalty: Literal[0] = 0
+    logit_bias: dict[str, float] = Field({}, max_length=0)
+    response_format: dict[str, Any] = {}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: Any, info: Any) -> Any:
+        if value is None and info.field_name not in ("messages",):
+            return cls.model_fields[info.field_name].default
+        return value
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _list_of_stops(cls, value: Any) -> Any:
+        stops = [value] if isinstance(value, str) else value
+        if isinstance(stops, list) and (len(stops) > _MOST_STOPS or "" in stops):
+            raise ValueError(f"at most {_MOST_STOPS} texts, none of them empty")
+        return stops
+
+    @field_validator("response_format")
+    @classmethod
+    def _text_only(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if value.get("type", "text") != "text":
+            raise ValueError("only text is answered")
+        return value
+
+
+def read_chat(data: bytes, models: tuple[str, ...]) -> ChatBody:
+    """The checked request. Raises ChatRefusedError."""
+    try:
+        body = ChatBody.model_validate(read_strict(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ChatRefusedError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "invalid_value") from None
+    except ValueError as error:
+        raise ChatRefusedError(400, f"the request is not JSON: {error}", "invalid_json") from None
+    _check_text([body.messages, body.stop])
+    if body.model and body.model not in models:
+        raise ChatRefusedError(
+            404, f"there is no model {body.model!r} here, only {' and '.join(map(repr, models))}", "model_not_found"
+        )
+    return body
+
+
+def _check_text(value: Any) -> None:
+    """Rejects lone surrogates, which JSON can escape but neither tokenizer nor wire format accepts."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        raise ChatRefusedError(400, "messages or stop: not all of it is text", "invalid_value") from None
+
+
+def to_wire(
+    body: ChatBody, stop_token_ids: tuple[int, ...], *, deadline_s: float, wait_s: float
+) -> rollout_pb2.ChatRequest:
+    """Converts to the protobuf request for a replica."""
+    request = rollout_pb2.ChatRequest(
+        messages_json=json.dumps(body.messages),
+        max_tokens=body.max_completion_tokens or body.max_tokens or 0,
+        temperature=body.temperature if body.temperature >= _LEAST_TEMPERATURE else 0.0,
+        top_p=body.top_p,
+        stop=body.stop,
+        stop_token_ids=stop_token_ids,
+        deadline_s=deadline_s,
+        wait_s=wait_s,
+    )
+    if body.seed is not None:
+        # Any integer is accepted as a seed.
+        request.seed = body.seed % (1 << 63)
+    return request

@@ -1,0 +1,71 @@
+"""Helpers of all routes: size-limited bodies, JSON responses without re-validation, and refusals."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+
+from headrace.services.orchestrator.http.json_text import read_strict
+
+B = TypeVar("B", bound=BaseModel)
+
+_MOST_BYTES = 4096
+
+
+class RequestRefusedError(Exception):
+    """A refused request: HTTP status and reason."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status, self.words = status, words
+
+
+async def refusal(_: Request, error: Exception) -> Response:
+    """Exception handler: the response to a `RequestRefusedError`."""
+    assert isinstance(error, RequestRefusedError)
+    return JSONResponse({"error": error.words}, error.status)
+
+
+async def busy(_: Request, error: Exception) -> Response:
+    """Exception handler: 503 when the disk or a thread was not done in time."""
+    return JSONResponse({"error": str(error)}, 503)
+
+
+def answer(value: Any) -> Response:
+    """Responds with JSON values, without validation."""
+    return Response(_encoded(value), media_type="application/json")
+
+
+async def on_thread(make: Callable[[], Any]) -> Response:
+    """Responds with the result of `make` as JSON; runs and encodes it on a thread."""
+    return Response(await asyncio.to_thread(lambda: _encoded(make())), media_type="application/json")
+
+
+async def read_body(request: Request, kind: type[B]) -> B:
+    """Reads and validates a small JSON body; raises RequestRefusedError if it is too large or invalid."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_BYTES:
+            raise RequestRefusedError(413, f"an act has at most {_MOST_BYTES} bytes")
+    try:
+        return kind.model_validate(read_strict(bytes(body)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestRefusedError(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except ValueError as error:
+        raise RequestRefusedError(400, f"not valid JSON: {error}") from error
+
+
+def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """OpenAPI schema of a body: FastAPI does not see what `read_body` reads."""
+    content = {"application/json": {"schema": kind.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

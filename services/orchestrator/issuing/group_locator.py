@@ -1,0 +1,61 @@
+"""Describes where a group is that the trainer waits for."""
+
+import time
+
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.wire.contracts import Purpose, decode_header
+from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.streams import Broker, StreamName
+
+_LOOK_AGAIN_S = 10.0
+"""Time between two queries of the broker: each reads all entries of a stream."""
+
+
+class GroupLocator:
+    """Locates a group by the replicas' heartbeats; queries the broker, rarely, only if no replica has it."""
+
+    def __init__(self, registry: Registry, broker: Broker, reconcile_s: float) -> None:
+        self._registry = registry
+        self._broker = broker
+        self._reconcile_s = reconcile_s
+        self._index = -1
+        self._looked_at = 0.0
+        self._seen = ""
+
+    async def of(self, group_index: int) -> str:
+        """The group's location, such as `rollout-1 generates it`; empty while unknown."""
+        now = time.monotonic()
+        own = [one.replica_id for one in self._registry.alive(now) if group_index in one.groups]
+        if own:
+            self._index = -1
+            return f"{' and '.join(own)} generate{'s' if len(own) == 1 else ''} it"
+        if self._index != group_index:
+            # It will most likely move on before a query is worth its cost.
+            self._index, self._looked_at, self._seen = group_index, now, ""
+        elif now - self._looked_at > _LOOK_AGAIN_S:
+            self._looked_at = now
+            self._seen = await self._look(group_index)
+        return self._seen
+
+    async def _look(self, group_index: int) -> str:
+        try:
+            for stream, words in (
+                (StreamName.PROMPTS, "no replica has begun it: it is in the stream of prompts"),
+                (StreamName.ROLLOUTS, "it is generated, and waits for its score"),
+                (StreamName.SCORED, "it is scored, and on its way to the trainer"),
+            ):
+                if await self._holds(stream, group_index):
+                    return words
+        except TransientError as error:
+            return f"its place is unknown: {error}"
+        return f"it is in no stream: it is issued again when {self._reconcile_s:g} s have passed without news"
+
+    async def _holds(self, stream: StreamName, group_index: int) -> bool:
+        for data in await self._broker.live(stream):
+            try:
+                header = decode_header(data)
+            except ContractError:
+                continue
+            if header.group_index == group_index and header.purpose is Purpose.TRAIN:
+                return True
+        return False

@@ -1,0 +1,204 @@
+"""Issues prompts within credit, and re-issues open groups that are in no stream any more."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from headrace.services.orchestrator import metrics
+from headrace.services.orchestrator.issuing.credit import credit_limit, room
+from headrace.services.orchestrator.issuing.messages import training_prompt
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompts import PromptOrder, PromptRow
+from headrace.services.orchestrator.issuing.start_gate import StartGate
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.state.store import OpenGroup, Store
+from headrace.wire.contracts import Purpose, decode_header, group_id
+from headrace.wire.errors import ContractError, HeadraceError, TransientError
+from headrace.wire.events import EventLog
+from headrace.wire.rpc import call
+from headrace.wire.streams import Broker, StreamName
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import trainer_pb2
+
+log = get_logger("orchestrator.issuer")
+_LOOK_S = 1.0
+_FLOW = (StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.SCORED)
+"""The order in which a group moves through the streams: scanning in this order cannot miss a group that moves."""
+
+
+class Issuer:
+    """Owns the training side of the prompts stream."""
+
+    def __init__(
+        self,
+        settings: OrchestratorSettings,
+        rows: Sequence[PromptRow],
+        store: Store,
+        state: RunState,
+        broker: Broker,
+        prompts: PromptStream,
+        peers: Clients,
+        events: EventLog,
+        beginning: StartGate | None = None,
+    ) -> None:
+        """`beginning` may delay the first prompt."""
+        self._settings = settings
+        self._rows = rows
+        self._order = PromptOrder(len(rows), settings.run.seed)
+        self._store = store
+        self._state = state
+        self._broker = broker
+        self._prompts = prompts
+        self._peers = peers
+        self._events = events
+        self._beginning = beginning
+        self._lock = asyncio.Lock()
+        self._generation = ""
+        self._moved_at = time.monotonic()
+        self._counts: dict[str, int] = {}
+        self.limit = 0
+
+    @property
+    def waiting_for(self) -> str:
+        """What holds back prompts although there is credit; empty if nothing does."""
+        if self._state.wishes.holds:
+            return "the operator, who has paused the run" if self._state.wishes.paused else "the trainer to stop"
+        return self._beginning.waiting_for if self._beginning else ""
+
+    @property
+    def waiting_times(self) -> tuple[float, float] | None:
+        """Start and deadline of the wait (monotonic seconds); None when there is none."""
+        return (self._beginning.since, self._beginning.until) if self._beginning and self.waiting_for else None
+
+    async def run(self) -> None:
+        """Issues groups whenever credit is free, and reconciles lost groups. Runs until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except TransientError as error:
+                log.warning("issuer_waits", error=str(error))
+            try:
+                async with asyncio.timeout(_LOOK_S), self._state.changed:
+                    await self._state.changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> None:
+        if self._state.phase is not RunPhase.RUNNING or self._state.wishes.holds:
+            return
+        generation = await self._broker.generation()
+        counts = self._store.counts()
+        if counts != self._counts:
+            self._counts, self._moved_at = counts, time.monotonic()
+        waited = time.monotonic() - self._moved_at > self._settings.orchestrator.reconcile_s
+        if generation != self._generation or waited:
+            await self.reconcile()
+            self._generation, self._moved_at = generation, time.monotonic()
+        await self.issue()
+
+    async def issue(self) -> None:
+        """Issues new groups up to the credit limit."""
+        async with self._lock:
+            self.limit = credit_limit(
+                version=self._state.issue_version,
+                max_steps=self._state.max_steps,
+                max_staleness=self._settings.run.max_staleness,
+                groups_per_batch=self._settings.batch.groups,
+            )
+            num_open = self._store.num_open
+            metrics.GROUPS_OPEN.set(num_open)
+            metrics.CREDIT_LIMIT.set(self.limit)
+            free = room(self.limit, num_open)
+            if not free:
+                return
+            first = self._store.next_index()
+            if first == 0 and self._beginning and not self._beginning.is_over(time.monotonic()):
+                return
+            gaps = self._store.gaps()[:free]
+            fresh = range(first, first + free - len(gaps))
+            # Re-queued prompts get indices that were never used: the dead group keeps its fate.
+            for index, (dead_index, row) in self._store.issue_new(gaps, fresh).items():
+                self._events.append("requeued_as", group_index=index, dead_index=dead_index, row=row)
+            await self._put([OpenGroup(group_index=index, attempt=0) for index in (*gaps, *fresh)], "new")
+
+    async def _put(self, groups: Sequence[OpenGroup], kind: str) -> None:
+        """Puts groups on the stream; the store has recorded them already."""
+        for group in groups:
+            row = self._rows[self.row_of(group.group_index)]
+            message = training_prompt(
+                self._settings,
+                row,
+                group_index=group.group_index,
+                attempt=group.attempt,
+                min_version=self._state.issue_version,
+            )
+            self._events.append(
+                "issued",
+                group_index=group.group_index,
+                group_id=message.header.group_id,
+                attempt=group.attempt,
+                min_version=self._state.issue_version,
+                sample_id=row.sample_id,
+                trace=message.header.traceparent,
+            )
+            await self._prompts.put(message)
+            metrics.GROUPS_ISSUED.labels(kind).inc()
+
+    def row_of(self, group_index: int) -> int:
+        """The prompt row of a group: by the run's order, shifted by re-queued groups, or the re-queued row itself."""
+        given = self._store.requeued_row(group_index)
+        return self._order.row(group_index - self._store.requeued_before(group_index)) if given is None else given
+
+    async def reconcile(self) -> None:
+        """Re-issues every open group that is in no stream and has no fate in the trainer's journal."""
+        async with self._lock:
+            live = await self._live_groups()
+            self._adopt(live)
+            lost = [group for group in self._store.open_groups() if self._id(group) not in live]
+            if not lost:
+                return
+            await self._ask_trainer(lost[0].group_index)
+            still_open = {group.group_index for group in self._store.open_groups()}
+            lost = [group for group in lost if group.group_index in still_open]
+            if lost:
+                log.warning("groups_issued_again", groups=[group.group_index for group in lost])
+            again = [OpenGroup(group_index=group.group_index, attempt=group.attempt + 1) for group in lost]
+            self._store.issue(again)
+            await self._put(again, "again")
+
+    def _id(self, group: OpenGroup) -> str:
+        return group_id(self._settings.run.id, group.group_index)
+
+    async def _live_groups(self) -> dict[str, OpenGroup]:
+        live: dict[str, OpenGroup] = {}
+        for stream in _FLOW:
+            for data in await self._broker.live(stream):
+                try:
+                    header = decode_header(data)
+                except ContractError:
+                    continue  # Undecodable: its consumer will dead-letter it; the group counts as lost.
+                if header.purpose is Purpose.TRAIN:
+                    live[header.group_id] = OpenGroup(group_index=header.group_index, attempt=header.attempt)
+        return live
+
+    def _adopt(self, live: dict[str, OpenGroup]) -> None:
+        """Records groups that are in a stream but not in the store, which was lost and rebuilt."""
+        known = self._store.next_index()
+        gaps = set(self._store.gaps())
+        unknown = [group for group in live.values() if group.group_index >= known or group.group_index in gaps]
+        if unknown:
+            self._store.issue(unknown)
+
+    async def _ask_trainer(self, from_index: int) -> None:
+        """Fetches fates from the trainer's journal: a group may be trained and acked, with its report still pending."""
+        if not self._state.trainer.address:
+            raise TransientError("no trainer has registered yet")
+        stub = self._peers.trainer(self._state.trainer.address)
+        request = trainer_pb2.GetFatesRequest(from_index=from_index)
+        try:
+            answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to tell fates")
+        except (HeadraceError, RuntimeError) as error:
+            raise TransientError(str(error)) from error
+        self._state.take_fates(answer.fates)

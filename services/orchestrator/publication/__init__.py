@@ -1,0 +1,1 @@
+"""Publishes one version of the weights to every replica: prepare, transfer, verify, commit."""

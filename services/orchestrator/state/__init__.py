@@ -1,0 +1,1 @@
+"""The run's state: the durable store, the registry of replicas, the operator requests."""

@@ -1,0 +1,117 @@
+"""Operator actions on a live run. Each is idempotent, durable before it is answered, and in the event log."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.wire.control import ask
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.events import EventLog
+from headrace.wire.telemetry import get_logger
+
+log = get_logger("orchestrator.operator")
+_SCALE_S = 15.0
+_OVER = (RunPhase.FINISHED, RunPhase.FAILED, RunPhase.STOPPED)
+_BY_HAND = (
+    "nothing on this machine starts replicas of this run: with Compose use `docker compose up -d --no-recreate "
+    "--scale {service}={count}`, with Kubernetes `kubectl scale deployment/{service} --replicas={count}`"
+)
+
+_HEARD = (
+    "the stop is withdrawn, but the trainer may have heard of it: then it ends its step and leaves, and "
+    "`headrace train --resume` goes on"
+)
+
+
+class Operator:
+    """All operator actions; `who` is free text for the log. Raises ConfigError with the reason if one is impossible."""
+
+    def __init__(self, state: RunState, registry: Registry, events: EventLog, run_dir: Path) -> None:
+        self._state = state
+        self._registry = registry
+        self._events = events
+        self._run_dir = run_dir
+
+    def view(self) -> dict[str, Any]:
+        """The operator requests in force."""
+        wishes = self._state.wishes
+        return {
+            "paused": wishes.paused,
+            "stopping": wishes.stopping,
+            "checkpoint_asked": bool(wishes.checkpoint),
+            "draining": sorted(wishes.drained),
+        }
+
+    async def pause(self, who: str) -> str:
+        """Stops issuing prompts; open groups are still trained."""
+        self._check_live()
+        self._state.wishes.pause(True)
+        return await self._done("pause", who, "paused: no new prompt is issued; what is under way is finished")
+
+    async def resume(self, who: str) -> str:
+        """Resumes issuing prompts; withdraws a stop that is not done yet."""
+        self._check_live()
+        wishes = self._state.wishes
+        said = "resumed: prompts are issued as credit allows"
+        if wishes.stopping:
+            # A trainer that knows of the stop exits; one started in its place does not have to.
+            heard = self._state.trainer.told_stop or wishes.is_inherited
+            said = _HEARD if heard else "the stop is withdrawn: the trainer had not heard of it; prompts are issued"
+        self._state.go_on()
+        return await self._done("resume", who, said)
+
+    async def checkpoint(self, who: str) -> str:
+        """Requests a checkpoint after the current step."""
+        self._check_live()
+        if not self._state.version:
+            raise ConfigError("there is nothing to keep yet: the first step is not done")
+        self._state.wishes.ask_checkpoint()
+        return await self._done("checkpoint", who, "the trainer writes a checkpoint after the step it is in")
+
+    async def stop(self, who: str) -> str:
+        """Requests that the trainer finish its step, write a checkpoint and exit; the run can be resumed."""
+        self._check_live()
+        self._state.wishes.stop(True)
+        return await self._done("stop", who, "stopping: the trainer ends its step and writes a checkpoint")
+
+    async def scale(self, service: str, count: int, who: str) -> str:
+        """Changes the number of replicas, if a supervisor on this machine starts them."""
+        self._check_live()
+        socket = self._control(service, count)
+        request = {"verb": "scale", "service": service, "count": count}
+        try:
+            said = await ask(socket, request, _SCALE_S)
+        except TransientError:
+            raise ConfigError(_BY_HAND.format(service=service, count=count)) from None
+        return await self._done(f"scale {service} {count}", who, "; ".join(said))
+
+    async def drain(self, replica_id: str, on: bool, who: str) -> str:
+        """Starts or ends the drain of a replica: it takes no prompts, but finishes its groups and gets new weights."""
+        known = {replica.replica_id: replica.boot_id for replica in self._registry.alive(time.monotonic())}
+        if replica_id not in known and (on or replica_id not in self._state.wishes.drained):
+            raise ConfigError(f"there is no replica {replica_id!r}; there are {', '.join(known) or 'none'}")
+        self._state.wishes.drain(replica_id, on, known.get(replica_id, ""))
+        if on:
+            return await self._done(f"drain {replica_id}", who, f"{replica_id} takes no more prompts")
+        return await self._done(f"undrain {replica_id}", who, f"{replica_id} takes prompts again")
+
+    def _check_live(self) -> None:
+        if self._state.phase in _OVER:
+            raise ConfigError(f"the run is {self._state.phase}: `headrace train --resume` goes on with it")
+
+    def _control(self, service: str, count: int) -> Path:
+        """The control socket of the supervisor that started this process; raises ConfigError if there is none."""
+        try:
+            told = json.loads((self._run_dir / "run" / "supervisor.json").read_text(encoding="utf-8"))
+            return Path(told["control"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ConfigError(_BY_HAND.format(service=service, count=count)) from None
+
+    async def _done(self, action: str, who: str, said: str) -> str:
+        self._events.append("operator_action", action=action, who=who, said=said, version=self._state.version)
+        log.info("operator_action", action=action, who=who)
+        await self._state.notify()
+        return said

@@ -1,0 +1,1 @@
+"""A tree of scorers makes one score a sample: slots, circuits, combination."""

@@ -1,0 +1,161 @@
+"""What a scorer is: samples in, one verdict a sample out.
+
+A sample is a completion and what a scorer may see beside it, from whatever source: the run's stream, gRPC, HTTP or a
+file. A verdict is a number, or an abstention with its reason; never a zero in place of what could not be scored.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.settings import Table
+
+T = TypeVar("T", bound=Table)
+
+WIDEST = 1000.0
+"""Scores of a scorer that declares no range must lie within this distance of 0."""
+
+
+class ScorerDownError(TransientError):
+    """The scorer cannot score anything now, whatever the sample: its circuit opens at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One completion. Axes: prompt, completion = tokens."""
+
+    prompt: str
+    completion: str
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """The data row's other columns: JSON values."""
+    group: str = ""
+    """Samples of one group answer one prompt; only they may be compared."""
+    name: str = ""
+    """Its rollout id, or its line; for messages."""
+    prompt_ids: NDArray[np.int32] | None = None
+    """int32 [prompt]; None where only text came."""
+    completion_ids: NDArray[np.int32] | None = None
+    """int32 [completion]"""
+    loss_mask: NDArray[np.bool_] | None = None
+    """bool [completion]: True = sampled by the policy. None = all are."""
+    truncated: bool = False
+    """The limit cut it off."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens that the policy sampled; None where only text came."""
+        if self.loss_mask is not None:
+            return int(self.loss_mask.sum())
+        return None if self.completion_ids is None else len(self.completion_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A scorer's result for one sample."""
+
+    value: float | None
+    """None = it abstains."""
+    reason: str = ""
+    """Why it abstains, or what the value rests on; for people."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers of interest: shown as `SCORER.PART` beside the score, never weighted."""
+    token_scores: NDArray[np.float32] | None = None
+    """float32 [completion]: rewards of single tokens, beside `value`; NaN = this token has none."""
+    version: str = ""
+    """Version of what scored it, where that may change while it scores; empty = the scorer's own."""
+    failed: bool = False
+    """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
+
+    unasked: bool = False
+    """It rests on the sample alone: whatever the scorer asks for others (endpoint, sandbox) had no part in it, so it
+    is no evidence of the scorer's health."""
+
+    @classmethod
+    def abstain(cls, reason: str) -> "Verdict":
+        """By judgement: this sample is nothing that the scorer can score."""
+        return cls(value=None, reason=reason)
+
+    @classmethod
+    def failure(cls, reason: str) -> "Verdict":
+        """The scorer could not do its work on this sample."""
+        return cls(value=None, reason=reason, failed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a scorer is built with beside its own options."""
+
+    component: str
+    """Its name in the rubric."""
+    timeout_s: float = 60.0
+    """For its work on one group (or one sample, as it works), from the work's turn on."""
+    concurrency: int = 8
+    """Groups that may be scored at a time."""
+    processes: int = 1
+    """Worker processes of scorers that run in some."""
+    run_dir: Path | None = None
+    """None outside of a run."""
+    user_path: Path | None = None
+    """Folder of the user's own modules."""
+    allow_hosts: tuple[str, ...] = ()
+    """host or host:port that may be called although it is private or loopback."""
+
+    def options(self, kind: type[T], given: Mapping[str, Any]) -> T:
+        """The scorer's own options, checked; raises ConfigError naming scorer, key and what is wrong."""
+        try:
+            return kind.model_validate(dict(given))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            known = ", ".join(kind.model_fields) or "none"
+            raise ConfigError(f"{self.component}: options.{key}: {first['msg']}; the options are {known}") from None
+
+
+class Scorer(ABC):
+    """Scores samples; built once, called many times, by several tasks at once."""
+
+    version: str = "1"
+    """Changes with whatever changes its scores beside its options: code, weights, prompt."""
+    low: float = -WIDEST
+    high: float = WIDEST
+    """A value out of this range is refused."""
+    checked_by_loading: bool = False
+    """A dry run loads it, and asks `problem` then: for scorers whose faults show only so, such as the user's code."""
+
+    @property
+    def alarm(self) -> str | None:
+        """What people should know of it now: a judge that rewards what it should not."""
+        return None
+
+    async def load(self) -> None:  # noqa: B027
+        """Makes it ready to score: weights, processes, a look at the endpoint. Raises ConfigError."""
+
+    @abstractmethod
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """Returns one verdict per sample, in order, and bounds its own work by deadlines.
+
+        A failure of single samples is a `Verdict.failure`; an exception is a failure of them all, and ScorerDownError
+        means that any other sample would fail too.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """Ends its processes and connections."""
+
+    def problem(self, columns: Mapping[str, Any]) -> str | None:
+        """Why a data row with these columns could never be scored, whatever the completion; None = it can. No I/O."""
+        return None
+
+
+class Build(Protocol):
+    """How the registry makes a scorer."""
+
+    def __call__(self, options: Mapping[str, Any], context: Context) -> Scorer:
+        """Raises ConfigError naming scorer, key and way out."""
+        ...

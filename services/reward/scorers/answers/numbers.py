@@ -1,0 +1,157 @@
+r"""Reads numbers as a person does: `$1,800.00`, `18 dollars`, `1 1/2`, `\frac{3}{4}`, `x = 18`, `50%`. Pure."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from headrace.services.reward.scorers.answers.notation import plain_notation
+from headrace.services.reward.scorers.answers.units import SCALES, is_unit, spelled_number
+
+_DIGITS = 400
+"""More digits, or a larger power of ten, are no number that a person writes."""
+_PLACES = 6
+"""Significant digits of a decimal that stands for a fraction."""
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_SIZE = rf"""
+    (?: (?P<whole>\d+) \s+ (?P<over>\d+) \s? / \s? (?P<under>\d+)
+      | (?P<top>{_UNSIGNED}) \s? / \s? (?P<bottom>{_UNSIGNED})
+      | (?P<decimal>{_UNSIGNED})
+        (?: [eE] (?P<e>[-+]?\d+) | \s? [*x] \s? 10 \s? \^ \s? \{{? (?P<power>[-+]?\d+) \}}? )?
+    )
+"""
+_SCALE_WORDS = "|".join(word for word in SCALES if word not in ("%", "k"))
+_SCALE = rf"(?: [ -]? (?P<scale> % | (?<=\d)k\b | (?:{_SCALE_WORDS})\b ) )?"
+_APART = r"(?: (?: ^ | (?<=[=(\[{:,]) | (?<=[=(\[{:,]\ ) | (?<=\bis\ ) ) (?P<apart>-)\ | (?P<sign>[-+]?) )"
+"""A minus sign that white space follows, where no operand stands before it."""
+_NO_MORE = r"(?! [.,]?\d | \^ | /\s?\d | (?:st|nd|rd|th)\b | [xyzna-e](?![A-Za-z]) | [A-Za-z]\d )"
+_ANYWHERE = re.compile(rf"(?<![\w.^/]) {_APART} {_SIZE} {_NO_MORE} {_SCALE}", re.VERBOSE | re.IGNORECASE)
+_NAME = r"(?: [A-Za-z\\] [\w\\{}'() ]{0,40}? \s* (?: = | : (?!(?<=\d:)\d) ) \s* )?"
+_CHAIN = re.compile(rf"{_NAME} (?: \sx\s(?=\d) | (?<=\d)x(?=\d) | [-+*/()\d.,\s%^] )* = \s*", re.VERBOSE)
+_WORDS = r"(?: (?: about|approximately|around|exactly|roughly|only|just|USD|EUR|GBP|Rs\.? ) \s+ )?"
+_UNIT = r"(?P<unit>[^\d]* (?: (?<=[a-z\s^{]) [23] \}? \s* )? )"
+_WHOLE = re.compile(
+    rf"{_NAME} {_WORDS} (?P<sign>[-+]?) \s? {_SIZE} \.?(?!\d) {_SCALE} {_UNIT}", re.VERBOSE | re.IGNORECASE
+)
+_RESULT = re.compile(r"\s*=\s*\$?\d")
+"""The `=` behind a calculation, with the first digit of its result."""
+_SPACED = re.compile(r"(?<![\d.,/])[1-9]\d{0,2}(?: \d{3})+(?!\d|\s?[/^]|,\d)")
+"""Thousands apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it was written."""
+
+    value: Fraction
+    scale: Fraction = Fraction(1)
+    """What the sign or word behind it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
+    is_worked_out: bool = True
+    """48/2 still has to be divided, as has 1.5/2; 7/2 and 1 1/2 are numbers as they are."""
+
+
+def read_number(piece: str) -> Number | None:
+    """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none."""
+    text = _SPACED.sub(lambda match: match.group().replace(" ", ""), plain_notation(piece).strip().rstrip(".:;, "))
+    text = without_chain(text)
+    spelled = spelled_number(text)
+    if spelled is not None:
+        return Number(Fraction(spelled[0])) if is_unit(spelled[1]) else None
+    match = _WHOLE.fullmatch(text)
+    return _number(match) if match is not None and is_unit(match["unit"]) else None
+
+
+def without_chain(text: str) -> str:
+    """What an equation comes to: `x = 3 * 6 = 18` to 18."""
+    while (chain := _CHAIN.match(text)) is not None:
+        text = text[chain.end() :]
+    return text
+
+
+def numbers_in(text: str) -> list[tuple[Number, int, int]]:
+    """Numbers in a text (of plain notation), each with its place: first character, and the one behind its last."""
+    found = ((_number(match), match.start(), match.end()) for match in _ANYWHERE.finditer(text))
+    return [(number, begin, end) for number, begin, end in found if number is not None]
+
+
+def same_number(wanted: Number, said: Number) -> bool:
+    """Whether a person would call them one answer.
+
+    A percent sign on one side only is a unit that was left away (50% and 50), or a way to write it (50% and 0.5, but
+    8 apples are never written 800%). A `million` is none: 18 million is not 18. A decimal of six digits may be a
+    fraction's rounding (0.333333 and 1/3).
+    """
+    if wanted.scale == said.scale:
+        return _same(wanted.value, said.value)
+    smallest = min(wanted.scale, said.scale)
+    if smallest < 1 and _same(wanted.value, said.value) and (wanted.scale < 1 or abs(wanted.value) >= 1):
+        return True
+    plain = said if wanted.scale < 1 else wanted
+    is_share = abs(plain.value) <= 1 or plain.value.denominator > 1
+    return (is_share or smallest >= 1) and _same(wanted.value * wanted.scale, said.value * said.scale)
+
+
+def _same(one: Fraction, other: Fraction) -> bool:
+    if one == other:
+        return True
+    # Only one of the two may be the other's rounding: that which is a decimal.
+    if _is_decimal(one) == _is_decimal(other) or (one < 0) != (other < 0):
+        return False
+    return _rounded(one) == _rounded(other)
+
+
+def _is_decimal(value: Fraction) -> bool:
+    """Whether it ends, written with digits."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _rounded(value: Fraction) -> Fraction:
+    """The value rounded to six significant digits."""
+    size, places = abs(value), _PLACES
+    while size and size >= 1 and places > -_DIGITS:
+        size, places = size / 10, places - 1
+    while size and size < Fraction(1, 10) and places < _DIGITS:
+        size, places = size * 10, places + 1
+    return round(value, places)
+
+
+def _number(match: "re.Match[str]") -> Number | None:
+    size = _size(match)
+    if size is None:
+        return None
+    word = (match["scale"] or "").lower()
+    is_negative = match["sign"] == "-" or match.groupdict().get("apart") is not None
+    scale = SCALES.get(word.replace("  ", " "), Fraction(1))
+    return Number(-size if is_negative else size, scale, _is_worked_out(match))
+
+
+def _is_worked_out(match: "re.Match[str]") -> bool:
+    """Whether a fraction is one of two integers, and none itself; what is no fraction is worked out."""
+    top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
+    if top is None or _RESULT.match(match.string, match.end()):
+        return True
+    return "." not in top + bottom and _plain(top) % _plain(bottom) != 0
+
+
+def _size(match: "re.Match[str]") -> Fraction | None:
+    if len(match.group()) > _DIGITS:
+        return None
+    if match["whole"]:
+        part = _ratio(match["over"], match["under"])
+        return None if part is None else int(match["whole"]) + part
+    if match["top"]:
+        return _ratio(match["top"], match["bottom"])
+    power = int(match["e"] or match["power"] or 0)
+    return None if abs(power) > _DIGITS else _plain(match["decimal"]) * Fraction(10) ** power
+
+
+def _ratio(top: str, bottom: str) -> Fraction | None:
+    under = _plain(bottom)
+    return _plain(top) / under if under else None
+
+
+def _plain(digits: str) -> Fraction:
+    return Fraction(digits.replace(",", ""))

@@ -1,0 +1,1 @@
+"""Programs as answers, run against their row's tests in a sandbox."""

@@ -1,0 +1,1 @@
+"""Completions as JSON, held against a schema."""

@@ -1,0 +1,1 @@
+"""Mathematical answers: equal as a person would call them equal."""

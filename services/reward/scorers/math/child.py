@@ -1,0 +1,103 @@
+r"""What the math scorer's workers run: math-verify, with its own timeouts off. They cost more than its work; the pool
+has its own.
+
+Jobs: `{"gold": formula, "said": formula}` -> `{"readable": bool, "equal": bool, "why": text}`. `readable` is of the
+gold. Formulas are LaTeX, without fences.
+"""
+
+import functools
+import logging
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from math_verify import parse, verify
+from math_verify.parser import LatexExtractionConfig
+
+from headrace.services.reward.scorers.math.probe import is_unworked, surely_differ
+from headrace.services.reward.scorers.math.size import TooLargeError, check_size
+
+_READ = (LatexExtractionConfig(boxed_match_priority=-1),)
+_READ_S = 5
+_WORKED_OUT = re.compile(r"\\[dt]?binom\s*\{[^{}]*\d{5}")
+"""What the parser itself would work out."""
+_WARM = (
+    (r"2\sqrt{3}", r"\sqrt{12}"),
+    (r"x^2+1", r"(x+1)^2-2x"),
+    (r"\frac{\pi}{4}", r"\pi/4"),
+    (r"[0,1)", r"(-\infty,2)\cup(3,\infty)"),
+    (r"\{1,2\}", r"1,2"),
+    (r"y=2x+1", r"x\le 3"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
+    (r"\sin^2 x", r"1-\cos^2 x"),
+    (r"3+4i", r"e^{i\pi}"),
+    (r"\log_2 8", r"\ln 2"),
+    (r"5!", r"\binom{5}{2}"),
+    (r"\sum_{k=1}^{3} k", r"6\text{ cm}^2"),
+    (r"50\%", r"90^\circ"),
+    (r"\sqrt[3]{2}", r"2^{1/3}"),
+    (r"|x-1|", r"\int_0^1 x dx"),
+)
+"""Parsed once before the children are forked: the parser learns its tables from what it sees."""
+
+
+def serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The function of a worker."""
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # It warns that its timeouts are off.
+    for gold, said in _WARM:
+        _answer({"gold": gold, "said": said})
+    return _answer
+
+
+def is_readable(formula: str) -> bool:
+    """Whether math-verify reads it as mathematics. Bounded by math-verify itself, which only can on the main thread."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return _tree(formula, _READ_S if on_main else None) is not None
+
+
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
+    gold = _read(job["gold"])
+    if gold is None:
+        return {"readable": False}
+    why = _surely_wrong(job["gold"], job["said"], gold)
+    if why:
+        return {"readable": True, "equal": False, "why": why}
+    equal = verify(gold, _read(job["said"]), allow_set_relation_comp=True, timeout_seconds=None)
+    return {"readable": True, "equal": bool(equal), "why": ""}
+
+
+def _surely_wrong(wanted: str, formula: str, gold: Any) -> str:
+    """Why a formula is not the gold, as far as that shows without a verification; empty = no difference shows."""
+    if _WORKED_OUT.search(formula) and not _WORKED_OUT.search(wanted):
+        return "is too large"
+    said = _read(formula)
+    if said is None:
+        return "is no formula"
+    if is_unworked(said) and not is_unworked(gold):
+        return "is not worked out"
+    try:
+        check_size(said)
+    except (TooLargeError, RecursionError) as error:
+        return f"is too large: {error}" if _fits(gold) else ""
+    # A percent sign may mean a hundredth, or nothing.
+    return "differs" if "%" not in wanted + formula and surely_differ(gold, said) else ""
+
+
+@functools.lru_cache(maxsize=256)
+def _read(formula: str) -> Any:
+    return _tree(formula, None)
+
+
+def _tree(formula: str, seconds: int | None) -> Any:
+    """The formula as a sympy tree; None if it has none."""
+    found = parse(f"${formula}$", _READ, parsing_timeout=seconds)
+    return found[0] if found and not isinstance(found[0], str) else None
+
+
+def _fits(expression: Any) -> bool:
+    try:
+        check_size(expression)
+    except (TooLargeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Models as scorers: reward models, classifiers, the discriminator, endpoints."""

@@ -1,0 +1,177 @@
+"""A reward model behind an endpoint: SGLang's `/classify` (started with `--is-embedding`), or routes of its form.
+
+One number a sample: the scalar head's output at the last token of prompt and completion, as the scorer
+`reward_model` computes it itself.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, request_s, together
+from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
+from headrace.wire.settings import Table
+
+_CHARACTERS_A_TOKEN = 3
+"""Characters per token of text whose tokens are not known; fewer than in most languages, so batches are small."""
+_BATCH = 256
+"""Samples of one request."""
+
+
+class Options(Table):
+    """`reward_endpoint`."""
+
+    url: str
+    """Base URL, e.g. `http://reward-model:30000`."""
+    model: str = ""
+    """As the endpoint calls it; SGLang needs none."""
+    route: Literal["/classify", "/encode", "/v1/embeddings"] = "/classify"
+    """The first two answer with a list of `embedding`s, the third with OpenAI's `data`."""
+    send: Literal["ids", "text"] = "ids"
+    """`ids`: the tokens that the policy read and sampled; the reward model must have the policy's tokenizer. `text`:
+    prompt and completion, tokenized there."""
+    token_budget: int = Field(16_384, ge=1)
+    """Tokens of one request; a longer sample goes alone."""
+    concurrency: int = Field(4, ge=1)
+    """Requests in flight."""
+    deadline_s: float | None = Field(None, gt=0)
+    """For one request with all its tries, from its turn on; none = the rubric's `timeout_s`, which is for all requests
+    of a group together."""
+    attempt_s: float | None = Field(None, gt=0)
+    """For one try; none = half of the deadline."""
+    retries: int = Field(3, ge=0)
+    """Further tries of a request that was not answered."""
+    api_key_file: Path | None = None
+    """A file that holds the key alone."""
+    ca_file: Path | None = None
+    """Certificates to trust in place of the public ones."""
+
+
+class RewardEndpoint(Scorer):
+    """Scores samples in batches under a token budget, of similar lengths."""
+
+    def __init__(self, options: Options, context: Context) -> None:
+        self._options = options
+        deadline_s = request_s(options.deadline_s, context)
+        self._timeout_s = context.timeout_s
+        self._endpoint = Endpoint(
+            options.url,
+            context=context,
+            what="reward model",
+            attempt_s=options.attempt_s or deadline_s / 2,
+            deadline_s=deadline_s,
+            retries=options.retries,
+            concurrency=options.concurrency,
+            api_key_file=options.api_key_file,
+            ca_file=options.ca_file,
+        )
+        text = json.dumps([options.model, options.route, options.send, self._endpoint.url])
+        self.version = hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    async def load(self) -> None:
+        """Looks at the endpoint's address; raises ConfigError."""
+        await self._endpoint.check()
+
+    async def close(self) -> None:
+        """Drops its connections."""
+        await self._endpoint.close()
+
+    async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
+        """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
+        verdicts: dict[int, Verdict] = {}
+        known = []
+        for index, sample in enumerate(samples):
+            if self._options.send == "ids" and (sample.prompt_ids is None or sample.completion_ids is None):
+                verdicts[index] = Verdict.abstain("only text came, and send = 'ids'; set send = 'text'")
+            else:
+                known.append(index)
+        sizes = {index: self._size(samples[index]) for index in known}
+        parts = list(batches(sizes, self._options.token_budget))
+        errand = RequestBudget(self._timeout_s)
+        found = await together([self._batch([samples[index] for index in part], errand) for part in parts])
+        for part, scored in zip(parts, found, strict=True):
+            verdicts |= zip(part, scored, strict=True)
+        return [verdicts[index] for index in range(len(samples))]
+
+    def _size(self, sample: Sample) -> int:
+        if sample.prompt_ids is not None and sample.completion_ids is not None:
+            return len(sample.prompt_ids) + len(sample.completion_ids)
+        return (len(sample.prompt) + len(sample.completion)) // _CHARACTERS_A_TOKEN + 1
+
+    async def _batch(self, samples: list[Sample], errand: RequestBudget) -> list[Verdict]:
+        try:
+            answer = await self._endpoint.post(self._options.route, self._body(samples), errand=errand)
+            return [Verdict(value=number) for number in read_scores(answer, len(samples))]
+        except EndpointError as error:
+            if (error.kind == "refused" or error.is_ban) and len(samples) > 1:
+                # One of them may be too long, or be refused for its content: the others are not to suffer from it.
+                alone = await together([self._batch([one], errand) for one in samples])
+                return [verdict for each in alone for verdict in each]
+            if error.kind == "down":
+                raise ScorerDownError(error.message) from error
+            return [Verdict.failure(error.message)] * len(samples)
+        except ValueError as error:
+            return [Verdict.failure(f"{self._endpoint.what} at {self._endpoint.url}: {error}")] * len(samples)
+
+    def _body(self, samples: Sequence[Sample]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._options.model} if self._options.model else {}
+        inputs: list[Any] = [self._input(sample) for sample in samples]
+        if self._options.route == "/v1/embeddings":
+            return body | {"input": inputs}
+        return body | {"input_ids" if self._options.send == "ids" else "text": inputs}
+
+    def _input(self, sample: Sample) -> list[int] | str:
+        if self._options.send == "ids" and sample.prompt_ids is not None and sample.completion_ids is not None:
+            return [*sample.prompt_ids.tolist(), *sample.completion_ids.tolist()]
+        return sample.prompt + sample.completion
+
+
+def batches(sizes: Mapping[int, int], budget: int) -> Iterator[list[int]]:
+    """The keys by falling size, as many together as fit the budget (padding included) and a request holds."""
+    part: list[int] = []
+    longest = 0
+    for index in sorted(sizes, key=lambda key: (-sizes[key], key)):
+        if part and ((len(part) + 1) * longest > budget or len(part) == _BATCH):
+            yield part
+            part = []
+        longest = longest if part else sizes[index]
+        part.append(index)
+    if part:
+        yield part
+
+
+def read_scores(answer: Any, count: int) -> list[float]:
+    """One number a sample, in order; raises ValueError naming what came instead."""
+    if isinstance(answer, Mapping) and isinstance(answer.get("data"), list):
+        answer = sorted(answer["data"], key=lambda entry: _index(entry))
+    if not isinstance(answer, list) or len(answer) != count:
+        got = f"{len(answer)} entries" if isinstance(answer, list) else type(answer).__name__
+        raise ValueError(f"{count} scores were asked for, {got} came")
+    return [_one_number(entry) for entry in answer]
+
+
+def _index(entry: Any) -> int:
+    index = entry.get("index") if isinstance(entry, Mapping) else None
+    if not isinstance(index, int):
+        raise ValueError("an entry has no index")
+    return index
+
+
+def _one_number(entry: Any) -> float:
+    numbers = entry.get("embedding") if isinstance(entry, Mapping) else None
+    if not isinstance(numbers, list) or not numbers:
+        raise ValueError("an entry has no embedding")
+    if len(numbers) != 1:
+        raise ValueError(f"{len(numbers)} numbers a sample in place of one: it serves no reward model with one label")
+    if type(numbers[0]) not in (int, float):
+        raise ValueError(f"{str(numbers[0])[:20]!r} is no number")
+    return float(numbers[0])
+
+
+def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    """Builds the scorer; sends no request yet. Raises ConfigError."""
+    return RewardEndpoint(context.options(Options, options), context)

@@ -1,0 +1,1 @@
+"""Rules: pure functions of one sample, and the language of a completion."""

@@ -1,0 +1,1 @@
+"""Chats with the weights being served, or with a model folder on its own."""

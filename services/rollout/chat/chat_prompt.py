@@ -1,0 +1,69 @@
+"""Renders chat messages to token ids with the model's own tokenizer and chat template."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from headrace.wire.contracts.messages import TokenIds
+from headrace.wire.errors import ContractError
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class ChatPrompts:
+    """Renders messages like the training prompts; without a template the prompt is the text of the only message."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """`tokenizer` is a transformers tokenizer."""
+        self._tokenizer = tokenizer
+        self._has_template = bool(getattr(tokenizer, "chat_template", None))
+
+    def token_ids(self, messages_json: str) -> TokenIds:
+        """Token ids, int32 [prompt]. Raises ContractError (`bad_messages`) for messages that cannot be rendered."""
+        messages = read_messages(messages_json)
+        if self._has_template:
+            text = self._templated(messages)
+        elif len(messages) == 1:
+            text = messages[0]["content"]
+        else:
+            raise ContractError(
+                "bad_messages", "the model has no chat template: give one message, its text is the prompt"
+            )
+        # A template writes its own special tokens; for raw text the tokenizer adds them.
+        ids = self._tokenizer(text, add_special_tokens=not self._has_template)["input_ids"]
+        if not ids:
+            raise ContractError("bad_messages", "the prompt has no tokens")
+        return np.array(ids, dtype=np.int32)
+
+    def _templated(self, messages: list[dict[str, str]]) -> str:
+        import jinja2
+
+        try:
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
+            raise ContractError("bad_messages", f"the chat template refuses the messages: {error}") from error
+        return str(text)
+
+
+def read_messages(text: str) -> list[dict[str, str]]:
+    """Parses and validates messages, joining text parts. Raises ContractError (`bad_messages`)."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ContractError("bad_messages", f"messages are not JSON: {error}") from error
+    if not isinstance(given, list) or not given:
+        raise ContractError("bad_messages", "messages must be a list with at least one message")
+    return [_message(one, number) for number, one in enumerate(given)]
+
+
+def _message(one: Any, number: int) -> dict[str, str]:
+    role = one.get("role") if isinstance(one, dict) else None
+    if role not in _ROLES:
+        raise ContractError("bad_messages", f"messages[{number}].role must be one of {', '.join(_ROLES)}")
+    content = one.get("content")
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str):
+        raise ContractError("bad_messages", f"messages[{number}].content must be text, or a list of text parts")
+    return {"role": role, "content": content}

@@ -1,0 +1,1 @@
+"""One replica's lifecycle: states, gate, heartbeat, groups, drain and GPU turns."""

@@ -1,0 +1,1 @@
+"""Advantages and returns as pure functions of rewards and values."""

@@ -1,0 +1,1 @@
+"""The trainer's tables of `run.toml`. Imports no torch."""

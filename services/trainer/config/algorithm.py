@@ -1,0 +1,261 @@
+"""`[algorithm]` and `[critic]`. Imports no torch. An algorithm's recipe gives the defaults of its keys.
+
+Every key can be overridden; what cannot work together is refused with the reason.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
+from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
+from headrace.services.trainer.config.checks import CHECKS, NEEDS_CRITIC
+from headrace.wire.settings import Table
+
+
+class CorrectionTable(Table):
+    """`[algorithm.correction]`: weights and masks for the gap between the policy that sampled and `old`.
+
+    Weights are constants of the gradient. They need `algorithm.anchor = "proximal"`.
+    """
+
+    preset: str = Field("none", json_schema_extra={"enum": list(CORRECTIONS)})
+    """A named correction; its values are the defaults of the keys below."""
+    weight: Literal["none", "token", "sequence", "geometric"] = "none"
+    """What is weighted by old / behaviour: each token, or all tokens by their sequence's product or geometric mean."""
+    cap: float = Field(2.0, gt=0)
+    """Largest weight."""
+    floor: float = Field(0.0, ge=0)
+    """Smallest weight."""
+    outside: Literal["truncate", "mask"] = "truncate"
+    """What becomes of a weight outside of [floor, cap]: cut to it, or 0."""
+    reject: Literal["none", "geometric", "k2", "k3"] = "none"
+    """Leave out whole sequences whose mean ratio (or mean k2 or k3) is outside of [reject_low, reject_high]."""
+    reject_low: float = Field(0.0, ge=0)
+    """Lower bound for `reject`."""
+    reject_high: float = Field(2.0, ge=0)
+    """Upper bound for `reject`."""
+    opsm_delta: float = Field(0.0, ge=0)
+    """Leave out sequences of negative advantage whose mean log behaviour / old is above it; 0 = off."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        name = values.get("preset", "none")
+        if name not in CORRECTIONS:
+            raise ValueError(f"preset {name!r} is not one of {', '.join(CORRECTIONS)}")
+        return {**CORRECTIONS[name], **values}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "CorrectionTable":
+        if self.floor > self.cap:
+            raise ValueError(f"floor = {self.floor:g} is above cap = {self.cap:g}: no weight would be within both")
+        if self.reject != "none" and self.reject_low > self.reject_high:
+            raise ValueError(
+                f"reject_low = {self.reject_low:g} is above reject_high = {self.reject_high:g}: every rollout would be "
+                "rejected"
+            )
+        return self
+
+    @property
+    def on(self) -> bool:
+        """Whether it does anything."""
+        return self.weight != "none" or self.reject != "none" or self.opsm_delta > 0
+
+
+class AlgorithmTable(Table):
+    """`[algorithm]`: how rewards become a gradient. Defaults are those of the recipe `name`."""
+
+    name: str = Field("grpo", json_schema_extra={"enum": list(recipes())})
+    """A recipe; `headrace algorithms` lists them with their defaults."""
+    advantage: Literal[
+        "group",
+        "group_process",
+        "mean_baseline",
+        "rloo",
+        "opo",
+        "remax",
+        "return",
+        "gae",
+        "k_step",
+        "monte_carlo",
+        "online_dpo",
+    ] = "group"
+    """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic.
+
+    Scores of single tokens count in all of them; `group_process` compares the steps of a group with each other.
+    """
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount a token."""
+    lam: float = Field(1.0, ge=0, le=1)
+    """For `gae`: lambda of the policy's advantages; 0 is one-step TD, 1 is Monte-Carlo minus value."""
+    lam_critic: float = Field(-1.0, ge=-1, le=1)
+    """For `gae`: lambda of the critic's returns (VAPO: 1); negative = as `lam`."""
+    lam_alpha: float = Field(0.0, ge=0)
+    """Length-adaptive `lam = 1 - 1 / (lam_alpha x length)` (VAPO: 0.05); 0 = off."""
+    k_steps: int = Field(1, ge=1)
+    """For `k_step`: rewards before the value takes over."""
+    bootstrap_truncated: bool = False
+    """A rollout cut at max_tokens goes on with the critic's last value, as if it had not ended."""
+    normalize_std: bool = True
+    """For `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
+    std_eps: float = Field(1e-6, gt=0)
+    """Added to that standard deviation."""
+    whiten: bool = False
+    """Advantages of the whole batch to mean 0 and variance 1, over its tokens."""
+    policy_loss: Literal["ppo_clip", "ppo_kl", "policy_gradient", "gspo", "gspo_token", "sapo", "cispo", "dppo"] = (
+        "ppo_clip"
+    )
+    """From advantages and ratios to a loss."""
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """The ratio's floor is `1 - clip_low`."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio's ceiling is `1 + clip_high`; above `clip_low` (DAPO: 0.28) it keeps exploration alive."""
+    dual_clip: float = Field(0.0, ge=0)
+    """For `ppo_clip`: loss of a negative advantage is at most so many times it (verl: 3); 0 = off."""
+    ratio_cap: float = Field(0.0, ge=0)
+    """For `ppo_clip`: largest ratio of all (INTELLECT-2's delta); 0 = off."""
+    penalty_coef: float = Field(0.1, ge=0)
+    """For `ppo_kl`: weight of the KL to the old policy, in place of a clip."""
+    tau_positive: float = Field(1.0, gt=0)
+    """For `sapo`: temperature for positive advantages."""
+    tau_negative: float = Field(1.05, gt=0)
+    """For `sapo`: temperature for negative advantages."""
+    bound_low: float = Field(0.2, gt=0, le=1)
+    """For `dppo`: how far a probability may fall before its token is left out."""
+    bound_high: float = Field(0.2, gt=0, le=1)
+    """For `dppo`: how far a probability may rise before its token is left out."""
+    divergence_coef: float = Field(1e-3, ge=0)
+    """For `dppo`: weight of the squared log-ratio."""
+    beta: float = Field(0.1, gt=0)
+    """For `online_dpo`: how far from the reference a preference may lead."""
+    aggregation: Literal[
+        "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+    ] = "seq-mean-token-mean"
+    """From per-token losses to one number; counts are those of the whole optimizer step."""
+    norm_length: int = Field(0, ge=0)
+    """Divisor of `seq-mean-token-sum-norm`; 0 = the sampling's max_tokens."""
+    anchor: Literal["behaviour", "proximal"] = "behaviour"
+    """What ratios are taken to: the engine's logprobs (bypass: no further forward), or the trainer's at batch time."""
+    epochs: int = Field(1, ge=1)
+    """How often a batch is trained."""
+    minibatches: int = Field(1, ge=1)
+    """Optimizer steps an epoch; groups stay together."""
+    entropy_coef: float = Field(0.0, ge=0)
+    """Weight of the entropy bonus; with a target, its first value."""
+    entropy_target: float = Field(0.0, ge=0)
+    """Nats: the coefficient rises while the batch's mean entropy is below, and falls above; 0 = fixed."""
+    entropy_step: float = Field(0.005, gt=0)
+    """By so much a step, with a target."""
+    entropy_max: float = Field(0.1, gt=0)
+    """Largest coefficient, with a target."""
+    kl_coef: float = Field(0.0, ge=0)
+    """Weight of the KL to the reference; 0 loads no reference. With a target, its first value."""
+    kl_estimator: Literal["k1", "k2", "k3", "abs", "k1+", "k3+"] = "k3"
+    """Per token; those with a plus have the unbiased gradient of k2 under their own value."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where it acts: in the loss with a gradient, or taken off each token's reward."""
+    kl_target: float = Field(0.0, ge=0)
+    """Nats: kl_coef is adapted to hold the KL there (arXiv 1909.08593); 0 = fixed."""
+    kl_horizon: int = Field(10_000, ge=1)
+    """Rollouts in which it is adapted."""
+    kl_unbiased: bool = False
+    """For `kl_in = "loss"`: multiplied by the ratio, which makes it unbiased for off-policy tokens."""
+    reference: Literal["frozen", "adapters_off"] = "frozen"
+    """A copy of the model that the run began with, or the model with its adapters switched off.
+
+    With LoRA both are the same model, and no copy is made.
+    """
+    reference_reset_every: int = Field(0, ge=0)
+    """The frozen reference becomes the policy of now every so many steps; 0 = never."""
+    positive_nll_coef: float = Field(0.0, ge=0)
+    """Weight of the likelihood of rollouts with a reward above 0 (VAPO: 0.1)."""
+    ptx_coef: float = Field(0.0, ge=0)
+    """Weight of next-token loss on `ptx_data` (PPO-ptx, arXiv 2203.02155)."""
+    ptx_data: Path = Path()
+    """Parquet with `prompt_ids` and `completion_ids`, as the supervised stage reads."""
+    ptx_rows: int = Field(16, ge=1)
+    """Rows of that data in each optimizer step."""
+    dynamic_sampling: bool = False
+    """Drop groups whose scores are all equal, and sample others (DAPO)."""
+    discard_limit: int = Field(10, ge=1)
+    """So many times the batch may be dropped for one batch; then the run ends with an error."""
+    overlong_buffer: int = Field(0, ge=0)
+    """Soft punishment of the last so many tokens before max_tokens (DAPO); 0 = off."""
+    overlong_factor: float = Field(1.0, gt=0)
+    """Punishment of a rollout of max_tokens."""
+    mask_truncated: bool = False
+    """Rollouts that were cut at max_tokens count for the baseline but are not trained (overlong filtering)."""
+    max_token_age: int = Field(-1, ge=-1)
+    """Tokens sampled by weights more versions old count for rewards but are not trained; -1 = off."""
+    correction: CorrectionTable = CorrectionTable()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        """The recipe's values, where none is given."""
+        if not isinstance(values, dict):
+            return values
+        settings = find_recipe(str(values.get("name", "grpo"))).settings
+        merged = {**settings, **values}
+        if isinstance(values.get("correction"), dict) and "correction" in settings:
+            merged["correction"] = {**settings["correction"], **values["correction"]}
+        return merged
+
+    @model_validator(mode="after")
+    def _works(self) -> "AlgorithmTable":
+        for check in CHECKS:
+            reason = check(self)
+            if reason is not None:
+                raise ValueError(f"{self.name}: {reason}")
+        return self
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether advantages are taken against a value."""
+        return self.advantage in NEEDS_CRITIC
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a reference model's logprobs are used."""
+        return self.kl_coef > 0 or self.advantage == "online_dpo"
+
+    @property
+    def greedy_last(self) -> int:
+        """Greedy rollouts wanted beside each group."""
+        return int(self.advantage == "remax")
+
+
+class CriticTable(Table):
+    """`[critic]`: the value model of algorithms whose advantage needs one."""
+
+    enabled: bool = True
+    """Off refuses such algorithms."""
+    path: Path = Path()
+    """Folder it begins with: a language model or a reward model; empty = `model.path`."""
+    learning_rate: float = Field(1e-5, gt=0)
+    """Constant after the warmup."""
+    learning_rate_warmup: int = Field(0, ge=0)
+    """Steps in which the learning rate rises."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Applies to matrices only."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest norm of its gradient; 0 = no clipping."""
+    value_clip: float = Field(0.2, ge=0)
+    """How far a value may move from what it was at batch time before its loss is clipped; 0 = plain squares.
+
+    Of a critic of one output: quantiles have no clip.
+    """
+    epochs: int = Field(1, ge=1)
+    """How often a batch is trained; optimizer steps an epoch are `algorithm.minibatches`."""
+    pretrain_steps: int = Field(0, ge=0)
+    """First steps in which only the critic is trained, on Monte-Carlo returns (VAPO's value pretraining)."""
+    warmup_steps: int = Field(0, ge=0)
+    """Further steps in which only the critic is trained, on the returns of the algorithm."""
+    quantiles: int = Field(1, ge=1)
+    """Above 1 the critic learns so many quantiles of the return (arXiv 1710.10044)."""
+    spread_weight: float = Field(0.0, ge=0)
+    """Advantages shrink where the quantiles are far apart, by this strength; 0 = off, needs `quantiles`."""

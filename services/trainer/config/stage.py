@@ -1,0 +1,105 @@
+"""Settings of the stages that train on given examples: `[sft]`, `[reward_model]`, `[dpo]`. Imports no torch."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.settings import TrainerTable
+from headrace.wire.settings import ServiceSettings, Table
+
+
+class StageTable(Table):
+    """What these stages share. Backend, checkpoints and `resume` are those of `[trainer]`."""
+
+    epochs: float = Field(1.0, gt=0)
+    """How often all examples are seen; each epoch has an order of its own."""
+    steps: int = Field(0, ge=0)
+    """So many optimizer steps; 0 = as many as `epochs` take."""
+    batch_size: int = Field(64, ge=1)
+    """Examples (or pairs) an optimizer step."""
+    max_tokens: int = Field(0, ge=0)
+    """Longest example, prompt included; 0 = the model's context. `data.overlong` says what happens to a longer one."""
+    learning_rate: float = Field(1e-5, gt=0)
+    """Peak of the schedule."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay rates of the first and the second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's guard against a division by zero."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Applies to matrices only."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps in which the learning rate rises to its peak."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """After the warmup; linear and cosine reach 0 at the last step."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
+    eval_every: int = Field(0, ge=0)
+    """Steps between two looks at the held-out examples; 0 = at the beginning and at the end only."""
+
+
+class SftTable(StageTable):
+    """`[sft]`: next-token loss on completions, or on every assistant turn of a conversation."""
+
+    learning_rate: float = Field(1e-4, gt=0)
+    """Peak of the schedule."""
+    pack_tokens: int = Field(0, ge=0)
+    """Examples share rows of so many tokens, and a model that lets them see each other is refused; 0 = a row each."""
+    target_loss: float = Field(0.0, ge=0)
+    """Stop when the loss, averaged over eight steps, is at most this; 0 = train all steps."""
+    logprob_chunk: int = Field(256, ge=1)
+    """Tokens whose logits over the vocabulary exist at a time."""
+
+
+class RewardModelTable(StageTable):
+    """`[reward_model]`: a scalar head on the model, by the Bradley-Terry loss on ranked pairs."""
+
+    centering: float = Field(0.0, ge=0)
+    """Weight of the squared sum of a pair's two scores, which keeps scores around 0 (0.01 is usual); 0 = off."""
+
+
+class DpoTable(StageTable):
+    """`[dpo]`: the policy itself on ranked pairs, by direct preference optimization and its kin."""
+
+    loss: Literal["dpo", "cdpo", "robust", "ipo", "hinge"] = "dpo"
+    """Loss of each pair; `cdpo` and `robust` reckon with a share of wrong labels, `ipo` averages logprobs by length."""
+    beta: float = Field(0.1, gt=0)
+    """How strongly the policy is held to the reference; of `ipo` the margin is 1 / (2 beta)."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """The share of pairs whose ranking is taken to be wrong; for `cdpo` and `robust`."""
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak of the schedule."""
+    logprob_chunk: int = Field(256, ge=1)
+    """Tokens whose logits over the vocabulary exist at a time."""
+
+    @model_validator(mode="after")
+    def _smoothing_belongs_to_the_loss(self) -> "DpoTable":
+        smoothed = self.loss in ("cdpo", "robust")
+        if smoothed and self.label_smoothing == 0:
+            raise ValueError(f'loss = "{self.loss}" needs a label_smoothing above 0; without it, it is "dpo"')
+        if not smoothed and self.label_smoothing > 0:
+            raise ValueError(f'label_smoothing belongs to loss = "cdpo" or "robust", not to "{self.loss}"')
+        return self
+
+
+class StageSettings(ServiceSettings):
+    """All settings of a stage on given examples, which `run.stage` names. Of `[run]` it uses seed, device and threads.
+
+    The examples are `run_dir/examples.parquet`, the held-out ones `run_dir/eval_examples.parquet` (it may be absent).
+    """
+
+    node: int = Field(0, ge=0)
+    """Which of `trainer.nodes` machines this is."""
+    trainer: TrainerTable = TrainerTable()
+    trackers: TrackersTable = TrackersTable()
+    sft: SftTable = SftTable()
+    reward_model: RewardModelTable = RewardModelTable()
+    dpo: DpoTable = DpoTable()
+
+    @property
+    def table(self) -> StageTable:
+        """The table of the stage named by `run.stage`."""
+        tables: dict[str, StageTable] = {"sft": self.sft, "reward_model": self.reward_model, "dpo": self.dpo}
+        return tables[self.run.stage]

@@ -1,0 +1,68 @@
+"""`[trackers]`. Imports no torch."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from headrace.wire.settings import Table
+
+TrackerName = Literal["wandb", "tensorboard", "mlflow", "trackio"]
+
+
+class WandbTable(Table):
+    """`[trackers.wandb]`: Weights & Biases. Its key comes from its own surroundings: WANDB_API_KEY or `wandb login`."""
+
+    entity: str = ""
+    """Team or user; empty = the key's own."""
+    mode: Literal["online", "offline"] = "online"
+    """`offline` writes a folder that `wandb sync` uploads later."""
+    dir: Path = Path()
+    """Folder of its files; empty = RUN/trackers."""
+    url: str = ""
+    """URL of a server of your own; empty = wandb's choice."""
+
+
+class TensorBoardTable(Table):
+    """`[trackers.tensorboard]`."""
+
+    dir: Path = Path()
+    """Folder of the event files; empty = RUN/trackers/tensorboard."""
+
+
+class MlflowTable(Table):
+    """`[trackers.mlflow]`: the experiment is `trackers.project`."""
+
+    uri: str = ""
+    """URI of the tracking server (`http://...`) or database (`sqlite:///...`); empty = RUN/trackers/mlflow.db."""
+
+
+class TrackioTable(Table):
+    """`[trackers.trackio]`: local; `trackio show` shows it."""
+
+    space: str = ""
+    """A Hugging Face Space to log to, as `owner/name`; empty = none, the numbers stay on this machine."""
+
+
+class TrackersTable(Table):
+    """`[trackers]`: who else is told the numbers of steps and evaluations. A dead one never stops or delays a run."""
+
+    use: tuple[TrackerName, ...] = ()
+    """Which; each needs the extra of its name: `headrace[wandb]`, and so on."""
+    project: str = Field("headrace", min_length=1)
+    """Project of the run, where the tracker knows projects."""
+    name: str = ""
+    """Name of the run; empty = that of the run directory."""
+    finish_s: float = Field(20.0, gt=0)
+    """At the end of the run a tracker has so long to take what is left; what it has not taken is counted."""
+    wandb: WandbTable = WandbTable()
+    tensorboard: TensorBoardTable = TensorBoardTable()
+    mlflow: MlflowTable = MlflowTable()
+    trackio: TrackioTable = TrackioTable()
+
+    @field_validator("use")
+    @classmethod
+    def _each_once(cls, value: tuple[TrackerName, ...]) -> tuple[TrackerName, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("name each tracker once")
+        return value

@@ -1,0 +1,1 @@
+"""The ranks of one trainer: launch, rendezvous, heartbeat, topology, collectives."""

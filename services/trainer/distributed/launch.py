@@ -1,0 +1,230 @@
+"""Starts the ranks of a trainer: the first process of each machine starts the others there, and they share its fate.
+
+A child runs the same command with its rank added. It dies with its parent (on Linux at once, elsewhere by the next
+collective's deadline), and the parent ends when a child has died. On several machines the first processes meet at the
+store of node 0 (`rendezvous`), and all ranks live and die together (`heartbeat`).
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Self
+
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.heartbeat import RankHeartbeat, quiet_after
+from headrace.services.trainer.distributed.rendezvous import (
+    LIFE,
+    WaitPolicy,
+    attend_meeting,
+    enter,
+    host_meeting,
+    split_address,
+)
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.topology import RankTopology, rank_device
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.environment import set_default
+from headrace.wire.errors import TransientError
+from headrace.wire.host.interfaces import address_of, address_towards, interface_of
+from headrace.wire.lifecycle import die_with_parent, in_time
+from headrace.wire.telemetry import get_logger
+
+_HOST = "127.0.0.1"
+_ENTER_S = 60.0
+log = get_logger("trainer.crew")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """Options for starting and joining the ranks."""
+
+    device: torch.device
+    """Device of this rank."""
+    timeout_s: float
+    """Deadline of every collective, and for the ranks of one machine to join."""
+    grouped: bool = False
+    """Even one rank alone gets a process group, which FSDP2 and DeepSpeed need."""
+    rendezvous: str = ""
+    """host:port of node 0."""
+    announce: str = ""
+    """Address under which other machines reach this one; empty = that of the interface towards them."""
+    rendezvous_timeout_s: float = 600.0
+    node_timeout_s: float = 60.0
+
+    @classmethod
+    def of(cls, settings: TrainerSettings | StageSettings, place: RankTopology, *, grouped: bool) -> Self:
+        """Reads the options from the settings."""
+        table = settings.trainer
+        return cls(
+            device=rank_device(settings.run.device, place.local),
+            timeout_s=table.collective_timeout_s,
+            grouped=grouped,
+            rendezvous=table.rendezvous,
+            announce=settings.announce,
+            rendezvous_timeout_s=table.rendezvous_timeout_s,
+            node_timeout_s=table.node_timeout_s,
+        )
+
+
+class RankProcesses:
+    """The ranks of this machine, and their connection to those of the others."""
+
+    def __init__(self, place: RankTopology, options: LaunchOptions, stop: StopSignal | None = None) -> None:
+        """Starts this machine's other ranks: call it in the main thread, before there are other threads.
+
+        `stop`: given on the first process of each machine.
+        """
+        self._place, self._options, self._stop = place, options, stop
+        self._pulse: RankHeartbeat | None = None
+        self._store: TCPStore | None = None
+        if not place.first or not self._has_group:
+            return
+        limit = timedelta(seconds=options.timeout_s)
+        try:
+            self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=limit)
+        except RuntimeError as error:
+            raise TransientError(f"rank {place.rank} could not open a store: {error}") from error
+        for child in place.children(self._store.port):
+            self._start(child)
+
+    @property
+    def _has_group(self) -> bool:
+        return self._place.ranks > 1 or self._options.grouped
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[Ranks]:
+        """Joins the ranks. An error raised within it ends the ranks on all machines, with a report of lost ranks.
+
+        Raises TransientError when a rank or a machine does not join in time, StoppedError when `stop` was asked before.
+        """
+        try:
+            yield self.join()
+        except BaseException as error:
+            if self._pulse is not None:
+                self._pulse.failed(error)
+            raise
+
+    def join(self) -> Ranks:
+        """Joins the ranks as `joined` does, but reports no error: other ranks detect one through collectives alone."""
+        place, options = self._place, self._options
+        if not self._has_group:
+            return Ranks.alone()
+        store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
+        ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
+        ranks.beside = place.ranks // place.nodes
+        if self._pulse is not None:
+            ranks.before_leaving = self._pulse.quit
+        return ranks
+
+    def _join_one_machine(self) -> TCPStore:
+        if self._store is not None:
+            return self._store
+        return self._client(_HOST, self._place.port)
+
+    def _client(self, host: str, port: int) -> TCPStore:
+        try:
+            return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=self._options.timeout_s))
+        except RuntimeError as error:
+            rank = self._place.rank
+            raise TransientError(f"rank {rank} found no store of rank 0 at {host}:{port}: {error}") from error
+
+    def _join_machines(self) -> TCPStore:
+        place, options = self._place, self._options
+        host, port = split_address(options.rendezvous)
+        self._choose_interface(host)
+        if place.node == 0:
+            # Its own address may be routed out of the machine and not back in.
+            host = _HOST
+        given_up = self._stop.asked if self._stop is not None else lambda: False
+        patience = WaitPolicy(options.rendezvous_timeout_s, given_up)
+        if place.first and place.node == 0:
+            store = host_meeting(place, port, patience)
+            life = store.get(LIFE).decode()
+        else:
+            life = self._hear_of_life(patience)
+            store = enter(host, port, life, timeout_s=_ENTER_S)
+        if place.first:
+            self._tell_children(life)
+        store.set_timeout(timedelta(seconds=options.timeout_s))
+        own = partial(enter, host, port, life, timeout_s=_ENTER_S)
+        self._pulse = RankHeartbeat(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
+        self._pulse.start()
+        return store
+
+    def _choose_interface(self, host: str) -> None:
+        """Selects gloo's interface, which would otherwise be the one that the host's name resolves to."""
+        try:
+            announce = self._options.announce
+            address = address_of(announce) if announce else address_towards(host)
+            name = interface_of(address)
+        except OSError as error:
+            log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
+            return
+        if name:
+            set_default("GLOO_SOCKET_IFNAME", name)
+
+    def _tell_children(self, life: str) -> None:
+        assert self._store is not None
+        self._store.set(LIFE, life)
+
+    def _hear_of_life(self, patience: WaitPolicy) -> str:
+        """On all ranks but 0: returns the id of the life to join.
+
+        A child asks the first process of its machine, and joins no other life.
+        """
+        if self._place.first:
+            quiet_s = quiet_after(self._options.node_timeout_s)
+            return attend_meeting(self._place, self._options.rendezvous, patience, quiet_s=quiet_s)
+        first = self._client(_HOST, self._place.port)
+        seconds = self._options.rendezvous_timeout_s + _ENTER_S
+        try:
+            first.wait([LIFE], timedelta(seconds=seconds))
+            return in_time(partial(first.get, LIFE), seconds, "ask-store").decode()
+        except (RuntimeError, OSError) as error:
+            name = self._place.name(self._place.rank)
+            raise TransientError(f"{name} did not hear of a rendezvous: {error}") from error
+
+    def _start(self, place: RankTopology) -> None:
+        command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        log.info("rank_started", rank=place.rank, pid=process.pid)
+        watch = partial(self._watch, place.rank, process)
+        threading.Thread(target=watch, daemon=True, name=f"rank-{place.rank}").start()
+
+    def _watch(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
+        """Ends this process when the child fails: collectives that wait for it would block until their deadline.
+
+        Exits with the child's own code, which shows whether a retry makes sense.
+        """
+        code = process.wait()
+        if not code:
+            return
+        log.error("rank_lost", rank=rank, node=self._place.node, exit_code=code, effect="all ranks end")
+        if self._pulse is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self._pulse.declare(f"{self._place.name(rank)} {how}", max(code, 1))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if code > 0 else 1)
+
+
+def assemble_ranks(
+    size: int, place: RankTopology, *, device: torch.device, timeout_s: float, grouped: bool = False
+) -> Ranks:
+    """Makes this process one of `size` ranks of one machine; the first one starts the others.
+
+    Call it in the main thread. No collective waits longer than `timeout_s`. Raises TransientError when a rank does not
+    come in time.
+    """
+    options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped)
+    return RankProcesses(replace(place, ranks=size), options).join()

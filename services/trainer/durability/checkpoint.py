@@ -1,0 +1,206 @@
+"""Checkpoints: published whole or not at all, proven by a manifest, never pickled.
+
+`checkpoints/step-000012/` holds `model.safetensors`, `optimizer.safetensors`, `random.safetensors`, `state.json` and
+`manifest.json` with the SHA-256 of each; beside a critic or a reference that moves, their tensors too. All tensors are
+whole, so any number of ranks and any backend can load them. It is written aside, fsynced and renamed.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from headrace.services.trainer.durability.ledger import GroupFate
+from headrace.services.trainer.durability.random_states import random_states
+from headrace.wire.errors import DataError
+from headrace.wire.telemetry import get_logger
+
+SCHEMA = 1
+_NAME = re.compile(r"step-(\d{6,})")
+_MANIFEST = "manifest.json"
+_SUFFIX = ".safetensors"
+_ALWAYS = ("model", "optimizer", "random")
+log = get_logger("trainer.checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """The part of a checkpoint that is not tensors."""
+
+    step: int
+    incarnation: int
+    frontier: int
+    fates: tuple[GroupFate, ...]
+    """Fates of the groups above the frontier."""
+    coefficients: dict[str, float]
+    """Adaptive ones, such as a KL coefficient under control."""
+    config_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint whose bytes were verified."""
+
+    state: CheckpointState
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    random_states: dict[str, Tensor]
+    others: dict[str, dict[str, Tensor]]
+    """By file name: `critic`, `critic-optimizer`, `reference`."""
+    path: Path
+
+
+class CheckpointDamagedError(DataError):
+    """A checkpoint does not match its manifest, or cannot be read."""
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads and verifies a checkpoint; raises CheckpointDamagedError for any byte that is not as it was written."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        if manifest["schema"] != SCHEMA:
+            raise CheckpointDamagedError(f"{path} has schema {manifest['schema']}, this build reads {SCHEMA}")
+        for name, digest in manifest["sha256"].items():
+            if _sha256(path / name) != digest:
+                raise CheckpointDamagedError(f"{path / name} does not match its manifest")
+        tensors = [load_file(_file(path, name)) for name in _ALWAYS]
+        names = [file.removesuffix(_SUFFIX) for file in manifest["sha256"] if file.endswith(_SUFFIX)]
+        return Checkpoint(
+            state=_state(json.loads((path / "state.json").read_text())),
+            weights=tensors[0],
+            optimizer=tensors[1],
+            random_states=tensors[2],
+            others={name: load_file(_file(path, name)) for name in names if name not in _ALWAYS},
+            path=path,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        if isinstance(error, CheckpointDamagedError):
+            raise
+        raise CheckpointDamagedError(f"{path}: {error}") from error
+
+
+class CheckpointStore:
+    """The checkpoints of one run: `folder` with at most `keep` whole ones."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self._folder = folder
+        self.keep = keep
+        self._proven: set[int] = set()
+
+    def save(
+        self,
+        state: CheckpointState,
+        *,
+        weights: Mapping[str, Tensor],
+        optimizer: Mapping[str, Tensor],
+        others: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({}),
+        midway: Callable[[], None] = lambda: None,
+    ) -> Path:
+        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen (for tests)."""
+        final = self._folder / f"step-{state.step:06d}"
+        if state.step in self._proven:
+            return final
+        for left_over in self._folder.glob(".aside-*"):
+            shutil.rmtree(left_over)
+        aside = self._folder / f".aside-{final.name}"
+        aside.mkdir(parents=True)
+        _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
+        midway()
+        if final.exists():
+            final.rename(self._folder / f".aside-old-{final.name}")
+        aside.rename(final)
+        _fsync(self._folder)
+        self._proven.add(state.step)
+        self._prune()
+        return final
+
+    def newest(self) -> Checkpoint | None:
+        """Returns the newest checkpoint that verifies, or None; damaged ones are skipped with a warning."""
+        for step, path in reversed(self.published()):
+            try:
+                checkpoint = load_checkpoint(path)
+            except CheckpointDamagedError as error:
+                log.warning("checkpoint_damaged", path=str(path), reason=str(error))
+            else:
+                self._proven.add(step)
+                return checkpoint
+        return None
+
+    def published(self) -> list[tuple[int, Path]]:
+        """Returns (step, path) of all checkpoints, oldest first, without verifying them."""
+        if not self._folder.is_dir():
+            return []
+        found = ((_NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return sorted((int(match.group(1)), path) for match, path in found if match)
+
+    def covered_step(self) -> int:
+        """The step up to which nothing needs to be replayed, even if the newest checkpoint is lost.
+
+        The oldest kept, once there are `keep` whole ones; before that 0, the model that the run began with.
+        """
+        whole = [step for step, _ in self.published() if step in self._proven]
+        return min(whole) if len(whole) >= self.keep else 0
+
+    def _prune(self) -> None:
+        """Keeps the newest `keep` whole ones. Nothing is removed before as many newer ones are proven."""
+        kept = 0
+        for step, path in reversed(self.published()):
+            if kept == self.keep:
+                shutil.rmtree(path)
+                self._proven.discard(step)
+            elif step in self._proven or _is_whole(path):
+                self._proven.add(step)
+                kept += 1
+            elif kept:
+                shutil.rmtree(path)
+
+
+def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for name, tensors in files.items():
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
+    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(state)}))
+    hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
+    for path in (*folder.iterdir(), folder):
+        _fsync(path)
+
+
+def _state(values: dict[str, Any]) -> CheckpointState:
+    values.pop("schema")
+    fates = tuple(GroupFate(**fate) for fate in values.pop("fates"))
+    return CheckpointState(**values, fates=fates)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        load_checkpoint(path)
+    except CheckpointDamagedError:
+        return False
+    return True
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}{_SUFFIX}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

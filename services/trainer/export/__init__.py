@@ -1,0 +1,1 @@
+"""Trained models as Hugging Face folders for use outside the run."""

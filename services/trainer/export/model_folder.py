@@ -1,0 +1,91 @@
+"""The trained model as a Hugging Face folder (safetensors, config, tokenizer), written whole or not at all."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.model.layout import own_dtypes
+from headrace.services.trainer.model.lora import adapter_config
+from headrace.wire.weights import weights_sha256
+
+COPIED_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+"""What belongs to a model beside config and weights."""
+_ADAPTER_ONLY = """# An adapter, and no model
+
+This run trained low-rank adapters beside the 4-bit weights of `{base}` (QLoRA). Those weights are not here, and the
+adapter is not merged into them: merged, they would have to be rounded again. Load `{base}` (in nf4, as it was in
+training) and put `adapter/` on it:
+
+    model = AutoModelForCausalLM.from_pretrained(BASE, quantization_config=BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True))
+    model = PeftModel.from_pretrained(model, "adapter")
+"""
+
+
+def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.dtype) -> str:
+    """Writes `target` (replacing it) with the weights cast to `dtype`, and the tokenizer's files from `source`.
+
+    Adapters are merged, and also written separately to `target/adapter`. With a base in 4 bits only the adapters are
+    written, and `target/README.md` names the base. Returns the `weights_sha256` of what was written. Every rank must
+    call it; rank 0 writes, the others return "" without waiting for that.
+    """
+    module = backend.module
+    state = backend.whole_state()
+    adapter = dict(backend.whole_weights()) if module.lora else {}
+    if backend.ranks.rank:
+        return ""
+    aside = target.parent / f".aside-{target.name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    tensors = _cast(state, own_dtypes(module.model), dtype)
+    if module.quantized:
+        (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
+    else:
+        module.model.save_pretrained(aside, state_dict=tensors)
+        config = json.loads((aside / "config.json").read_text())
+        (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
+    if module.lora:
+        _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
+    for name in COPIED_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, aside / name)
+    old = target.parent / f".aside-old-{target.name}"
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    aside.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    written = target / "adapter" if module.quantized else target
+    return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
+
+
+def _cast(state: Mapping[str, Tensor], own: Mapping[str, torch.dtype], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Casts each tensor to its own dtype, or else to `dtype`. Tied tensors stay one, and are written once."""
+    made: dict[tuple[int, torch.Size, torch.dtype], Tensor] = {}
+    return {
+        name: made.setdefault((tensor.data_ptr(), tensor.shape, kind), tensor.to(kind))
+        for name, tensor in state.items()
+        for kind in (own.get(name, dtype),)
+    }
+
+
+def _write_adapter(adapter: Mapping[str, Tensor], config: str, folder: Path, dtype: torch.dtype) -> None:
+    folder.mkdir()
+    tensors = {name: weight.to(dtype).contiguous() for name, weight in adapter.items()}
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    (folder / "adapter_config.json").write_text(config)

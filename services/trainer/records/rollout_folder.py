@@ -1,0 +1,77 @@
+"""The folder `RUN/rollouts`, bounded in size. It is for people: no error in it ever ends a run."""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.staleness import UNBOUNDED
+from headrace.services.trainer.records.rollout_log import write_rollouts
+from headrace.wire.telemetry import get_logger
+
+log = get_logger("trainer.rollouts")
+
+_MIB = 1024 * 1024
+_NAME = re.compile(r"step-(\d+)\.parquet")
+_SAY_AGAIN_S = 60.0
+
+
+class RolloutFolder:
+    """Removes the files of the oldest steps beyond the bound; that of the newest step stays."""
+
+    def __init__(self, folder: Path, *, keep_mib: float, most_lag: int = UNBOUNDED) -> None:
+        """Keeps `keep_mib` MiB; 0 = all. Tokens of a lag above `most_lag` were not trained."""
+        self._folder = folder
+        self._most_lag = most_lag
+        self._keep_bytes = keep_mib * _MIB
+        self._sizes: dict[int, int] | None = None
+        """Bytes by step; None before the first look."""
+        self._say_at = 0.0
+
+    def add(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        advantages: Sequence[float],
+        token_advantages: Sequence[NDArray[np.float32]] = (),
+    ) -> None:
+        """Writes a step's file as `write_rollouts` does; a failed write is logged and counted."""
+        try:
+            path = write_rollouts(self._folder, step, batch, advantages, token_advantages, most_lag=self._most_lag)
+            if self._keep_bytes:
+                self._make_room(step, path.stat().st_size)
+        except OSError as error:
+            metrics.ROLLOUTS_UNWRITTEN.inc()
+            now = time.monotonic()
+            if now >= self._say_at:
+                self._say_at = now + _SAY_AGAIN_S
+                log.error("rollouts_not_written", step=step, error=str(error))
+
+    def _make_room(self, step: int, size: int) -> None:
+        if self._sizes is None:
+            self._sizes = _sizes(self._folder)
+        self._sizes[step] = size
+        total, newest = sum(self._sizes.values()), max(self._sizes)
+        for oldest in sorted(self._sizes):
+            if total <= self._keep_bytes or oldest == newest:
+                return
+            (self._folder / f"step-{oldest:06d}.parquet").unlink(missing_ok=True)
+            total -= self._sizes.pop(oldest)
+
+
+def _sizes(folder: Path) -> dict[int, int]:
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            with contextlib.suppress(FileNotFoundError):
+                if match:
+                    found[int(match[1])] = entry.stat().st_size
+    return found

@@ -1,0 +1,180 @@
+"""Records of training for people: `RUN/rollouts/step-000001.parquet` and one line a step in `RUN/metrics.jsonl`."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.staleness import UNBOUNDED, fresh
+from headrace.services.trainer.step.batch import token_total
+from headrace.wire.contracts import decode_header
+from headrace.wire.contracts.messages import Rollout, TokenMask
+from headrace.wire.contracts.scores import Score
+from headrace.wire.telemetry import trace_id
+
+_SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("group_index", pa.int64()),
+        ("group_id", pa.string()),
+        ("rollout_index", pa.int32()),
+        ("sample_id", pa.string()),
+        ("prompt", pa.string()),
+        ("completion", pa.string()),
+        ("reward", pa.float64()),
+        ("components", pa.string()),
+        ("token_score", pa.float64()),
+        ("reason", pa.string()),
+        ("scorers", pa.string()),
+        ("advantage", pa.float64()),
+        ("min_version", pa.int64()),
+        ("max_version", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("tokens", pa.int32()),
+        ("trained_tokens", pa.int32()),
+        ("replica_id", pa.string()),
+        ("spans", pa.string()),
+        ("trace_id", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("token_advantages", pa.list_(pa.float32())),
+    ]
+)
+_ROW_GROUP = 256
+"""Rows that a reader of one group reads together."""
+
+
+def write_rollouts(
+    folder: Path,
+    step: int,
+    batch: Sequence[ReadyGroup],
+    advantages: Sequence[float],
+    token_advantages: Sequence[NDArray[np.float32]] = (),
+    *,
+    most_lag: int = UNBOUNDED,
+) -> Path:
+    """Writes the step's rollouts; `advantages` has one entry for each trained rollout, in the batch's order.
+
+    Greedy baselines and abstentions have none; they are marked by `trained_tokens = 0`. Tokens of a lag above
+    `most_lag` were not trained. An abstention has no reward. `token_score` is the sum of a rollout's token scores,
+    `reason` the scorers' words, `scorers` their versions. `logprobs` are the engine's, null for tokens that were not
+    sampled. `token_advantages` are present if they differ within a rollout, null for tokens that were not trained.
+    Raises OSError.
+    """
+    rows = list(_rows(step, batch, iter(advantages), iter(token_advantages), most_lag))
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:06d}.parquet"
+    aside = folder / f".{path.name}"
+    # If that fails, pyarrow removes the partial file.
+    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
+    aside.rename(path)
+    return path
+
+
+def _rows(
+    step: int,
+    batch: Sequence[ReadyGroup],
+    advantages: Iterator[float],
+    token_advantages: Iterator[NDArray[np.float32]],
+    most_lag: int,
+) -> Iterator[dict[str, Any]]:
+    for group in batch:
+        scored = group.scored
+        of_group = {
+            "step": step,
+            "group_index": group.group_index,
+            "group_id": group.group_id,
+            "sample_id": scored.group.prompt.sample_id,
+            "prompt": scored.group.prompt.text,
+            "scorers": json.dumps(scored.versions, sort_keys=True),
+            "replica_id": scored.group.replica_id,
+            "trace_id": trace_id(decode_header(group.data).traceparent),
+        }
+        pairs = zip(scored.group.rollouts, scored.scores, strict=True)
+        for number, (rollout, score) in enumerate(pairs):
+            is_trained = number < scored.group.prompt.trained and score.value is not None
+            told = next(token_advantages, None) if is_trained else None
+            trained = rollout.trained_mask & fresh(rollout, step - 1, most_lag)
+            yield {
+                **of_group,
+                **_row(rollout, score, told, trained),
+                "rollout_index": number,
+                "advantage": next(advantages) if is_trained else None,
+                "trained_tokens": int(trained.sum()) if is_trained else 0,
+            }
+
+
+def _row(
+    rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None, trained: TokenMask
+) -> dict[str, Any]:
+    versions = [span.version.version for span in rollout.spans]
+    spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
+    told = token_advantages
+    if told is not None and _is_flat(told) and bool((trained == rollout.trained_mask).all()):
+        told = None
+    return {
+        "completion": rollout.text,
+        "reward": score.value,
+        "components": json.dumps(score.components, sort_keys=True),
+        "token_score": None if score.token_scores is None else token_total(score),
+        "reason": score.reason,
+        "min_version": min(versions),
+        "max_version": max(versions),
+        "finish_reason": str(rollout.finish_reason),
+        "tokens": len(rollout.token_ids),
+        "spans": json.dumps(spans),
+        "token_ids": rollout.token_ids,
+        "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
+        "token_advantages": None if told is None else _where(trained, told[trained[rollout.trained_mask]]),
+    }
+
+
+def _is_flat(values: NDArray[np.float32]) -> bool:
+    return not len(values) or bool(np.all(values == values[0]))
+
+
+def _where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:
+    """`values` of the tokens in the mask; null for the others."""
+    if mask.all():
+        return values
+    each = iter(values.tolist())
+    return [next(each) if is_in else None for is_in in mask]
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`; a step has one line, however often it is replayed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = set(_steps(path))
+
+    def append(self, step: int, numbers: Mapping[str, float | bool]) -> None:
+        """Writes the step's line, unless an earlier life has. A number that JSON cannot express becomes null."""
+        if step in self._written:
+            return
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in numbers.items()
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, **finite}) + "\n")
+        self._written.add(step)
+
+
+def _steps(path: Path) -> list[int]:
+    """Returns the steps of the complete lines; terminates a line torn by a crash, so that the next one is separate."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        path.write_text(text)
+    return [int(json.loads(line)["step"]) for line in text.splitlines()]

@@ -1,0 +1,89 @@
+"""The record of a step, for people and for Prometheus: a line, the rollouts, gauges, the log."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, oldest_trained, toll
+from headrace.services.trainer.records.rollout_folder import RolloutFolder
+from headrace.services.trainer.records.rollout_log import MetricsLog
+from headrace.services.trainer.step.batch import batch_metrics
+from headrace.services.trainer.step.step import StepOutcome
+from headrace.wire.telemetry import get_logger
+
+_STALE_SHARE = 0.05
+"""Share of the tokens that arrived, above which the bound on staleness shapes what is learned."""
+_SAY_AGAIN_STEPS = 20
+_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
+log = get_logger("trainer.rl")
+
+
+class StepRecord:
+    """Writes the records of steps into the run directory."""
+
+    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int, most_lag: int) -> None:
+        """Tokens of a lag above `most_lag` are not trained."""
+        self._rollouts = RolloutFolder(run_dir / "rollouts", keep_mib=keep_rollouts_mib, most_lag=most_lag)
+        self._most_lag = most_lag
+        self._said_stale_at = -_SAY_AGAIN_STEPS
+        self._lines = MetricsLog(run_dir / "metrics.jsonl")
+
+    def line(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        numbers: Mapping[str, Any],
+        on_the_way: UntrainedGroups | None,
+    ) -> dict[str, Any]:
+        """Collects all numbers of a step: `numbers` are those of its clock.
+
+        `on_the_way`: the groups dropped before it; None for a replayed step, as the journal does not record their
+        lengths.
+        """
+        groups, bound = [group.scored for group in batch], self._most_lag
+        of_batch = batch_metrics(groups, version=step - 1, most_lag=bound)
+        if on_the_way is not None:
+            of_batch |= toll(groups, on_the_way.stale, version=step - 1, bound=bound)
+            of_batch["groups_discarded"] = on_the_way.uninformative
+            of_batch["generated_tokens"] = on_the_way.spent + sum(map(generated_tokens, groups))
+        return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **outcome.peaks, **of_batch}
+
+    def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
+        """Writes `line` and the rollouts, sets the metrics, logs."""
+        self._lines.append(step, line)
+        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
+        if not line["replayed"]:
+            metrics.STEP_SECONDS.labels("wait").observe(line["wait_batch_seconds"])
+            metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])
+            metrics.WAITING_SHARE.set(line["wait_batch_share"])
+        metrics.STEP_SECONDS.labels("train").observe(line.get("train_seconds", line["seconds"]))
+        metrics.count_phases(line)
+        metrics.TRAINED_TOKENS.inc(line["completion_tokens"])
+        metrics.TRAINED_GROUPS.inc(line["groups"])
+        for group in batch:
+            lag = oldest_trained(group.scored, step - 1, self._most_lag)
+            if lag is not None:
+                metrics.STALENESS.observe(lag)
+        metrics.show_step(line)
+        self._warn_of_stale(step, line)
+        log.info("step", step=step, **{key: line[key] for key in _SHOWN})
+
+    def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:
+        share = line.get("stale_tokens_share", 0.0)
+        if share <= _STALE_SHARE or step < self._said_stale_at + _SAY_AGAIN_STEPS:
+            return
+        self._said_stale_at = step
+        log.warning(
+            "stale_tokens",
+            step=step,
+            share=round(share, 3),
+            groups=line["groups_stale"],
+            trained_length_mean=line["trained_length_mean"],
+            arrived_length_mean=line["arrived_length_mean"],
+            effect="long answers are trained less than they are sampled",
+            way_out='run.stale = "wait" in a new run, a larger run.max_staleness, or more rollout replicas',
+        )

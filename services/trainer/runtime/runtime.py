@@ -1,0 +1,229 @@
+"""Everything that runs beside the training step, started and queried by the main thread."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import Ledger
+from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
+from headrace.services.trainer.runtime.event_loop import BackgroundLoop
+from headrace.services.trainer.runtime.inbox import Inbox
+from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.step.step import StepInterruptedError
+from headrace.wire.errors import FencedError, WaitTimeoutError
+from headrace.wire.events import EventLog
+from headrace.wire.host.disk import DiskWatch
+from headrace.wire.http import serve_http
+from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
+from headrace.wire.rpc import call, channel
+from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.streams import Broker
+from headrace.wire.telemetry import get_logger
+from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
+
+_ACK_S = 90.0
+_START_S = 30.0
+_LOOK_S = 0.2
+_TELL_S = 10.0
+_TURN_S = 10.0
+"""The orchestrator answers within a second or two, whatever the engines do."""
+log = get_logger("trainer.runtime")
+
+BrokerMaker = Callable[[], Broker]
+"""Called on the background loop."""
+
+
+class Runtime:
+    """gRPC, HTTP, streams, reports and publication, on one background loop."""
+
+    def __init__(
+        self, settings: TrainerSettings, publisher: Publisher, make_broker: BrokerMaker, stop: Callable[[], None]
+    ) -> None:
+        """`stop`: called when an operator wants the process to end."""
+        self._settings = settings
+        self._publisher = publisher
+        self._make_broker = make_broker
+        self._stop = stop
+        self._background = BackgroundLoop()
+        self._publication: Future[None] | None = None
+        self._servicer = TrainerServicer(publisher, lambda: self.doing)
+        self._port = 0
+        self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
+        self._stub: Stub | None = None
+        self._inbox: Inbox | None = None
+        self.doing = "loading the model"
+        """What the trainer is doing, in words, for `/readyz` and status."""
+        self.reporter: Reporter | None = None
+
+    def start(self) -> None:
+        """Starts the gRPC and HTTP servers; the trainer is not ready yet."""
+        self._background.start()
+        self._disk.start()
+        self._background.call(self._serve(), _START_S, "the trainer's servers to start")
+
+    async def _serve(self) -> None:
+        settings = self._settings
+        rpc = await serve_rpc(
+            {SERVICE_NAME: self._servicer.add_to}, settings.host, settings.grpc_port, ready=self._ready
+        )
+        await serve_http(http_app(self._ready), settings.host, settings.http_port)
+        self._port = rpc.port
+        self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel(settings.orchestrator_address))
+
+    def _ready(self) -> str | None:
+        return None if self._servicer.book is not None else self.doing
+
+    def open_book(
+        self,
+        ledger: Ledger,
+        records: Sequence[JournalRecord],
+        *,
+        version: int,
+        digest: str,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> JournaledLedger:
+        """Registers this life, opens its journal segment, and starts consuming groups and reporting.
+
+        Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
+        """
+        settings = self._settings
+        folder = settings.run_dir / "journal"
+        registration = orchestrator_pb2.RegisterTrainerRequest(
+            run_id=settings.run.id,
+            address=f"{settings.reach}:{self._port}",
+            journaled_incarnation=highest_incarnation(folder),
+            version=version,
+            frontier=ledger.frontier,
+            fates=wire_fates(ledger.fates()),
+            boot_id=secrets.token_hex(8),
+            routes=self._publisher.routes,
+        )
+        self.doing = "waiting for the orchestrator to register the trainer"
+        incarnation = self._register(registration, given_up)
+        journal = JournalWriter.open(
+            folder, incarnation=incarnation, version=version, weights_digest=digest, read_to=read_lengths(records)
+        )
+        events = EventLog(settings.run_dir, "trainer", incarnation)
+        events.append("incarnation_opened", incarnation=incarnation, version=version)
+        self._publisher.sender.abandoned.tell = events.append
+        metrics.INCARNATION.set(incarnation)
+        book = JournaledLedger(ledger, journal, events, version=version, digest=digest)
+        self._servicer.book = book
+        self.reporter = Reporter(self._orchestrator(), book, registration, republish=self._republish, stop=self._stop)
+        self._background.call(self._begin_taking(book), _START_S, "the streams to start")
+        self._background.spawn(self.reporter.run(), "reporter")
+        self.doing = ""
+        return book
+
+    def tell_stopped(self) -> None:
+        """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it."""
+        reporter = self.reporter
+        if reporter is None or not reporter.stop_asked:
+            return
+        reporter.stopped = True
+        reporter.wake()
+        end = time.monotonic() + _TELL_S
+        while not reporter.stop_told and time.monotonic() < end:
+            time.sleep(_LOOK_S / 4)
+
+    def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
+        limit = self._settings.trainer.orchestrator_timeout_s
+        registering = self._background.spawn(
+            register(self._orchestrator(), registration, timeout_s=limit), "registration"
+        )
+        while not wait([registering], timeout=_LOOK_S).done:
+            if given_up():
+                registering.cancel()
+                raise StepInterruptedError("asked to stop before the orchestrator was there")
+        return registering.result()
+
+    async def _begin_taking(self, book: JournaledLedger) -> None:
+        assert self.reporter is not None
+        broker = self._make_broker()
+        await broker.check(self._settings.broker.connect_timeout_s)
+        self._inbox = Inbox(
+            broker,
+            book,
+            run_id=self._settings.run.id,
+            lease_s=self._settings.broker.lease_s,
+            ended=self.reporter.wake,
+        )
+        self._background.spawn(self._inbox.run(), "inbox")
+
+    def ack(self, group_indices: Sequence[int]) -> None:
+        """Acks groups that the journal has."""
+        assert self._inbox is not None
+        self._background.call(self._inbox.ack(group_indices), _ACK_S, "the broker to ack a batch")
+
+    def ask_turn(self) -> str:
+        """What precedes the trainer's turn on its GPUs; empty = nothing. Raises TransientError, FencedError."""
+        book = self._servicer.book
+        request = orchestrator_pb2.TakeTurnRequest(
+            run_id=self._settings.run.id, incarnation=book.incarnation if book is not None else 0
+        )
+        asking = call(self._orchestrator().TakeTurn, request, timeout_s=_TURN_S, what="the orchestrator to give a turn")
+        try:
+            answer = self._background.call(asking, _TURN_S + _LOOK_S, "the orchestrator to give a turn")
+        except FencedError as error:
+            end_fenced(str(error))
+            raise
+        return "" if answer.granted else answer.waiting_for
+
+    def publish(self) -> None:
+        """Starts the publication of the held snapshot."""
+        self._publication = self._background.spawn(self._publish(), "publication")
+
+    @property
+    def publication_limit_s(self) -> float:
+        """How long a publication may take before the trainer gives up."""
+        return self._settings.trainer.publish_timeout_s + _START_S
+
+    def publication_ended(self, *, given_up: Callable[[], bool] = lambda: False) -> bool:
+        """Waits for the publication under way; False if `given_up()` turned true before."""
+        limit = self.publication_limit_s
+        end = time.monotonic() + limit
+        while self._publication is not None and not given_up():
+            if wait([self._publication], timeout=_LOOK_S).done:
+                self._publication.result()
+                self._publication = None
+            elif time.monotonic() > end:
+                raise WaitTimeoutError("the publication to end", limit)
+        return self._publication is None
+
+    async def _publish(self) -> None:
+        book = self._servicer.book
+        assert book is not None
+        limit = self._settings.trainer.publish_timeout_s
+        try:
+            await self._publisher.publish(self._orchestrator(), book.incarnation, timeout_s=limit)
+        except FencedError as error:
+            end_fenced(str(error))
+
+    def _republish(self) -> None:
+        """Publishes again after the orchestrator lost its state, unless a publication under way retries anyway."""
+        if self._publication is None or self._publication.done():
+            self._background.spawn(self._publish(), "republication")
+
+    def check(self) -> None:
+        """Raises the error of a background task that has failed."""
+        self._background.check()
+
+    def stop(self) -> None:
+        """Ends everything that runs beside the step."""
+        self._disk.stop()
+        self._background.stop()
+
+    def close_book(self) -> None:
+        """Closes journal and events, if this life ever opened them."""
+        if self._servicer.book is not None:
+            self._publisher.sender.abandoned.forget_log()
+            self._servicer.book.close()
+
+    def _orchestrator(self) -> Stub:
+        assert self._stub is not None
+        return self._stub

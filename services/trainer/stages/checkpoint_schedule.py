@@ -1,0 +1,78 @@
+"""The checkpoints of an RL run: scheduled ones, and those that an operator requests."""
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
+from headrace.services.trainer.durability.checkpointing import checkpointing
+from headrace.services.trainer.durability.failpoints import Failpoints
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.learner.leader import Leader
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.parts import config_digest
+from headrace.wire.journal import prune_payloads
+
+
+class CheckpointSchedule:
+    """Writes checkpoints. Used by the main thread only, between steps."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        store: CheckpointStore,
+        leader: Leader,
+        book: JournaledLedger,
+        reporter: Reporter,
+        fail: Failpoints,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._leader = leader
+        self._book = book
+        self._reporter = reporter
+        self._fail = fail
+
+    def save(self, version: int) -> None:
+        """Writes the checkpoint of `version`, and removes the journal payloads that the oldest one covers."""
+        with checkpointing(self._store, step=version, limit_s=self._settings.trainer.checkpoint_deadline_s):
+            self._save(version)
+
+    def _save(self, version: int) -> None:
+        saved = self._leader.save()
+        progress = self._book.progress()
+        above = self._book.progress(from_index=progress.frontier).fates
+        state = CheckpointState(
+            step=version,
+            incarnation=self._book.incarnation,
+            frontier=progress.frontier,
+            fates=tuple(fate for fate in above if fate.step <= version),
+            coefficients=saved.coefficients,
+            config_digest=config_digest(self._settings),
+        )
+        with metrics.CHECKPOINT_SECONDS.time():
+            path = self._store.save(
+                state,
+                weights=saved.weights,
+                optimizer=saved.optimizer,
+                others=saved.others,
+                midway=lambda: self._before_it_shows(version),
+            )
+        metrics.show_checkpoint(version, path)
+        prune_payloads(self._settings.run_dir / "journal", self._store.covered_step())
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an operator has requested a checkpoint that is not done."""
+        return self._reporter.checkpoint_asked > self._reporter.checkpoint_done
+
+    def save_as_asked(self, version: int) -> None:
+        """Writes the requested checkpoint, unless it exists already, and reports it done."""
+        asked = self._reporter.checkpoint_asked
+        if version not in {step for step, _ in self._store.published()}:
+            self.save(version)
+        self._reporter.checkpoint_done = asked
+        self._reporter.wake()
+
+    def _before_it_shows(self, step: int) -> None:
+        """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
+        self._fail.reach("mid_checkpoint", step)
+        self._book.fence()

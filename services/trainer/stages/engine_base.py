@@ -1,0 +1,75 @@
+"""QLoRA's base as the engines need it: a Hugging Face folder of the weights that the 4-bit layers compute with.
+
+Engines merge adapters into plain weights. Merged into those before the rounding, they would make another policy than
+the one that is trained.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+
+from headrace.services.trainer.distributed.topology import rank_device
+from headrace.services.trainer.export.model_folder import COPIED_FILES
+from headrace.services.trainer.model.loading import load_rounded
+from headrace.services.trainer.model.quantization import quantizer_version
+from headrace.services.trainer.settings import ENGINE_BASE, TrainerSettings
+from headrace.services.trainer.stages.offline.reference import folder_digest
+from headrace.services.trainer.stages.parts import prepare_torch
+from headrace.wire.telemetry import get_logger
+
+_MARK = "made_from.json"
+"""What the folder was made of; written last."""
+log = get_logger("trainer.engine_base")
+
+
+def write_engine_base(settings: TrainerSettings) -> Path:
+    """Writes `RUN/base`, whole or not at all; one that was made of the same model in the same way stays.
+
+    Raises ConfigError for a model that cannot be loaded or rounded.
+    """
+    device = rank_device(settings.run.device, 0)
+    target = settings.run_dir / ENGINE_BASE
+    facts = _facts(settings, device)
+    if _read(target / _MARK) == facts:
+        log.info("engine_base_kept", path=str(target))
+        return target
+    prepare_torch(settings, device)
+    aside = target.with_name(f".aside-{target.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        _write(settings, aside, device)
+        (aside / _MARK).write_text(json.dumps(facts, indent=2))
+        shutil.rmtree(target, ignore_errors=True)
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    log.info("engine_base_written", path=str(target))
+    return target
+
+
+def _write(settings: TrainerSettings, folder: Path, device: torch.device) -> None:
+    source = settings.model.path
+    load_rounded(source, device=str(device), dtype=getattr(torch, settings.model.dtype)).save_pretrained(folder)
+    for name in COPIED_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _facts(settings: TrainerSettings, device: torch.device) -> dict[str, str]:
+    return {
+        "model": folder_digest(settings.model.path),
+        "quantize": settings.model.lora.quantize,
+        "dtype": settings.model.dtype,
+        "device": device.type,
+        "bitsandbytes": quantizer_version(),
+    }
+
+
+def _read(mark: Path) -> dict[str, str] | None:
+    try:
+        found: dict[str, str] = json.loads(mark.read_text())
+    except (OSError, ValueError):
+        return None
+    return found

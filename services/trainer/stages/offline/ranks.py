@@ -1,0 +1,33 @@
+"""Runs a stage on given examples on this rank: the ranks join, each runs the whole stage, and they leave."""
+
+from headrace.services.trainer.backends.choice import choose
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.topology import RankTopology, rank_device
+from headrace.services.trainer.runtime.health_server import HealthServer
+from headrace.services.trainer.stages.follower import MEETING
+from headrace.services.trainer.stages.offline.run import OfflineRun
+
+
+def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) -> int:
+    """Runs this process from start to end; returns the exit code. Raises StoppedError.
+
+    At the end `stop.signalled` is whether a signal ended the stage, on any machine.
+    """
+    table = settings.trainer
+    grouped = choose(table.backend, table.ranks) != "single"
+    crew = RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop if place.first else None)
+    face = HealthServer(settings, MEETING) if place.first else None
+    if face:
+        face.start()
+    with crew.joined() as ranks:
+        if face:
+            face.doing = "loading the model"
+        device = rank_device(settings.run.device, place.local)
+        stop.signalled = not OfflineRun(settings, ranks, device, stop, face).run()
+        # Health is served until then: rank 0 may write for long, while probes check the other machines.
+        ranks.leave()
+    if face:
+        face.stop()
+    return 0

@@ -1,0 +1,210 @@
+"""One life of a stage on given examples: resume, steps, evaluations, checkpoints, export."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
+from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
+from headrace.services.trainer.durability.failpoints import Failpoints
+from headrace.services.trainer.durability.random_states import restore_random_states
+from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.records.rollout_log import MetricsLog
+from headrace.services.trainer.runtime.health_server import HealthServer
+from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
+from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
+from headrace.services.trainer.step.schedule import learning_rate
+from headrace.services.trainer.throughput.hardware import read_hardware
+from headrace.services.trainer.throughput.memory import MemoryPeaks
+from headrace.services.trainer.throughput.speed import step_speed
+from headrace.services.trainer.trackers import make_trackers
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import EventLog
+from headrace.wire.telemetry import get_logger
+
+_SMOOTH = 8
+"""Steps over which the loss is averaged for the comparison with `sft.target_loss`."""
+_LOG_EVERY = 20
+log = get_logger("trainer.stage")
+
+
+class OfflineRun:
+    """Runs the stage named by `run.stage` on one rank; only rank 0 writes files."""
+
+    def __init__(
+        self,
+        settings: StageSettings,
+        ranks: Ranks,
+        device: torch.device,
+        stop: StopSignal,
+        face: HealthServer | None = None,
+    ) -> None:
+        """`device`: that of this rank. `face`: the running health server, on the first process of each machine."""
+        self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
+        self._face, self._leads = face, ranks.rank == 0
+        self._fail = Failpoints(settings.trainer.fail_at)
+        self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
+        self._digest = stage_digest(settings)
+        self._recent: deque[float] = deque(maxlen=_SMOOTH)
+        self._step = 0
+
+    def run(self) -> bool:
+        """Runs to the last step, or (False) to the stop signal. Raises DataError, ConfigError."""
+        settings = self._settings
+        trackers = make_trackers(settings, settings.trackers) if self._leads else None
+        if trackers:
+            trackers.start()
+        try:
+            sets = read_sets(settings)
+            self._backend = load_stage_backend(settings, self._ranks, self._device)
+            if self._face:
+                self._face.doing = ""
+            # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
+            job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
+            self._restore()
+            finished = self._train(job)
+            if finished:
+                self._finish()
+            else:
+                self._checkpoint()
+                log.info("stopped", step=self._step)
+        finally:
+            if trackers:
+                trackers.finish(hurry=self._stop.asked())
+        return finished
+
+    def _restore(self) -> None:
+        found = self._checkpoints.published()
+        if not self._settings.trainer.resume and found:
+            raise ConfigError(f"{self._settings.run_dir} holds a run already: resume it, or choose another run_dir")
+        checkpoint = self._checkpoints.newest()
+        if checkpoint is not None:
+            self._load(checkpoint)
+            self._step = checkpoint.state.step
+            self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
+            show_room(self._checkpoints)
+            log.info("restored", step=self._step)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        step = checkpoint.state.step
+        try:
+            self._backend.load(checkpoint.weights, checkpoint.optimizer)
+        except ValueError as error:
+            raise ConfigError(f"the checkpoint of step {step} is of another model: {error}") from error
+        restore_random_states(checkpoint.random_states)
+        if checkpoint.state.config_digest != self._digest:
+            log.warning("config_changed", step=step, effect="the same seed need not give the same weights")
+
+    def _train(self, job: Job[Any]) -> bool:
+        """Trains; returns whether the stage is complete, False if it was asked to stop."""
+        settings, table = self._settings, self._settings.table
+        plan = Plan(table, len(job.train), settings.run.seed)
+        memory = MemoryPeaks(self._device)
+        step = OfflineStep(self._backend, job.objective, micro_batch_tokens=table.micro_batch_tokens, peaks=memory.take)
+        hardware = read_hardware(self._device, self._ranks.size, peak_tflops=settings.trainer.peak_tflops)
+        numbers = MetricsLog(settings.run_dir / "metrics.jsonl") if self._leads else None
+        looks = MetricsLog(settings.run_dir / "evals.jsonl") if self._leads else None
+        if self._step == 0:
+            self._look(step, job, looks)
+        while self._step < plan.steps and not self._reached():
+            if self._ranks.agree(self._stop.asked()):
+                return False
+            begin = time.monotonic()
+            number = self._step + 1
+            rows = plan.rows(number)
+            rate = learning_rate(
+                number,
+                peak=table.learning_rate,
+                warmup_steps=table.warmup_steps,
+                max_steps=plan.steps,
+                schedule=table.schedule,
+            )
+            found = step.train([job.train[row] for row in rows], learning_rate=rate, grad_clip=table.grad_clip)
+            self._step = number
+            self._recent.append(found["loss"])
+            self._fail.reach("after_step", number)
+            seconds = time.monotonic() - begin
+            if numbers:
+                extra = {"examples": len(rows), "epoch": plan.epoch(number), "seconds": seconds}
+                line = found | extra
+                self._record(numbers, line | step_speed(line, hardware), last=number == plan.steps)
+            last = number == plan.steps or self._reached()
+            if last or (table.eval_every and number % table.eval_every == 0):
+                self._look(step, job, looks)
+            if number % settings.trainer.checkpoint_every == 0 and not last:
+                self._checkpoint()
+        return True
+
+    def _reached(self) -> bool:
+        """Whether the loss has reached the target; the same on every rank."""
+        target = self._settings.sft.target_loss if self._settings.run.stage == "sft" else 0.0
+        return target > 0 and len(self._recent) > 0 and sum(self._recent) / len(self._recent) <= target
+
+    def _record(self, numbers: MetricsLog, found: Mapping[str, float], *, last: bool) -> None:
+        numbers.append(self._step, {"t": round(time.time(), 3), **found})
+        metrics.STEPS.inc()
+        metrics.STEP_SECONDS.labels("train").observe(found["seconds"])
+        metrics.show_step(found)
+        metrics.POLICY_VERSION.set(self._step)
+        if found["skipped"]:
+            metrics.STEPS_SKIPPED.inc()
+            log.error("step_skipped", step=self._step, reason="the gradient was not finite")
+        if last or self._step % _LOG_EVERY == 0:
+            log.info("step", step=self._step, loss=found["loss"], seconds=round(found["seconds"], 3))
+
+    def _look(self, step: OfflineStep[Any], job: Job[Any], looks: MetricsLog | None) -> None:
+        """Evaluates the held-out examples; a repeated evaluation is recorded once."""
+        if not job.held_out:
+            return
+        found = step.evaluate(job.held_out)
+        if looks:
+            row = {"t": round(time.time(), 3), "version": self._step, "examples": len(job.held_out)}
+            looks.append(self._step, row | found)
+            log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
+
+    def _checkpoint(self) -> None:
+        if self._step:
+            limit_s = self._settings.trainer.checkpoint_deadline_s
+            with checkpointing(self._checkpoints, step=self._step, limit_s=limit_s):
+                self._save()
+
+    def _save(self) -> None:
+        # Every rank takes part in the gathers; only rank 0 keeps the results.
+        weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
+        optimizer = self._backend.optimizer_tensors()
+        if not self._leads:
+            return
+        state = CheckpointState(
+            step=self._step,
+            incarnation=0,
+            frontier=0,
+            fates=(),
+            coefficients={f"loss-{number}": value for number, value in enumerate(self._recent)},
+            config_digest=self._digest,
+        )
+        with metrics.CHECKPOINT_SECONDS.time():
+            self._checkpoints.save(
+                state,
+                weights=weights,
+                optimizer=optimizer,
+                midway=lambda: self._fail.reach("mid_checkpoint", self._step),
+            )
+
+    def _finish(self) -> None:
+        """Writes the last checkpoint and exports the model."""
+        self._checkpoint()
+        settings = self._settings
+        target = settings.run_dir / "export"
+        digest = export_model(self._backend, settings.model.path, target, dtype=getattr(torch, settings.model.dtype))
+        if self._leads:
+            events = EventLog(settings.run_dir, "trainer", settings.run.stage)
+            events.append("exported", path=str(target), weights_sha256=digest)
+            events.close()
+            log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

@@ -1,0 +1,1 @@
+"""Training alone, from batches that a run has journaled."""

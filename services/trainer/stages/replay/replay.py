@@ -1,0 +1,107 @@
+"""Trains journaled batches again, without engines, broker or orchestrator.
+
+With the run's own settings each step gives the run's weights; with others, what would have come of the same rollouts.
+Nothing is written into the run's directory.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.services.trainer.config.replay import ReplaySettings
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.topology import rank_device
+from headrace.services.trainer.durability.checkpoint import load_checkpoint
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.staleness import most_lag
+from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
+from headrace.services.trainer.records.rollout_folder import RolloutFolder
+from headrace.services.trainer.records.rollout_log import MetricsLog
+from headrace.services.trainer.stages.follower import make_crew
+from headrace.services.trainer.stages.parts import load_learner, make_publisher
+from headrace.services.trainer.stages.replay.source import ReplaySource, hold_source
+from headrace.services.trainer.stages.restore import journaled_groups
+from headrace.services.trainer.step.batch import batch_metrics
+from headrace.services.trainer.step.step import StepInterruptedError
+from headrace.wire.digests import same_weights
+from headrace.wire.events import EventLog
+from headrace.wire.telemetry import get_logger
+
+log = get_logger("trainer.replay")
+
+
+class Replay:
+    """One replay, on rank 0; the other ranks follow as in a run."""
+
+    def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
+        self._settings, self._stop = settings, stop
+        self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._most_lag = most_lag(settings.run.stale, settings.run.max_staleness)
+        self._rollouts = RolloutFolder(
+            settings.run_dir / "rollouts", keep_mib=settings.trainer.keep_rollouts_mib, most_lag=self._most_lag
+        )
+        self._events = EventLog(settings.run_dir, "trainer", "replay")
+        self._publisher = make_publisher(settings)
+
+    def run(self) -> int:
+        """Trains all steps of the plan, or those up to the stop signal; returns the exit code.
+
+        Raises ConfigError for steps that cannot be replayed, before any model is loaded.
+        """
+        held = self._settings.run_dir / ".source"
+        source = hold_source(self._settings.replay, held)
+        with make_crew(self._settings, self._stop).joined() as ranks:
+            self._train(source, ranks)
+        shutil.rmtree(held)
+        return 0
+
+    def _train(self, source: ReplaySource, ranks: Ranks) -> None:
+        followers = Followers(ranks)
+        followers.tell(LOAD)
+        learner = load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0))
+        self._leader = Leader(learner, followers)
+        if source.checkpoint is not None:
+            self._leader.load(load_checkpoint(source.checkpoint))
+        plan, history = source.plan, source.history
+        self._events.append("replay_began", version=plan.after, last=plan.last)
+        stopped = False
+        try:
+            for step in range(plan.after + 1, plan.last + 1):
+                batch = journaled_groups(source.journal, history.batches[step])
+                self._step(step, batch, history.digests.get(step, ""))
+        except StepInterruptedError:
+            stopped = True
+            log.info("stopped", reason="asked to")
+        else:
+            self._finish()
+        # A signal after the last step has ended nothing.
+        self._stop.signalled = stopped
+        followers.stop(signalled=stopped)
+        self._events.close()
+
+    def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
+        began = time.monotonic()
+        outcome = self._leader.train(step, batch, self._stop.asked)
+        digest = self._leader.hold(self._publisher, step).digest
+        self._events.append("step_done", step=step, weights_digest=digest, weights_digest_of_run=known)
+        same = same_weights(digest, known) if known else None
+        line: dict[str, Any] = {
+            "t": round(time.time(), 3),
+            "seconds": time.monotonic() - began,
+            "replayed": True,
+            **({} if same is None else {"weights_as_in_run": same}),
+            **outcome.metrics,
+            **outcome.peaks,
+            **batch_metrics([group.scored for group in batch], version=step - 1, most_lag=self._most_lag),
+        }
+        self._metrics_log.append(step, line)
+        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
+        log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
+
+    def _finish(self) -> None:
+        if self._settings.replay.export:
+            target = self._settings.run_dir / "export"
+            digest = self._leader.export(target)
+            self._events.append("exported", path=str(target), weights_sha256=digest)

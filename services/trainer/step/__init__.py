@@ -1,0 +1,1 @@
+"""One training step: batch, experience, policy and critic update, and their reductions."""

@@ -1,0 +1,205 @@
+"""Converts scored groups, as received over the wire, to the arrays of one optimizer step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headrace.services.trainer.durability.staleness import UNBOUNDED, lags, length_metrics, oldest_trained
+from headrace.wire.contracts import FinishReason, Rollout, Score, ScoredGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRollout:
+    """One completion to train on. Axes: completion = its tokens, tokens = those of them that the policy sampled."""
+
+    prompt_ids: NDArray[np.int32]
+    completion_ids: NDArray[np.int32]
+    behaviour_logprobs: NDArray[np.float32]
+    """[completion]"""
+    current: NDArray[np.bool_]
+    """[completion] Sampled by the version now in training: there trainer and engine must agree."""
+    temperature: float
+    loss_mask: NDArray[np.bool_] | None = None
+    """[completion] Sampled by the policy; the others (tool output) are context. None = all."""
+    lag: NDArray[np.int32] | None = None
+    """[completion] Versions between sampling and training."""
+    truncated: bool = False
+    """Cut at the longest length."""
+    token_scores: NDArray[np.float32] | None = None
+    """[completion] Rewards of single tokens, beside the rollout's own; NaN = the token has none. None = none has."""
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of its forward pass: the last token is left out, as it predicts nothing."""
+        return len(self.prompt_ids) + len(self.completion_ids) - 1
+
+    @property
+    def trained(self) -> NDArray[np.int64]:
+        """[tokens] Places in the completion."""
+        if self.loss_mask is None:
+            return np.arange(len(self.completion_ids), dtype=np.int64)
+        return np.flatnonzero(self.loss_mask).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """All trained rollouts of a step, group after group; groups may differ in size: what abstained is not here."""
+
+    rollouts: tuple[TrainRollout, ...]
+    rewards: tuple[Float[Tensor, " rollouts"], ...]
+    """float64, one tensor a group."""
+    max_tokens: int
+    """Longest completion that the sampling allowed."""
+    baselines: Float[Tensor, " groups"] | None = None
+    """Reward of each group's greedy rollout, where there is one; with the sum of its token scores."""
+    baseline_lengths: Int[Tensor, " groups"] | None = None
+    """Tokens of that rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Rows of one forward pass, padded at their ends, and the trained tokens of all of them in one run."""
+
+    token_ids: Int[Tensor, "rows seq"]
+    rows: Int[Tensor, " tokens"]
+    places: Int[Tensor, " tokens"]
+    """Position of the hidden state that predicts the token."""
+    targets: Int[Tensor, " tokens"]
+    behaviour_logprobs: Float[Tensor, " tokens"]
+    temperature: Float[Tensor, " tokens"]
+    current: Bool[Tensor, " tokens"]
+    lengths: Int[Tensor, " rows"]
+
+
+def scored_members(scored: ScoredGroup) -> list[tuple[Rollout, Score, float]]:
+    """The trained rollouts of a group, each with its score and the value of that.
+
+    Greedy baselines and abstentions are not among them: the step ignores them.
+    """
+    pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
+    return [(rollout, score, score.value) for rollout, score in pairs if score.value is not None]
+
+
+def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
+    """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
+    members = [scored_members(scored) for scored in groups]
+    rollouts = tuple(
+        _train_rollout(scored, rollout, score, version)
+        for scored, own in zip(groups, members, strict=True)
+        for rollout, score, _ in own
+    )
+    rewards = tuple(torch.tensor([value for _, _, value in own], dtype=torch.float64) for own in members)
+    greedy = [found for scored in groups if (found := _baseline(scored)) is not None]
+    has_baselines = len(greedy) == len(groups)
+    max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
+    return StepBatch(
+        rollouts=rollouts,
+        rewards=rewards,
+        max_tokens=max_tokens,
+        baselines=torch.tensor([value for value, _ in greedy], dtype=torch.float64) if has_baselines else None,
+        baseline_lengths=torch.tensor([length for _, length in greedy]) if has_baselines else None,
+    )
+
+
+def _baseline(scored: ScoredGroup) -> tuple[float, int] | None:
+    """Reward and tokens of the greedy rollout: the group's last."""
+    value = scored.scores[-1].value
+    if scored.group.prompt.trained == len(scored.scores) or value is None:
+        return None
+    return value + token_total(scored.scores[-1]), len(scored.group.rollouts[-1].token_ids)
+
+
+def token_total(score: Score) -> float:
+    """Sum of a score's token scores, in float64; 0 without any."""
+    return 0.0 if score.token_scores is None else float(np.nansum(score.token_scores, dtype=np.float64))
+
+
+def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
+    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score."""
+    return [
+        np.full(len(rollout.trained), np.nan, np.float32)
+        if rollout.token_scores is None
+        else rollout.token_scores[rollout.trained]
+        for rollout in group
+    ]
+
+
+def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:
+    prompt = scored.group.prompt
+    lag = lags(rollout, version)
+    return TrainRollout(
+        prompt_ids=prompt.token_ids,
+        completion_ids=rollout.token_ids,
+        behaviour_logprobs=rollout.logprobs,
+        current=lag == 0,
+        temperature=prompt.sampling.temperature,
+        loss_mask=rollout.loss_mask,
+        lag=lag,
+        truncated=rollout.finish_reason is FinishReason.LENGTH,
+        token_scores=score.token_scores,
+    )
+
+
+def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> MicroBatch:
+    """The tensors of one forward pass over `rollouts`."""
+    token_ids = np.zeros((len(rollouts), max(rollout.row_tokens for rollout in rollouts)), dtype=np.int64)
+    for row, rollout in enumerate(rollouts):
+        text = np.concatenate([rollout.prompt_ids, rollout.completion_ids[:-1]])
+        token_ids[row, : len(text)] = text
+    trained = [rollout.trained for rollout in rollouts]
+    lengths = np.array([len(places) for places in trained], dtype=np.int64)
+    pairs = list(zip(rollouts, trained, strict=True))
+    temperatures = np.array([rollout.temperature for rollout in rollouts], dtype=np.float32)
+
+    def on_device(array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return MicroBatch(
+        token_ids=on_device(token_ids),
+        rows=on_device(np.repeat(np.arange(len(rollouts)), lengths)),
+        places=on_device(np.concatenate([len(r.prompt_ids) - 1 + places for r, places in pairs])),
+        targets=on_device(np.concatenate([r.completion_ids[places] for r, places in pairs]).astype(np.int64)),
+        behaviour_logprobs=on_device(np.concatenate([r.behaviour_logprobs[places] for r, places in pairs])),
+        temperature=on_device(np.repeat(temperatures, lengths)),
+        current=on_device(np.concatenate([r.current[places] for r, places in pairs])),
+        lengths=on_device(lengths),
+    )
+
+
+def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int = UNBOUNDED) -> dict[str, float]:
+    """What is known of a batch before it is trained; greedy baselines and what abstained are left out.
+
+    `version` is that of the weights before the step; tokens of a lag above `most_lag` are not trained.
+    """
+    members = [scored_members(scored) for scored in groups]
+    trained = [member for own in members for member in own]
+    rollouts = [rollout for rollout, _, _ in trained]
+    rewards = np.array([value for _, _, value in trained])
+    lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
+    lag = [most for one in groups if (most := oldest_trained(one, version, most_lag)) is not None] or [0]
+    truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
+    found = {
+        "groups": len(groups),
+        "rollouts": len(rollouts),
+        "abstained": sum(scored.group.prompt.trained for scored in groups) - len(rollouts),
+        "reward_mean": float(rewards.mean()),
+        "reward_std": float(rewards.std()),
+        "prompt_tokens": sum(
+            len(scored.group.prompt.token_ids) * len(own) for scored, own in zip(groups, members, strict=True)
+        ),
+        "completion_tokens": int(lengths.sum()),
+        "completion_length_mean": float(lengths.mean()),
+        "truncated_share": truncated / len(rollouts),
+        "staleness_mean": float(np.mean(lag)),
+        "staleness_max": max(lag),
+        **length_metrics(groups, version=version, bound=most_lag),
+    }
+    if any(score.token_scores is not None for _, score, _ in trained):
+        sampled = sum(rollout.trained_tokens for rollout in rollouts)
+        found["token_score_mean"] = sum(token_total(score) for _, score, _ in trained) / sampled
+    return found

@@ -1,0 +1,62 @@
+"""Forward passes over rollouts: of one micro-batch, and of a whole batch without gradients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headrace.services.trainer.algorithms.batching import shared_micro_batches
+from headrace.services.trainer.algorithms.logprobs import TokenScores
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.step.batch import MicroBatch, TrainRollout, micro_batch
+
+
+def score_tokens(policy: Callable[..., Any], micro: MicroBatch, *, chunk: int) -> TokenScores:
+    """Logprobs and entropy of the micro-batch's trained tokens; `policy` is a Policy or the backend that holds it."""
+    scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk)
+    assert isinstance(scores, TokenScores)
+    return scores
+
+
+def starts_of(rollouts: Sequence[TrainRollout]) -> list[int]:
+    """Where each rollout's trained tokens begin in the flat arrays of a batch; one more for their end."""
+    starts = [0]
+    for rollout in rollouts:
+        starts.append(starts[-1] + len(rollout.trained))
+    return starts
+
+
+def sweep(
+    forward: Callable[[MicroBatch], Float[Tensor, "..."]],
+    rollouts: Sequence[TrainRollout],
+    *,
+    ranks: Ranks,
+    device: torch.device,
+    token_budget: int,
+    overhead_tokens: int,
+) -> Float[Tensor, "..."]:
+    """Results of `forward` for the trained tokens of all rollouts, [tokens, ...] float64 on the CPU, on every rank.
+
+    The rollouts are shared between the ranks; every rank runs equally many passes.
+    """
+    starts = starts_of(rollouts)
+    shares = shared_micro_batches(
+        [rollout.row_tokens for rollout in rollouts],
+        ranks=ranks.size,
+        token_budget=token_budget,
+        overhead_tokens=overhead_tokens,
+    )[ranks.rank]
+    whole: Tensor | None = None
+    with torch.no_grad():
+        for share in shares:
+            micro = micro_batch([rollouts[row] for row in share.rows], device)
+            found = forward(micro).detach().double().cpu()
+            if whole is None:
+                whole = torch.zeros(starts[-1], *found.shape[1:], dtype=torch.float64)
+            if share.counts:
+                for row, part in zip(share.rows, torch.split(found, micro.lengths.tolist()), strict=True):
+                    whole[starts[row] : starts[row + 1]] = part
+    assert whole is not None
+    return ranks.sum(whole)

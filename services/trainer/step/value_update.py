@@ -1,0 +1,75 @@
+"""One optimizer step of the critic on some rollouts of a batch. Every rank calls it."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
+from headrace.services.trainer.algorithms.batching import shared_micro_batches
+from headrace.services.trainer.algorithms.losses.critic import quantile_loss, quantile_mean, value_loss
+from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.step.batch import StepBatch, micro_batch
+from headrace.services.trainer.step.experience import Experience
+from headrace.services.trainer.step.inputs import StepConfig
+from headrace.services.trainer.step.reductions import Sums
+from headrace.services.trainer.timing.phases import Timed, untimed
+
+_KAPPA = 1.0
+"""Error at which the quantile loss turns from squares to absolute values, in units of the return (arXiv 1710.10044)."""
+
+
+def update_critic(
+    critic: Backend,
+    batch: StepBatch,
+    experience: Experience,
+    recipe: StepConfig,
+    learning_rate: float,
+    rows: Sequence[int],
+    sums: Sums,
+    check: Callable[[], None],
+    *,
+    phases: Timed = untimed,
+) -> float:
+    """Trains the critic on the returns of the rollouts `rows`; returns the gradient's norm.
+
+    All scored tokens within the bound on staleness train it, including those that the policy is not trained on.
+    """
+    assert experience.values is not None and experience.returns is not None
+    scored = experience.rewards.isfinite().repeat_interleave(experience.lengths) & experience.fresh
+    index = experience.index(rows)
+    lengths = experience.lengths[list(rows)]
+    counts = StepCounts(
+        tokens=int(scored[index].sum()),
+        rollouts=int((kept_lengths(scored[index], lengths) > 0).sum()),
+        norm_length=1,
+    )
+    if counts.tokens == 0:
+        return 0.0
+    sums.add("value_updates", float(critic.ranks.rank == 0))
+    shares = shared_micro_batches(
+        [batch.rollouts[row].row_tokens for row in rows],
+        ranks=critic.ranks.size,
+        token_budget=recipe.micro_batch_tokens,
+        overhead_tokens=critic.overhead_tokens,
+    )[critic.ranks.rank]
+    for number, share in enumerate(shares):
+        check()
+        mine = [rows[place] for place in share.rows]
+        micro = micro_batch([batch.rollouts[row] for row in mine], critic.device)
+        values: Tensor = critic(micro.token_ids, micro.rows, micro.places)
+        places = experience.index(mine)
+        per_token = _per_token(values, experience.values[places], experience.returns[places], recipe)
+        kept = scored[places].to(values.device) & share.counts
+        loss = aggregate(per_token, micro.lengths, mode="token-mean", counts=counts, kept=kept)
+        loss = loss if share.counts else loss + 0.0 * values.sum()
+        sums.add("value_loss", loss)
+        critic.backward(loss, last=number + 1 == len(shares))
+    with phases("optimizer"):
+        return critic.apply(learning_rate=learning_rate, grad_clip=recipe.critic.grad_clip)
+
+
+def _per_token(values: Tensor, old: Tensor, returns: Tensor, recipe: StepConfig) -> Tensor:
+    old, returns = old.to(values), returns.to(values)
+    if values.shape[1] > 1:
+        return quantile_loss(values, returns, kappa=_KAPPA)
+    return value_loss(quantile_mean(values), quantile_mean(old), returns, clip=recipe.critic.value_clip)

@@ -1,0 +1,87 @@
+"""All trackers of a run: made from `[trackers]`, started beside it, ended with it."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.trackers.delivery import Delivery
+from headrace.services.trainer.trackers.installed import check_installed
+from headrace.services.trainer.trackers.tracker import TrackedRun, Tracker
+from headrace.wire.settings import ServiceSettings
+
+FOLDER = "trackers"
+_HURRY_S = 3.0
+"""Longest that a process which was asked to stop waits for its trackers."""
+_LOOK_S = 5.0
+_TOLD = ("run", "model", "batch", "algorithm", "critic", "discriminator", "trainer", "sft", "reward_model", "dpo")
+"""Tables sent to trackers; none of them holds addresses, which may contain passwords."""
+
+
+class Trackers:
+    """All deliveries of a run. Does nothing if there are none."""
+
+    def __init__(self, deliveries: Sequence[Delivery], *, finish_s: float) -> None:
+        self._deliveries, self._finish_s = deliveries, finish_s
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Starts the deliveries, and a thread that watches for hanging ones."""
+        for delivery in self._deliveries:
+            delivery.start()
+        if self._deliveries:
+            threading.Thread(target=self._watch, name="trackers", daemon=True).start()
+
+    def finish(self, *, hurry: bool = False) -> None:
+        """Lets all trackers take the remaining lines, in parallel, for `finish_s` in all (`hurry`: three seconds)."""
+        end = time.monotonic() + (min(self._finish_s, _HURRY_S) if hurry else self._finish_s)
+        for delivery in self._deliveries:
+            delivery.ask_to_finish()
+        for delivery in self._deliveries:
+            delivery.finish(max(end - time.monotonic(), 0.0))
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            for delivery in self._deliveries:
+                delivery.look()
+
+
+def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
+    """Builds the trackers of `[trackers]`. Raises ConfigError for one that is not installed."""
+    check_installed(table)
+    folder = settings.run_dir / FOLDER
+    if table.use:
+        folder.mkdir(exist_ok=True)
+    place = TrackedRun(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
+    deliveries = [Delivery(name, _tracker(name, place), folder, told_of(settings)) for name in table.use]
+    return Trackers(deliveries, finish_s=table.finish_s)
+
+
+def told_of(settings: ServiceSettings) -> dict[str, Any]:
+    """The part of a run's config that is sent to trackers."""
+    return settings.model_dump(mode="json", include=set(_TOLD))
+
+
+def _tracker(name: str, place: TrackedRun) -> Tracker:
+    """Imports the adapter only: the library itself is imported by the tracker's thread."""
+    match name:
+        case "wandb":
+            from headrace.services.trainer.trackers.to_wandb import ToWandb
+
+            return ToWandb(place)
+        case "tensorboard":
+            from headrace.services.trainer.trackers.to_tensorboard import ToTensorBoard
+
+            return ToTensorBoard(place)
+        case "mlflow":
+            from headrace.services.trainer.trackers.to_mlflow import ToMlflow
+
+            return ToMlflow(place)
+        case "trackio":
+            from headrace.services.trainer.trackers.to_trackio import ToTrackio
+
+            return ToTrackio(place)
+        case _:
+            raise ValueError(f"there is no tracker {name!r}")

@@ -1,0 +1,29 @@
+"""Every verb can be read by a script."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from headrace.cli.app import app
+
+
+def verbs(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for word, one in inner.items():
+        yield from verbs(one, f"{name} {word}".strip())
+
+
+def test_every_verb_takes_json() -> None:
+    found = dict(verbs(typer.main.get_command(app)))
+    assert {"status", "watch", "explain", "doctor", "plot", "config show", "config diff", "runs list"} <= set(found)
+    without = {name for name, verb in found.items() if not any("--json" in parameter.opts for parameter in verb.params)}
+    assert not without
+
+
+def test_every_verb_says_what_it_does_and_what_each_argument_is() -> None:
+    for name, verb in verbs(typer.main.get_command(app)):
+        assert verb.help and len(verb.help) > 20, name

@@ -1,0 +1,54 @@
+"""`run.stale` is locked for a run, and one from before that key goes on as it was."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.run_dir import check_resumable
+from headrace.config.settle import settle
+from headrace.config.toml import to_toml
+from headrace.wire.errors import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "run.toml"
+    file.write_text('[run]\nmax_staleness = 1\n[data]\npath = "p.jsonl"\n')
+    return file
+
+
+def made(run_dir: Path, resolved: Resolved, *, old: bool = False) -> Path:
+    """A run directory as the first start leaves it; `old`: of a build that did not know the key."""
+    tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
+    if old:
+        del tables["run"]["stale"]
+    (run_dir / "config").mkdir(parents=True)
+    (run_dir / "config" / "run.toml").write_text(to_toml(tables))
+    return run_dir
+
+
+def resumed(run_dir: Path, resolved: Resolved) -> str:
+    settled = settle(resolved, run_dir, goes_on=True)
+    check_resumable(run_dir, settled.config)
+    return settled.config.run.stale
+
+
+def test_a_new_run_waits(config: Path, tmp_path: Path) -> None:
+    assert settle(resolve(config), tmp_path / "new", goes_on=False).config.run.stale == "wait"
+
+
+def test_a_run_from_before_the_key_goes_on_as_drop(config: Path, tmp_path: Path) -> None:
+    run_dir = made(tmp_path / "run", resolve(config), old=True)
+    assert resumed(run_dir, resolve(config)) == "drop"
+    assert resumed(run_dir, resolve(config, arguments=["--run.stale", "drop"])) == "drop"
+    with pytest.raises(ConfigError, match=r"run.stale was 'drop' .* is now 'wait'"):
+        resumed(run_dir, resolve(config, arguments=["--run.stale", "wait"]))
+
+
+def test_the_policy_of_a_run_is_kept(config: Path, tmp_path: Path) -> None:
+    masking = resolve(config, arguments=["--run.stale", "mask"])
+    run_dir = made(tmp_path / "run", masking)
+    assert resumed(run_dir, masking) == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(run_dir, resolve(config))

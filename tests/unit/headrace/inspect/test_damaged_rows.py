@@ -1,0 +1,47 @@
+"""A damaged line of a run's files is passed over by every verb that shows them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.generate_answer import answer_from_checkpoint
+from headrace.inspect.results import StepTail, evals_of, last_steps, steps_of, summarize
+from headrace.inspect.screen import eval_line, step_line
+from headrace.wire.errors import ConfigError
+
+GOOD = [{"accuracy": 0.5}, {"accuracy": None}, {}]
+BAD: list[Any] = [None, "1", 1.5, True, [1]]
+
+
+def write(path: Path, key: str) -> None:
+    rows: list[Any] = [{key: number, **row} for number, row in enumerate(GOOD)]
+    rows += [{key: number, "accuracy": 0.5} for number in BAD]
+    rows += [{key: 7, "accuracy": "0.5"}, {key: 7, "accuracy": 10**400}, None, 3, []]
+    with path.open("wb") as file:
+        file.write(b"".join(json.dumps(row).encode() + b"\n" for row in rows) + b'{"' + key.encode() + b'": "\xff"}\n')
+
+
+def test_only_sound_rows_are_shown(tmp_path: Path) -> None:
+    tail = StepTail(tmp_path)
+    write(tmp_path / "metrics.jsonl", "step")
+    write(tmp_path / "evals.jsonl", "version")
+    assert [row["version"] for row in evals_of(tmp_path)] == list(steps_of(tmp_path)) == [0, 1, 2]
+    assert [row["step"] for row in last_steps(tmp_path, 9)] == [0, 1, 2]
+    summary = summarize(tmp_path, 1.0)
+    assert (summary.eval_before, summary.eval_after, summary.steps) == (0.5, None, 3)
+    rows = tail.read()
+    assert [eval_line(row) if "version" in row else step_line(row) for row in rows][2:4] == [
+        "step 2",
+        "held-out accuracy 50.0% at version 0 (0 prompts)",
+    ]
+    assert len(rows) == 6
+
+
+@pytest.mark.parametrize("config", ["", "[run", "run = 3", "[run]\nmax_steps = 0", "rollout = 3\n[run]"])
+def test_an_answer_of_a_run_without_a_sound_config_is_refused(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text(config)
+    with pytest.raises(ConfigError, match=r"is not a run directory: .*run\.toml"):
+        answer_from_checkpoint(tmp_path, {"messages": []}, {})

@@ -1,0 +1,189 @@
+"""What a person sees: the live table names everything that waits, and lines come once a step."""
+
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.inspect.results import StepTail, summarize
+from headrace.inspect.screen import Lines, draw, eval_line, step_line
+from headrace.run.execute import Output, begin_screen
+from headrace.supervisor.supervisor import View
+from headrace.wire.events import EventLog
+
+STATUS = {
+    "state": "running",
+    "step": 3,
+    "max_steps": 10,
+    "version": 3,
+    "credit": {"issued": 5, "limit": 8},
+    "groups": {"trained": 12, "dropped": {"stale": 2, "uninformative": 3}},
+    "trainer": {
+        "state": "alive",
+        "waiting_for": "a batch",
+        "waiting_share": 0.25,
+        "metrics": {"reward_mean": 0.5, "staleness_mean": 0.75},
+    },
+    "replicas": [
+        {
+            "id": "0",
+            "state": "SERVING",
+            "version": "1.3",
+            "in_flight_rollouts": 8,
+            "waiting_share": 0.1,
+            "tokens_per_second": 99.5,
+        },
+        {"id": "1", "state": "UPDATING", "version": "1.2", "waiting_share": 0.3, "waiting_for": "weights"},
+        {"id": "rollout-2", "state": "UPDATING", "waiting_share": 0.2, "publication": "transfer of 1.3 over gloo"},
+    ],
+    "streams": {"rollouts": {"pending": 2, "undelivered": 4}},
+    "publication": {
+        "version": "1.3",
+        "phase": "transfer",
+        "waiting_for": "rollout-1",
+        "seconds": 3.24,
+        "deadline_s": 120.0,
+    },
+}
+SERVICES = dict.fromkeys(
+    ("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "rollout-2", "reward"), "ready"
+)
+
+
+def text_of(view: View, evals: list[dict[str, float]]) -> str:
+    console = Console(width=160, force_terminal=False)
+    with console.capture() as capture:
+        console.print(draw(view, evals))
+    return capture.get()
+
+
+def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
+    services = SERVICES | {"rollout-3": "draining"}
+    text = text_of(View(STATUS, services, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
+    for part in (
+        "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
+        "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
+        "credit 5/8", "dropped 5 (2 stale, 3 uninformative)", "2 groups at work, 4 wait",
+        "publishing 1.3: transfer waits for rollout-1, 3.2 s of 120 s",
+        "transfer of 1.3 over gloo", "draining", "rollout-1 died",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_table_can_be_drawn_before_anything_is_known() -> None:
+    assert "trainer waits for batches -" in text_of(View({}, SERVICES, ()), [])
+
+
+def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
+    speed = {"trained_tokens_per_second": 1_234_567.8, "generated_tokens_per_second": 1_345_678.9}
+    status = STATUS | {"trainer": STATUS["trainer"] | {"metrics": speed}}
+    on_cpu = "trained 1,234,568 tokens/s  generated 1,345,679 tokens/s"
+    for more, expected in (({}, on_cpu), ({"mfu": 0.4567}, on_cpu + "  MFU 45.7%")):
+        status["trainer"]["metrics"] |= more
+        console = Console(width=80, force_terminal=False)
+        with console.capture() as capture:
+            console.print(draw(View(status, SERVICES, ()), []))
+        assert expected in [line.rstrip() for line in capture.get().splitlines()]
+    assert "tokens/s" not in text_of(View(STATUS | {"replicas": []}, SERVICES, ()), [])
+    said = step_line({"step": 3, "seconds": 2.0, "trained_tokens_per_second": 812.4, "mfu": 0.31})
+    assert said == "step 3  seconds 2.00  trained tokens/s 812  MFU 31.0%"
+    assert step_line({"step": 3, "seconds": 2.0, "mfu": None}) == "step 3  seconds 2.00"
+
+
+def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
+    said: list[str] = []
+    lines = Lines(tmp_path, said.append)
+    view = View(STATUS, SERVICES, ())
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 1, "reward_mean": 0.25}) + "\n" + '{"step": 2, "rew')
+        file.flush()
+        lines.show(view)
+        file.write('ard_mean": 0.5}\n')
+        file.flush()
+        lines.show(view)
+        lines.show(view)
+    (tmp_path / "evals.jsonl").write_text('{"version": 2, "accuracy": 0.5, "prompts": 10, "missing": 1}\n')
+    lines.show(View(STATUS, SERVICES, ("rollout-0 died",)))
+    assert said == [
+        "step 1  reward 0.250",
+        "step 2  reward 0.500",
+        "rollout-0 died",
+        "held-out accuracy 50.0% at version 2 (10 prompts, 1 missing)",
+    ]
+    assert StepTail(tmp_path).read() == [], "a resumed run does not repeat what was said before"
+
+
+def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) -> None:
+    said: list[str] = []
+    lines = begin_screen(tmp_path, 8080, Output(Console(file=io.StringIO()), json=False))
+    assert isinstance(lines, Lines)
+    lines._say = said.append
+    lines.show(View({}, {"orchestrator": "starting", "trainer": "starting"}, ("the broker's folder was put aside",)))
+    lines.show(View({}, {"orchestrator": "ready", "trainer": "starting"}, ("the broker's folder was put aside",)))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
+    for _ in range(2):
+        lines.show(View(STATUS, SERVICES, ("the broker's folder was put aside",)))
+    assert said == [
+        "the broker's folder was put aside",
+        "starting: orchestrator starting, trainer starting",
+        "starting: orchestrator ready, trainer starting",
+        "dashboard: http://127.0.0.1:8080/ as long as the run lives",
+        "step 1  reward 0.250",
+    ]
+
+
+def test_on_a_terminal_it_stands_above_the_table(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    screen = begin_screen(tmp_path, 8080, Output(Console(file=shown, force_terminal=True, highlight=False), json=False))
+    screen.show(View({}, SERVICES, ()))
+    screen.close()
+    before, _, after = shown.getvalue().partition("dashboard: http://127.0.0.1:8080/ as long as the run lives\n")
+    assert before == "" and "orchestrator" in after
+
+
+def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
+    rows = [
+        {"step": 1, "rollouts": 8, "logprob_gap_max": 1e-6},
+        {"step": 1, "rollouts": 8, "logprob_gap_max": 2e-6, "replayed": True},
+        {"step": 2, "rollouts": 8, "logprob_gap_max": None},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "evals.jsonl").write_text('{"version": 0, "accuracy": 0.25}\n{"version": 2, "accuracy": 0.5}\n')
+    for replica, life, versions in (("rollout-0", "a", (0, 1)), ("rollout-0", "b", (1,)), ("rollout-1", "c", (1,))):
+        log = EventLog(tmp_path, replica, life)
+        for version in versions:
+            log.append("weights_committed", incarnation=1, version=version, digest="d")
+        log.close()
+    for life, groups in ((1, ("g1", "g2")), (2, ("g2", "g3"))):
+        log = EventLog(tmp_path, "trainer", life)
+        for group in groups:
+            log.append("dropped", group_id=group, reason="stale" if group == "g1" else "uninformative")
+        log.close()
+    summary = json.loads(summarize(tmp_path, 1.5).as_json())
+    assert summary == {
+        "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
+        "logprob_gap_max": 2e-6, "versions_committed": {"rollout-0": 2, "rollout-1": 1}, "run_dir": str(tmp_path),
+        "groups_dropped": {"stale": 1, "uninformative": 2},
+    }  # fmt: skip
+    assert summarize(tmp_path / "none", 0.0).eval_before is None
+
+
+def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -> None:
+    evals = [{"accuracy": 0.4}, {"accuracy": None}]
+    assert "40.0% -> -" in text_of(View(STATUS, SERVICES, ()), evals)  # type: ignore[arg-type]
+    rows = [
+        {"version": 0, "accuracy": 0.25, "prompts": 4},
+        {"version": 2, "accuracy": None, "prompts": 0, "missing": 4},
+    ]
+    (tmp_path / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = summarize(tmp_path, 1.0)
+    assert (summary.eval_before, summary.eval_after) == (0.25, None)
+    assert eval_line(rows[1]) == "no held-out prompt came back at version 2 (0 prompts, 4 missing)"
+
+
+def test_what_could_not_be_scored_is_told() -> None:
+    assert "3 rollouts abstained" in step_line({"step": 1, "abstained": 3})
+    assert "abstained" not in step_line({"step": 1, "abstained": 0})
+    row = {"version": 2, "accuracy": 0.5, "prompts": 8, "abstained": 2}
+    assert eval_line(row) == "held-out accuracy 50.0% at version 2 (8 prompts, 2 rollouts abstained)"

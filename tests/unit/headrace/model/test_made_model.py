@@ -1,0 +1,76 @@
+"""`[model.make]`: a run's own tiny model."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.schema import MakeTable
+from headrace.model.made_model import make_model, settle_path
+from headrace.model.model_check import check_model
+from headrace.wire.errors import ConfigError
+
+DATA = '[data]\npath = "x.jsonl"\n'
+
+
+def resolved(folder: Path, make: str, *arguments: str) -> Resolved:
+    (folder / "run.toml").write_text(f"{DATA}[model.make]\n{make}\n")
+    return resolve(folder / "run.toml", arguments=arguments)
+
+
+def test_the_model_goes_into_the_run_directory_unless_a_path_is_given(tmp_path: Path) -> None:
+    settled, table = settle_path(resolved(tmp_path, "layers = 1"), tmp_path / "run")
+    assert table is not None and table.layers == 1
+    assert settled.config.model.path == tmp_path / "run" / "model"
+    given = resolved(tmp_path, "", "--model.path=elsewhere")
+    assert settle_path(given, tmp_path / "run") == (given, None)
+
+
+def test_without_the_table_nothing_is_made(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(DATA)
+    assert settle_path(resolve(tmp_path / "run.toml"), tmp_path)[1] is None
+
+
+def test_what_is_made_is_a_model_folder_and_the_same_each_time(tmp_path: Path) -> None:
+    table = MakeTable(
+        characters="ab", hidden=16, intermediate=16, layers=1, heads=2, kv_heads=1, head_dim=8, context=64
+    )
+    for name in ("a", "b", "b"):
+        make_model(table, tmp_path / name)
+    facts = check_model(tmp_path / "a", engine="torch")
+    assert (facts.context_length, facts.vocab_size) == (64, 4)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+    make_model(table.model_copy(update={"seed": 1}), tmp_path / "c")
+    assert (tmp_path / "c" / "model.safetensors").read_bytes() != weights[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_a_tokenizer_is_learned_from_text(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
+    found = resolved(tmp_path, 'kind = "text"\ntext = "text.txt"\nvocab_size = 300')
+    _, table = settle_path(found, tmp_path / "run")
+    assert table is not None and table.text == tmp_path / "text.txt"
+    make_model(table, tmp_path / "m")
+    assert 258 <= check_model(tmp_path / "m", engine="torch").vocab_size <= 300
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        ("heads = 4\nkv_heads = 3", "kv_heads = 3 must divide heads = 4"),
+        ('characters = "aab"', "must be different ones"),
+        ("head_dim = 7", "multiple of 2"),
+        ("depth = 3", 'unknown key "depth"'),
+        ('kind = "bytes"', "kind"),
+    ],
+)
+def test_a_table_that_makes_no_model_is_refused_with_its_line(tmp_path: Path, make: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolved(tmp_path, make)
+    assert reason in str(error.value) and "run.toml:" in str(error.value)
+
+
+def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run.toml:5: \[model.make\] text: there is no file .*nothing.txt"):
+        settle_path(resolved(tmp_path, 'kind = "text"\ntext = "nothing.txt"'), tmp_path)

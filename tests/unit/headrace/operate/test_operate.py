@@ -1,0 +1,107 @@
+"""The client of the orchestrator's HTTP face: where it asks, and how it says what went wrong."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.operate.client import OrchestratorClient, find_face, read_answer
+from headrace.supervisor.lock import RunLock
+from headrace.supervisor.ports import pick_ports
+from headrace.wire.errors import ConfigError, TransientError
+
+FACE = OrchestratorClient("http://127.0.0.1:8080")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text("")
+    return tmp_path
+
+
+def test_a_live_run_is_asked_at_its_orchestrators_port(run_dir: Path) -> None:
+    lock = RunLock(run_dir)
+    with pytest.raises(ConfigError, match="just starting"):
+        find_face(run_dir)
+    (run_dir / "run" / "orchestrator.json").write_text(json.dumps({"http_port": 4321}))
+    assert find_face(run_dir) == OrchestratorClient("http://127.0.0.1:4321")
+    lock.release()
+    with pytest.raises(ConfigError, match=r"no run is alive .* --url"):
+        find_face(run_dir)
+
+
+def test_a_folder_that_is_no_run_directory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config/run\.toml"):
+        find_face(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://host:8080", "http://host:8080"),
+        ("host:8080/", "http://host:8080"),
+        ("https://host/x?y", "https://host"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_a_url_is_taken_as_its_host(given: str, url: str) -> None:
+    assert find_face(None, given).url == url
+
+
+@pytest.mark.parametrize("given", ["ftp://host", "http://", "file:///etc"])
+def test_a_url_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="is not like"):
+        find_face(None, given)
+
+
+def test_a_folder_and_a_url_are_one_too_many(run_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="either"):
+        find_face(run_dir, "http://host")
+
+
+def test_a_token_goes_along_and_a_file_without_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret-token-of-ops\n")
+    with find_face(None, "http://host:1", file).client() as http:
+        assert http.headers["authorization"] == "Bearer s3cret-token-of-ops"
+        assert http.headers["origin"] == "http://host:1"
+    for text in ("", "two words", "caf\u00e9"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="does not hold a token"):
+            find_face(None, "http://host:1", file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        find_face(None, "http://host:1", tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (409, {"error": "the run is finished"}, ConfigError, "the run is finished"),
+        (422, {"error": "count: too many"}, ConfigError, "count: too many"),
+        (400, {"error": {"message": "n: 1 only"}}, ConfigError, "n: 1 only"),
+        (401, {"error": "a token"}, ConfigError, "--token-file"),
+        (403, {"error": "not ours"}, ConfigError, "refuses: not ours"),
+        (404, {"detail": "Not Found"}, ConfigError, "as new as this command"),
+        (503, {"error": "the broker is away"}, TransientError, "the broker is away"),
+        (502, "<html>", TransientError, "502"),
+    ],
+)
+def test_what_is_refused_is_the_users_and_what_is_away_is_not(
+    status: int, body: object, kind: type[Exception], words: str
+) -> None:
+    answer = httpx.Response(status, json=body) if not isinstance(body, str) else httpx.Response(status, text=body)
+    with pytest.raises(kind, match=words):
+        read_answer(FACE, "/api/x", answer)
+
+
+def test_another_server_is_recognised() -> None:
+    with pytest.raises(ConfigError, match="is this a Headrace orchestrator"):
+        read_answer(FACE, "/api/x", httpx.Response(200, text="hello"))
+
+
+def test_nobody_there_is_told_soon() -> None:
+    (port,) = pick_ports(1)
+    with pytest.raises(TransientError, match="nobody answers"):
+        OrchestratorClient(f"http://127.0.0.1:{port}").get("/api/status")

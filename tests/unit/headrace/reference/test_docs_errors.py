@@ -1,0 +1,76 @@
+"""docs/errors.md and docs/config.md say what the code has, no more and no less."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.config.schema import RunFile
+from headrace.reference import config_docs
+from headrace.services.trainer.reporter import FENCED_EXIT
+from headrace.wire.contracts import DropReason
+from headrace.wire.entry import GIVEN_UP, REFUSED
+
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+CODE = re.compile(r"[a-z]+(_[a-z]+)*")
+
+
+def sources() -> Iterator[Path]:
+    for name in ("wire", "services", "headrace"):
+        yield from (path for path in (ROOT / name).rglob("*.py") if "wire/v1/" not in str(path))
+
+
+def raised() -> set[str]:
+    """The codes of all ContractErrors: constants, also by a name of their module."""
+    found = set()
+    for path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {
+            target.id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ContractError") and node.args:
+                leaves = list(ast.walk(node.args[0]))
+                found |= {one.value for one in leaves if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+                found |= {str(named[one.id]) for one in leaves if isinstance(one, ast.Name) and one.id in named}
+    return found
+
+
+def told(heading: str) -> list[str]:
+    """First cells of the rows below a heading."""
+    part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `?([\w.]+)`? \|", part, re.MULTILINE)
+
+
+def test_every_code_of_a_refused_message_is_told() -> None:
+    codes = told("Codes of refused messages")[1:]
+    assert sorted(raised()) == sorted(codes)
+    assert all(CODE.fullmatch(code) for code in codes) and len(codes) > 30
+
+
+def test_every_reason_of_a_drop_is_told() -> None:
+    assert told("Why a group was never trained")[1:] == [str(reason) for reason in DropReason]
+
+
+def test_every_exit_status_is_told() -> None:
+    assert {str(REFUSED), str(GIVEN_UP), str(FENCED_EXIT), "0", "1", "130"} <= set(told("Exit statuses"))
+
+
+def test_every_key_that_a_wait_names_is_one() -> None:
+    for cell in re.findall(r"`([a-z_]+(?:\.[a-z_*]+)+)`", PAGE.split("\n## Waits\n")[1]):
+        table: object = RunFile
+        *path, last = cell.split(".")
+        for name in path:
+            table = table.model_fields[name].annotation  # type: ignore[attr-defined]
+        assert last == "*" or last in table.model_fields, cell  # type: ignore[attr-defined]
+
+
+def test_the_reference_of_the_config_is_what_the_services_declare() -> None:
+    assert config_docs.DOC.read_text(encoding="utf-8") == config_docs.as_markdown(), (
+        "docs/config.md is old: run `python -m headrace.reference.config_docs`"
+    )

@@ -1,0 +1,29 @@
+"""docs/sizing.md is what the memory plan says now."""
+
+import pytest
+
+from headrace.doctor.memory_plan import GB
+from headrace.reference import sizing_docs
+
+
+def test_the_sizing_page_is_what_the_plan_counts() -> None:
+    assert sizing_docs.DOC.read_text(encoding="utf-8") == sizing_docs.as_markdown(), (
+        "docs/sizing.md is old: run `python -m headrace.reference.sizing_docs`"
+    )
+
+
+@pytest.mark.parametrize("memory", sizing_docs.MEMORIES)
+def test_a_recipe_fits_and_the_ones_before_it_do_not(memory: int) -> None:
+    names = list(sizing_docs.RECIPES)
+    order = dict.fromkeys(names, 0)
+    for shape in sizing_docs.MODELS.values():
+        for gpus in sizing_docs.GPUS:
+            found = sizing_docs.recipe(shape, gpus, memory)
+            if found is not None:
+                order[found[0]] += 1
+                assert found[1] <= memory * GB and found[2] <= sizing_docs._HOST * GB
+    assert sum(order.values()) and order["full"]
+
+
+def test_the_page_says_that_no_gpu_has_confirmed_it() -> None:
+    assert "nobody has measured them on a GPU" in sizing_docs.as_markdown()

@@ -1,0 +1,106 @@
+"""What `headrace train` and `headrace join` ask of a trainer on several machines."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.config.resolve import Resolved, resolve
+from headrace.run.execute import Output, longest_start_s
+from headrace.run.join import join_node, node_settings, plan_node
+from headrace.run.nodes import check_nodes, how_to_join, ready_s
+from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.supervisor.lock import RunLock
+from headrace.wire.errors import ConfigError
+
+
+def config(folder: Path, text: str) -> Resolved:
+    path = folder / "run.toml"
+    path.write_text(f'[data]\npath = "rows.jsonl"\n{text}')
+    return resolve(path)
+
+
+def run_dir(folder: Path, settings: TrainerSettings | StageSettings) -> Path:
+    made = folder / "run" / "config"
+    made.mkdir(parents=True)
+    stage = settings.run.stage
+    config(made, f'[run]\nstage = "{stage}"\n')
+    (made / "trainer.json").write_text(settings.model_dump_json())
+    return made.parent
+
+
+def test_several_machines_need_a_place_to_meet_and_time_for_it(tmp_path: Path) -> None:
+    resolved = config(tmp_path, "[trainer]\nranks = 4\nnodes = 2\n")
+    with pytest.raises(ConfigError, match=r"run.toml:\d+: \[trainer\] nodes: 2 machines need trainer.rendezvous"):
+        check_nodes(resolved)
+    check_nodes(config(tmp_path, ""))
+    met = config(tmp_path, '[trainer]\nranks = 4\nnodes = 2\nrendezvous = "10.0.0.4:29500"\n')
+    check_nodes(met)
+    (line,) = how_to_join(Path("/runs/a"), met.config.trainer)
+    assert "headrace join /runs/a --node 1" in line
+    assert ready_s(met.config.supervisor, met.config.trainer) == 1500.0
+    with pytest.raises(ConfigError, match=r"ranks = 4 .* is no multiple of nodes = 3.* take 3"):
+        config(tmp_path, "[trainer]\nranks = 4\nnodes = 3\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("", 900.0),
+        ('[rollout]\nengine = "sglang"\n', 900.0),
+        ('[run]\ndevice = "cuda"\n', 900.0),
+        ('[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n', 1500.0),
+        ('[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n[rollout.sglang]\ndevice = "cpu"\n', 900.0),
+        ('[rollout]\nengine = "sglang"\n[rollout.sglang]\ndevice = "cuda"\nstart_timeout_s = 50\n', 950.0),
+    ],
+)
+def test_a_server_that_compiles_has_more_time_to_become_ready(tmp_path: Path, text: str, seconds: float) -> None:
+    assert longest_start_s(config(tmp_path, text).config) == seconds
+
+
+def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) -> None:
+    table = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
+    values = {
+        "trainer": table,
+        "run_dir": "/elsewhere",
+        "http_port": 1,
+        "run": {"stage": "sft"},
+        "announce": "10.0.0.4",
+    }
+    folder = run_dir(tmp_path, StageSettings.model_validate(values))
+    environment = {"HEADRACE_NODE": "7"}
+    plan, budget = plan_node(node_settings(folder, 1, "", environment), environment)
+    written = json.loads((folder / "config" / "trainer-node-1.json").read_text())
+    assert (written["node"], written["run_dir"], written["http_port"]) == (1, str(folder), plan.http_port)
+    assert written["announce"] == ""
+    assert (
+        plan.argv[-6:-1] == ("--stage", "sft", "--stopped-code", "75", "--config") and "HEADRACE_NODE" not in plan.env
+    )
+    assert budget.ready_s > 600 and plan.name == "trainer-node-1"
+    other = node_settings(folder, 1, "10.0.0.5:1", {"HEADRACE_ANNOUNCE": "10.0.0.6"})
+    assert (other.trainer.rendezvous, other.announce) == ("10.0.0.5:1", "10.0.0.6")
+    with pytest.raises(ConfigError, match="--node 2: the trainer has 2 machines"):
+        node_settings(folder, 2, "", {})
+
+
+def test_a_machine_joins_once_and_whoever_comes_second_touches_nothing(tmp_path: Path) -> None:
+    table = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
+    folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": table}))
+    lock = RunLock(folder, name="join-1.lock")
+    with pytest.raises(
+        ConfigError, match=rf"machine 1 of {folder} is in use by another headrace \(pid {os.getpid()}\)"
+    ):
+        join_node(folder, 1, "", {}, Output.choose(json=True))
+    assert not (folder / "config" / "trainer-node-1.json").exists()
+    lock.release()
+    RunLock(folder, name="join-1.lock").release()
+
+
+def test_nobody_joins_what_was_not_begun_or_meets_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="begin with `headrace train` on machine 0"):
+        node_settings(tmp_path, 1, "", {})
+    folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": {"ranks": 2, "nodes": 2}}))
+    with pytest.raises(ConfigError, match="give --rendezvous HOST:PORT"):
+        node_settings(folder, 1, "", {})

@@ -1,0 +1,105 @@
+"""Who may ask which part of the HTTP face."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from headrace.services.orchestrator.http.guard import Guard, read_token
+from headrace.wire.errors import ConfigError
+from headrace.wire.http import admin_app
+
+BASE = "http://127.0.0.1:7001"
+SAME = {"Origin": BASE}
+TOKEN = "a-long-enough-token"
+
+
+def app(token: str = "") -> FastAPI:
+    made = admin_app("test", lambda: None)
+    made.add_middleware(Guard, bound="127.0.0.1", hosts=["orchestrator"], token=token)
+
+    @made.post("/{path:path}")
+    async def post(path: str, request: Request) -> dict[str, str]:
+        return {"said": path}
+
+    return made
+
+
+def client(token: str = "") -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app(token)), base_url=BASE)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_probes_and_prometheus_ask_under_any_name(path: str) -> None:
+    async with client() as http:
+        assert (await http.get(path, headers={"Host": "10.1.2.3:8080"})).status_code == 200
+        assert (await http.get(path, headers={"Host": "some-pod.svc:8080"})).status_code == 200
+
+
+async def test_all_else_is_asked_for_under_this_services_names() -> None:
+    async with client() as http:
+        for host, status in (
+            ("orchestrator:8080", 200),
+            ("localhost", 200),
+            ("rebound.example", 403),
+            ("10.1.2.3", 403),
+        ):
+            assert (await http.get("/openapi.json", headers={"Host": host})).status_code == status
+
+
+async def test_every_answer_of_the_face_has_a_policy_without_inline_scripts() -> None:
+    async with client() as http:
+        for path in ("/openapi.json", "/none"):
+            headers = (await http.get(path)).headers
+            assert "script-src 'self'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert headers["cache-control"] == "no-store"
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_acts_come_from_the_own_page_programs_need_tell_no_origin() -> None:
+    async with client() as http:
+        assert (await http.post("/api/act", json={}, headers=SAME)).status_code == 200
+        assert (await http.post("/api/act", json={})).status_code == 403
+        assert (await http.post("/api/act", json={}, headers={"Origin": "http://evil.example"})).status_code == 403
+        assert (await http.post("/api/act", content="{}", headers=SAME)).status_code == 403
+        assert (await http.post("/v1/chat/completions", json={})).status_code == 200
+        assert (
+            await http.post("/v1/chat/completions", json={}, headers={"Origin": "http://x.example"})
+        ).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://[", "http://[::1", "null", "", "http://\u00ff", "//", "http://127.0.0.1:99999999"]
+)
+async def test_an_odd_origin_is_another_one(origin: str) -> None:
+    async with client() as http:
+        headers = {"Origin": origin.encode("latin-1"), "Content-Type": "application/json"}
+        assert (await http.post("/api/act", content=b"{}", headers=headers)).status_code == 403
+
+
+@pytest.mark.parametrize("told", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
+async def test_with_a_token_acts_need_it(told: str | None) -> None:
+    async with client(TOKEN) as http:
+        headers = [(b"origin", BASE.encode()), *([(b"authorization", told.encode())] if told else [])]
+        refused = await http.post("/api/act", json={}, headers=headers)
+        assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
+        assert (
+            await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {TOKEN}"})
+        ).status_code == 200
+        assert (await http.get("/openapi.json")).status_code == 200
+        assert (await http.post("/api/annotation/votes", json={}, headers=SAME)).status_code == 200
+
+
+def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
+    assert read_token(Path()) == ""
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n")
+    assert read_token(path) == TOKEN
+    for text in ("", "short", "with\nlines in it of some length", "\u00fc" * 20):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="operator_token_file"):
+            read_token(path)
+    with pytest.raises(ConfigError, match="operator_token_file"):
+        read_token(tmp_path / "none")

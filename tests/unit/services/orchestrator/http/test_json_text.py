@@ -1,0 +1,19 @@
+"""JSON from elsewhere: what no JSON is, or is nested too deeply, is an error that all who read it catch."""
+
+import pytest
+
+from headrace.services.orchestrator.http.json_text import read_lenient, read_strict
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("text", ["NaN", "[-Infinity]", DEEP, '{"a":' * 100_000, "", "{", b"\xff"])
+def test_a_request_is_json_or_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError):
+        read_strict(text)
+
+
+def test_a_file_may_have_numbers_that_are_none() -> None:
+    assert read_lenient("[NaN, 1e999, -1e999, -Infinity, 1.5, 2]") == [None, None, None, None, 1.5, 2]
+    with pytest.raises(ValueError, match="deeply"):
+        read_lenient(DEEP)

@@ -1,0 +1,348 @@
+"""Prompts are issued within credit, once; what got lost is issued again, what is trained never."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.services.orchestrator.issuing import evaluation as evaluations
+from headrace.services.orchestrator.issuing.evaluation import Evaluation
+from headrace.services.orchestrator.issuing.issuer import Issuer
+from headrace.services.orchestrator.issuing.messages import eval_prompt, training_prompt
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompts import PromptRow
+from headrace.services.orchestrator.publication.clients import Clients
+from headrace.services.orchestrator.settings import EvalTable, OrchestratorSettings
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.contracts import (
+    DropReason,
+    Header,
+    Message,
+    PromptGroup,
+    Purpose,
+    Score,
+    ScoredGroup,
+    Tombstone,
+    decode,
+    encode,
+    eval_group_id,
+)
+from headrace.wire.events import EventLog, read_events
+from headrace.wire.rpc import serve
+from headrace.wire.settings import BatchTable, RunTable
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests import builders
+
+ROWS = [
+    PromptRow(sample_id=f"s{i}", token_ids=np.array([i + 1], np.int32), text=str(i), columns={"answer": "3"})
+    for i in range(5)
+]
+
+
+class FateTeller(trainer_pb2_grpc.TrainerServiceServicer):
+    def __init__(self) -> None:
+        self.fates: list[common_pb2.Fate] = []
+
+    async def GetFates(self, request: Any, context: Any) -> Any:
+        return trainer_pb2.GetFatesResponse(fates=self.fates)
+
+
+class Office:
+    """An issuer with a store on disk and streams in memory."""
+
+    def __init__(self, path: Path, *, staleness: int = 0) -> None:
+        self.path = path
+        self.settings = OrchestratorSettings(
+            run=RunTable(id="test", seed=1, max_steps=5, max_staleness=staleness),
+            batch=BatchTable(groups=3, group_size=2),
+            run_dir=path,
+            eval=EvalTable(deadline_s=60),
+        )
+        self.broker = MemoryBroker()
+        self.teller = FateTeller()
+        self.build()
+
+    def build(self) -> None:
+        """Also what a restart does: everything anew but disk and streams."""
+        self.store = Store(self.path / "state.sqlite")
+        self.state = RunState(self.store, max_steps=5)
+        self.events = EventLog(self.path, "orchestrator", "x")
+        self.prompts = PromptStream(self.broker, self.store)
+        self.peers = Clients()
+        self.issuer = Issuer(
+            self.settings, ROWS, self.store, self.state, self.broker, self.prompts, self.peers, self.events
+        )
+
+    async def issued(self) -> list[Message]:
+        return [decode(data) for data in await self.broker.live(StreamName.PROMPTS)]
+
+    async def trained(self, step: int, *indices: int) -> None:
+        fates = [common_pb2.Fate(group_index=index, step=step) for index in indices]
+        await self.state.report(pb.ReportProgressRequest(incarnation=1, version=step, fates=fates))
+
+
+@asynccontextmanager
+async def office(path: Path, *, staleness: int = 0) -> AsyncIterator[Office]:
+    built = Office(path, staleness=staleness)
+
+    def add(server: Any) -> None:
+        trainer_pb2_grpc.add_TrainerServiceServicer_to_server(built.teller, server)
+
+    server = await serve({"wire.v1.TrainerService": add}, "127.0.0.1", 0)
+    await built.state.register_trainer(pb.RegisterTrainerRequest(address=f"127.0.0.1:{server.port}", boot_id="t"))
+    yield built
+    await built.peers.close()
+    await server.stop(0)
+
+
+@pytest.fixture(params=[0, 2])
+def staleness(request: pytest.FixtureRequest) -> Iterator[int]:
+    yield request.param
+
+
+async def test_no_more_is_open_than_credit_allows(tmp_path: Path, staleness: int) -> None:
+    async with office(tmp_path, staleness=staleness) as it:
+        await it.issuer.issue()
+        await it.issuer.issue()
+        messages = await it.issued()
+        assert [message.header.group_index for message in messages] == list(range(3 * (staleness + 1)))
+
+
+async def test_trained_and_dropped_groups_free_credit_and_new_prompts_ask_for_the_new_version(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        await it.trained(1, 0, 1, 2)
+        await it.issuer.issue()
+        fresh = (await it.issued())[3:]
+        assert [message.header.group_index for message in fresh] == [3, 4, 5]
+        assert {message.body.min_version for message in fresh if isinstance(message.body, PromptGroup)} == {1}
+        drop = [common_pb2.Fate(group_index=4, step=0, reason="poison")]
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=1, fates=drop))
+        await it.issuer.issue()
+        assert [message.header.group_index for message in (await it.issued())[6:]] == [6]
+
+
+async def test_uninformative_groups_are_made_up_for_at_once_and_fail_no_run(tmp_path: Path, staleness: int) -> None:
+    async with office(tmp_path, staleness=staleness) as it:
+        await it.issuer.issue()
+        limit = 3 * (staleness + 1)
+        for index in range(80):
+            fates = [common_pb2.Fate(group_index=index, step=0, reason=DropReason.UNINFORMATIVE)]
+            await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0, fates=fates))
+            await it.issuer.issue()
+            assert [group.group_index for group in it.store.open_groups()] == [*range(index + 1, index + 1 + limit)]
+        assert it.state.phase is RunPhase.RUNNING
+        assert it.store.counts() == {"uninformative": 80, "open": limit}
+        assert {message.body.min_version for message in await it.issued() if isinstance(message.body, PromptGroup)} == {
+            0
+        }
+
+
+async def test_baselines_are_asked_for_beside_the_group_but_not_in_an_evaluation(tmp_path: Path) -> None:
+    settings = Office(tmp_path).settings.model_copy(update={"greedy_last": 1})
+    prompt = training_prompt(settings, ROWS[0], group_index=0, attempt=0, min_version=0).body
+    assert isinstance(prompt, PromptGroup)
+    assert (prompt.group_size, prompt.trained, prompt.sampling.greedy_last) == (3, 2, 1)
+    asked = eval_prompt(settings, ROWS[0], prompt=0, version=0).body
+    assert isinstance(asked, PromptGroup) and asked.group_size == asked.trained == 1
+
+
+async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_step(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        fates = [common_pb2.Fate(group_index=index, step=1) for index in (0, 1, 2)]
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0, fates=fates))
+        await it.issuer.issue()
+        it.build()
+        assert it.state.issue_version == 1
+        assert it.state.phase is RunPhase.STARTING
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
+        assert it.state.phase is RunPhase.RUNNING
+        fresh = (await it.issued())[3:]
+        assert {message.body.min_version for message in fresh if isinstance(message.body, PromptGroup)} == {1}
+
+
+async def test_a_wiped_broker_gets_open_groups_again_with_the_next_attempt(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        before = await it.issued()
+        it.broker.lose_everything()
+        it.teller.fates = [common_pb2.Fate(group_index=1, step=1)]
+        await it.issuer.reconcile()
+        after = await it.issued()
+        assert [message.header.group_index for message in after] == [0, 2]
+        assert {message.header.attempt for message in after} == {1}
+        assert after[0].header.group_id == before[0].header.group_id
+
+
+async def test_a_group_in_any_stream_is_not_issued_again(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        it.broker.lose_everything()
+        await it.broker.add(StreamName.ROLLOUTS, encode(Message(header=builders.header(0), body=builders.group(0))))
+        await it.broker.add(StreamName.SCORED, encode(Message(header=builders.header(2), body=builders.scored(2))))
+        await it.issuer.reconcile()
+        assert [message.header.group_index for message in await it.issued()] == [1]
+
+
+async def test_a_crash_between_commit_and_xadd_loses_no_group(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        it.broker.lose_everything()
+        await it.issuer.issue()
+        it.broker.lose_everything()  # As if the process had died before the XADD.
+        address = it.state.trainer.address
+        it.build()
+        assert it.state.trainer.address == address
+        await it.issuer.reconcile()
+        assert [message.header.group_index for message in await it.issued()] == [0, 1, 2]
+
+
+async def test_a_lost_store_is_rebuilt_from_fates_and_streams(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        await it.trained(1, 0, 1)
+        for file in tmp_path.glob("state.sqlite*"):
+            file.unlink()
+        it.build()
+        fates = [common_pb2.Fate(group_index=index, step=1) for index in (0, 1)]
+        request = pb.RegisterTrainerRequest(boot_id="t2", journaled_incarnation=1, version=1, fates=fates)
+        await it.state.register_trainer(request)
+        await it.issuer.reconcile()
+        await it.issuer.issue()
+        assert it.state.incarnation == 2
+        assert [group.group_index for group in it.store.open_groups()] == [2, 3, 4]
+        indices = [message.header.group_index for message in await it.issued()]
+        assert sorted(set(indices)) == [0, 1, 2, 3, 4]
+        assert indices.count(2) == 1
+
+
+async def test_every_issue_is_an_event(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        await it.issuer.issue()
+        events = [event for event in read_events(tmp_path) if event["event"] == "issued"]
+        assert [event["group_index"] for event in events] == [0, 1, 2]
+        assert len({event["trace"] for event in events}) == 3
+
+
+def evaluated(message: Message, value: float) -> Message:
+    scores = tuple(Score(rollout_id=f"test/g{message.header.group_index:08d}/0", value=value) for _ in range(1))
+    body = builders.group(message.header.group_index, size=1)
+    return Message(header=message.header, body=ScoredGroup(group=body, scores=scores))
+
+
+async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
+        assert evaluation.due(0, 5) and not evaluation.due(1, 5)
+        evaluation.start(0)
+        while len(await it.issued()) < 5:
+            await _turn()
+        for position, message in enumerate(await it.issued()):
+            assert message.header.purpose is Purpose.EVAL
+            await evaluation._take(evaluated(message, float(position < 2)))
+        await evaluation.finished()
+        assert [result.accuracy for result in evaluation.results] == [0.4]
+        again = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
+        assert again.results == evaluation.results
+        assert not again.due(0, 5)
+
+
+async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
+        evaluation.start(0)
+        while len(await it.issued()) < 5:
+            await _turn()
+        first, second, *_ = await it.issued()
+        await evaluation._take(evaluated(first, 1.0))
+        tombstone = Tombstone(reason=DropReason.SCORER_FAILED)
+        await evaluation._take(Message(header=second.header, body=tombstone))
+        clock[0] += 59.0
+        await evaluation.finished(within_s=1.2)
+        assert evaluation.running
+        clock[0] += 2.0
+        await evaluation.finished()
+        (result,) = evaluation.results
+        assert (result.prompts, result.missing, result.accuracy) == (1, 4, 1.0)
+
+
+async def _turn() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.01)
+
+
+async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        it.state = RunState(it.store, max_steps=5, failures_in_row=4)
+        await it.state.register_trainer(pb.RegisterTrainerRequest(address="a", boot_id="t9", journaled_incarnation=1))
+
+        def drop(*indices: int, reason: str = "scorer_failed") -> pb.ReportProgressRequest:
+            fates = [common_pb2.Fate(group_index=index, reason=reason) for index in indices]
+            return pb.ReportProgressRequest(incarnation=2, fates=fates)
+
+        await it.state.report(drop(0, 1, 2))
+        await it.state.report(pb.ReportProgressRequest(incarnation=2, fates=[common_pb2.Fate(group_index=3, step=1)]))
+        await it.state.report(drop(4, 5, 6))
+        await it.state.report(drop(7, 8, 9, 10, reason="stale"))
+        assert it.state.phase is RunPhase.RUNNING
+        await it.state.report(drop(11))
+        assert it.state.phase is RunPhase.FAILED
+        assert "the last 4 groups were all dropped, the newest as scorer_failed" in it.state.reason
+
+
+async def test_nothing_is_issued_behind_the_last_step(tmp_path: Path) -> None:
+    async with office(tmp_path, staleness=2) as it:
+        fates = [common_pb2.Fate(group_index=index, step=5) for index in (0, 1, 2)]
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=4, fates=fates))
+        await it.issuer.issue()
+        assert await it.issued() == []
+
+
+async def test_repeated_fates_count_once_and_a_resumed_run_is_not_failed_by_old_ones(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        it.state = RunState(it.store, max_steps=5, failures_in_row=4)
+        fates = [common_pb2.Fate(group_index=index, reason="poison") for index in range(3)]
+        for boot in ("t7", "t8"):
+            await it.state.register_trainer(
+                pb.RegisterTrainerRequest(boot_id=boot, journaled_incarnation=it.state.incarnation, fates=fates)
+            )
+            await it.state.report(pb.ReportProgressRequest(incarnation=it.state.incarnation, fates=fates))
+        assert it.state.phase is RunPhase.RUNNING
+
+
+async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
+        header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
+        body = builders.scored(0, size=1, version=5)
+        await evaluation._take(Message(header=header, body=body))
+        assert it.store.eval_results(4) == {0: (0, 0, 0)}
+
+
+async def test_an_answer_that_nobody_could_score_is_told_as_such(tmp_path: Path) -> None:
+    async with office(tmp_path) as it:
+        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
+        for prompt in range(2):
+            header = Header(
+                run_id="test", purpose=Purpose.EVAL, group_index=prompt, group_id=eval_group_id("test", 4, prompt)
+            )
+            body = builders.scored(0, size=2, version=4)
+            lost = (body.scores[0], replace(body.scores[1], value=None, reason="the judge hung"))
+            tombstone = Tombstone(reason=DropReason.ABSTAINED)
+            await evaluation._take(Message(header=header, body=tombstone if prompt else replace(body, scores=lost)))
+        assert it.store.eval_results(4) == {0: (0, 1, 1), 1: (0, 0, it.settings.eval.k)}

@@ -1,0 +1,71 @@
+"""Where a group is that the trainer waits for."""
+
+import pytest
+
+from headrace.services.orchestrator.issuing import group_locator
+from headrace.services.orchestrator.issuing.group_locator import GroupLocator
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.wire.contracts import Message, encode
+from headrace.wire.errors import TransientError
+from headrace.wire.streams import StreamName
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.builders import header, prompt
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(lease_s=60.0)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
+    monkeypatch.setattr(group_locator, "_LOOK_AGAIN_S", 0.0)
+    return MemoryBroker()
+
+
+def generates(registry: Registry, replica: str, *groups: int) -> None:
+    registry.register(pb.RegisterReplicaRequest(replica_id=replica, boot_id="b"), group_locator.time.monotonic())
+    beat = pb.HeartbeatRequest(replica_id=replica, boot_id="b", state=pb.REPLICA_STATE_SERVING, groups=groups)
+    assert registry.heartbeat(beat, group_locator.time.monotonic())
+
+
+async def test_a_replica_that_generates_it_is_named(registry: Registry, broker: MemoryBroker) -> None:
+    where = GroupLocator(registry, broker, 60.0)
+    generates(registry, "rollout-0", 3)
+    generates(registry, "rollout-1", 4, 7)
+    assert await where.of(7) == "rollout-1 generates it"
+    generates(registry, "rollout-0", 7)
+    assert await where.of(7) == "rollout-0 and rollout-1 generate it"
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (StreamName.PROMPTS, "no replica has begun it"),
+        (StreamName.ROLLOUTS, "waits for its score"),
+        (StreamName.SCORED, "on its way to the trainer"),
+        (None, "it is in no stream: it is issued again when 60 s have passed without news"),
+    ],
+)
+async def test_else_the_broker_is_asked(
+    registry: Registry, broker: MemoryBroker, stream: StreamName | None, words: str
+) -> None:
+    where = GroupLocator(registry, broker, 60.0)
+    if stream is not None:
+        await broker.add(stream, b"damaged")
+        await broker.add(stream, encode(Message(header=header(7), body=prompt())))
+    assert await where.of(7) == ""  # It may just be moving on.
+    assert words in await where.of(7)
+
+
+async def test_a_broker_that_is_away_is_reported(
+    registry: Registry, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(stream: StreamName) -> list[bytes]:
+        raise TransientError("no broker")
+
+    monkeypatch.setattr(broker, "live", away)
+    where = GroupLocator(registry, broker, 60.0)
+    await where.of(7)
+    assert await where.of(7) == "its place is unknown: no broker"

@@ -1,0 +1,97 @@
+"""A trainer that opens no collective group to one replica: that one gets its weights over the disk, and is told so."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from headrace.services.orchestrator.publication.joiners import Joiners
+from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.status import Status
+from headrace.wire.events import EventLog, read_events
+from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.orchestrator.publication_world import GLOO, ScriptedReplica, World, committed, world
+
+REASON = "3 joins of its collective groups hang in the trainer"
+
+
+def routes(path: Path, version: int) -> dict[str, tuple[str, str]]:
+    """Replica -> route and its reason, of all publications of a version."""
+    told = [one for one in read_events(path) if one["event"] == "publication" and one["version"] == version]
+    return {
+        member["replica_id"]: (member["route"], member["route_reason"]) for one in told for member in one["members"]
+    }
+
+
+async def test_in_the_same_publication_it_gets_them_over_the_disk(tmp_path: Path) -> None:
+    bad, good = ScriptedReplica("bad"), ScriptedReplica("good")
+    async with world(tmp_path, bad, good) as it:
+        it.trainer.refused = {"bad": REASON}
+        assert committed(await it.publisher.publish(it.request())) == {"bad": True, "good": True}
+        assert bad.disk_paths == ["/weights/3"] and good.disk_paths == [""]
+        assert routes(tmp_path, 3) == {"bad": ("disk", REASON), "good": ("gloo", "")}
+        assert it.replica("bad").missed == 0 and it.replica("bad").distrust == REASON
+
+
+async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_again(tmp_path: Path) -> None:
+    bad, good = ScriptedReplica("bad"), ScriptedReplica("good")
+    async with world(tmp_path, bad, good) as it:
+        it.trainer.refused = {"bad": REASON}
+        await it.publisher.publish(it.request())
+        # Whether it would be refused again or not: its way is the disk now.
+        it.trainer.refused, opened = {}, len(it.trainer.opened)
+        await publish(it, 4)
+        assert routes(tmp_path, 4) == {"bad": ("disk", REASON), "good": ("gloo", "")}
+        assert bad.disk_paths == ["/weights/3", "/weights/4"] and len(it.trainer.opened) == opened
+        status = Status(it.state._store, it.state, it.registry, None, it.publisher, None)  # type: ignore[arg-type]
+        (told,) = [one for one in status.replicas() if one["id"] == "bad"]
+        assert (told["route"], told["route_reason"], told["refused"]) == ("disk", REASON, REASON)
+
+
+async def test_a_new_life_of_the_trainer_is_asked_again(tmp_path: Path) -> None:
+    bad = ScriptedReplica("bad")
+    async with world(tmp_path, bad) as it:
+        it.trainer.refused = {"bad": REASON}
+        await it.publisher.publish(it.request())
+        it.trainer.refused = {}
+        address = it.state.trainer.address
+        again = pb.RegisterTrainerRequest(address=address, boot_id="t2", journaled_incarnation=1, routes=GLOO)
+        assert await run_of(it, tmp_path).register_trainer(again) == 2
+        assert committed(await it.publisher.publish(it.request(4, incarnation=2))) == {"bad": True}
+        assert routes(tmp_path, 4) == {"bad": ("gloo", "")} and it.replica("bad").refused == ""
+
+
+async def test_a_refusal_concerns_one_life_of_a_replica(tmp_path: Path) -> None:
+    bad = ScriptedReplica("bad")
+    async with world(tmp_path, bad) as it:
+        before = it.replica("bad")
+        it.registry.refuse(before, REASON)
+        assert it.replica("bad").distrust == REASON
+        again = pb.RegisterReplicaRequest(replica_id="bad", boot_id="other", address=before.address)
+        it.registry.register(again, before.seen)
+        assert it.replica("bad").refused == ""
+        it.registry.refuse(before, REASON)
+        assert it.replica("bad").refused == ""
+
+
+def run_of(it: World, path: Path) -> Run:
+    settings = OrchestratorSettings.model_validate({"model": {"path": "m"}, "run_dir": path})
+    events = EventLog(path, "orchestrator", 2)
+    unused: Any = None
+    return Run(settings, unused, it.state, it.registry, unused, it.publisher, None, events, MemoryBroker(), it.peers)
+
+
+async def publish(it: World, version: int) -> None:
+    """As the service does: the trainer's publication, and the joiners beside it."""
+    request = it.request(version)
+    it.state.remember_publication(request)
+    joiners = asyncio.create_task(Joiners(it.state, it.registry, it.publisher).run())
+    try:
+        assert committed(await it.publisher.publish(request)) == {"good": True}
+        async with asyncio.timeout(60):
+            while it.replica("bad").version.version != version:
+                await asyncio.sleep(0.02)
+    finally:
+        joiners.cancel()
+        await asyncio.gather(joiners, return_exceptions=True)

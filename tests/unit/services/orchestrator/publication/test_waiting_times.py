@@ -1,0 +1,129 @@
+"""The status tells since when and until when each party waits, on the clock that people read."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.services.orchestrator import status
+from headrace.services.orchestrator.issuing.start_gate import StartGate
+from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.publication.session import PublicationProgress
+from headrace.services.orchestrator.settings import PublicationTable
+from headrace.services.orchestrator.state import run_state
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.status import Status
+from headrace.wire.contracts import PolicyVersion
+from headrace.wire.v1 import common_pb2
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.orchestrator.issuing.test_issuer import Office, office
+
+
+def registered(registry: Registry, name: str, now: float, waiting_for: str = "") -> None:
+    registry.register(pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address="a:1"), now)
+    beat(registry, name, now, waiting_for)
+
+
+def beat(registry: Registry, name: str, now: float, waiting_for: str) -> None:
+    state = pb.REPLICA_STATE_SERVING
+    request = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=state, waiting_for=waiting_for)
+    assert registry.heartbeat(request, now)
+
+
+def status_of(it: Office, registry: Registry) -> Status:
+    publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
+    return Status(it.store, it.state, registry, it.issuer, publisher, None)
+
+
+def test_a_replica_waits_since_it_first_said_so() -> None:
+    registry = Registry(lease_s=60)
+    registered(registry, "r", 10.0)
+    for now in (11.0, 12.0, 13.0):
+        beat(registry, "r", now, "prompts")
+    assert registry.alive(13.0)[0].waiting_since == 11.0
+    beat(registry, "r", 14.0, "newer weights")
+    assert registry.alive(14.0)[0].waiting_since == 14.0
+
+
+async def test_the_trainer_waits_since_it_first_said_so_and_until_it_will_give_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(run_state.time, "monotonic", lambda: clock[0])
+    async with office(tmp_path) as it:
+        for now, words, left in ((100.0, "a batch", 30.0), (105.0, "a batch", 25.0), (107.0, "a batch", 0.0)):
+            clock[0] = now
+            request = pb.ReportProgressRequest(incarnation=1, waiting_for=words, waiting_left_s=left)
+            await it.state.report(request)
+            assert it.state.trainer.waiting_since == 100.0
+            assert it.state.trainer.waiting_until == (130.0 if left else None)
+        clock[0] = 109.0
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, waiting_for="the publication before to end"))
+        assert it.state.trainer.waiting_since == 109.0
+
+
+async def test_the_status_tells_unix_seconds_and_nothing_of_who_works(tmp_path: Path) -> None:
+    registry, began = Registry(lease_s=60), time.time()
+    registered(registry, "idle", time.monotonic() - 5.0, "prompts")
+    registered(registry, "busy", time.monotonic())
+    async with office(tmp_path) as it:
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, waiting_for="a batch", waiting_left_s=60.0))
+        view = status_of(it, registry).view()
+    busy, idle = view["replicas"]
+    assert idle["waiting_since"] == pytest.approx(began - 5.0, abs=2) and busy["waiting_since"] is None
+    trainer = view["trainer"]
+    assert trainer["waiting_since"] == pytest.approx(began, abs=5)
+    assert trainer["waiting_until"] - trainer["waiting_since"] == pytest.approx(60.0, abs=0.3)
+    assert view["waiting_since"] is None and view["evaluating_until"] is None
+
+
+async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(lease_s=60)
+    registered(registry, "r", time.monotonic())
+    version, since = PolicyVersion(incarnation=1, version=7), time.monotonic() - 2.0
+    progress = PublicationProgress(
+        id="1.7-x",
+        version=version,
+        phase="verify",
+        waiting_for=["r"],
+        since=since,
+        deadline_s=30.0,
+        routes={"r": "gloo"},
+    )
+    monkeypatch.setattr(PublicationCoordinator, "sessions", [progress])
+    async with office(tmp_path) as it:
+        publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
+        publisher.progress = progress
+        view = Status(it.store, it.state, registry, it.issuer, publisher, None).view()
+    assert view["publication"]["since"] == pytest.approx(time.time() - 2.0, abs=2)
+    assert view["publication"]["deadline_s"] == 30.0
+    (replica,) = view["replicas"]
+    assert replica["publication"] == "verify of 1.7 over gloo"
+    assert replica["publication_until"] - replica["publication_since"] == pytest.approx(30.0, abs=0.3)
+
+
+async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path: Path) -> None:
+    registry = Registry(lease_s=60)
+    for name, nccl in (("equal", "2.30.7"), ("unequal", "2.29.7")):
+        routes = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl, devices=[f"GPU-{name}"])
+        request = pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address="a:1", routes=routes)
+        registry.register(request, time.monotonic())
+    trainer = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version="2.30.7", devices=["GPU-t"])
+    async with office(tmp_path) as it:
+        await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t", address="a:1", routes=trainer))
+        told = {one["id"]: (one["route"], one["route_reason"]) for one in status_of(it, registry).replicas()}
+    assert told["equal"] == ("nccl", "")
+    assert told["unequal"] == ("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica 2.29.7)")
+
+
+def test_the_beginning_has_a_since_and_an_until() -> None:
+    beginning = StartGate(Registry(lease_s=60), replicas=2, deadline_s=600.0, now=50.0)
+    assert (beginning.since, beginning.until) == (50.0, 650.0)
+    assert not beginning.is_over(60.0) and beginning.waiting_for == "2 replicas to serve, 0 do"
+    assert beginning.is_over(651.0)
+
+
+def test_times_are_on_the_wall_clock() -> None:
+    assert status._unix(time.monotonic()) == pytest.approx(time.time(), abs=1)

@@ -1,0 +1,91 @@
+"""Gauges of the run: who is there, who was lost, when steps were done."""
+
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_metrics import RunMetrics
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.state.step_clock import StepClock
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.v1 import orchestrator_pb2 as pb
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"headrace_orchestrator_{name}", labels) or 0.0
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(lease_s=5.0)
+
+
+@pytest.fixture
+def meter(registry: Registry, tmp_path: Path) -> RunMetrics:
+    settings = OrchestratorSettings.model_validate(
+        {"run": {"id": "r", "max_staleness": 3, "max_steps": 7}, "model": {"path": "m"}, "run_dir": tmp_path}
+    )
+    state = RunState(Store(tmp_path / "state.sqlite"), max_steps=7)
+    state.phase = RunPhase.RUNNING
+    return RunMetrics(settings, state, registry)
+
+
+def join(registry: Registry, name: str, now: float) -> None:
+    registry.register(pb.RegisterReplicaRequest(replica_id=name, boot_id=f"{name}-boot"), now)
+    beat(registry, name, now, pb.REPLICA_STATE_SERVING)
+
+
+def beat(registry: Registry, name: str, now: float, state: "pb.ReplicaState") -> None:
+    registry.heartbeat(pb.HeartbeatRequest(replica_id=name, boot_id=f"{name}-boot", state=state), now)
+
+
+def test_the_phase_and_the_limits_are_told(meter: RunMetrics) -> None:
+    meter.look(0.0)
+    assert value("run_phase", phase="running") == 1
+    assert value("run_phase", phase="finished") == 0
+    assert value("max_staleness_versions") == 3 and value("max_steps") == 7
+
+
+def test_a_lease_that_runs_out_is_a_loss_and_counts_once(meter: RunMetrics, registry: Registry) -> None:
+    join(registry, "a", 0.0)
+    join(registry, "b", 0.0)
+    meter.look(1.0)
+    before = value("replicas_lost_total")
+    assert value("replicas", state="serving") == 2
+    beat(registry, "b", 4.0, pb.REPLICA_STATE_SERVING)
+    for now in (6.0, 7.0, 8.0):
+        meter.look(now)
+    assert value("replicas", state="serving") == 1
+    assert value("replicas_lost_total") == before + 1
+
+
+def test_a_farewell_is_no_loss(meter: RunMetrics, registry: Registry) -> None:
+    join(registry, "a", 0.0)
+    before = value("replicas_lost_total")
+    beat(registry, "a", 1.0, pb.REPLICA_STATE_GONE)
+    meter.look(10.0)
+    assert value("replicas_lost_total") == before
+    assert value("replicas", state="serving") == 0
+
+
+def test_steps_are_timed_from_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = StepClock()
+    total, count = value("step_interval_seconds_sum"), value("step_interval_seconds_count")
+    now[0] = 103.0
+    clock.done(0)
+    assert value("step_interval_seconds_count") == count
+    clock.done(2)
+    assert value("step_interval_seconds_count") == count + 2
+    assert value("step_interval_seconds_sum") == pytest.approx(total + 3.0)
+    now[0] = 200.0
+    clock.restart()
+    now[0] = 201.0
+    clock.done(1)
+    assert value("step_interval_seconds_sum") == pytest.approx(total + 4.0)
+    assert abs(value("last_step_timestamp_seconds") - time.time()) < 5

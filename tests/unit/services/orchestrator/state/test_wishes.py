@@ -1,0 +1,209 @@
+"""What operators ask for outlives the process, and is asked once however often it is asked."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.services.orchestrator import metrics
+from headrace.services.orchestrator.state.operator import Operator
+from headrace.services.orchestrator.state.operator_requests import OperatorRequests
+from headrace.services.orchestrator.state.registry import Registry
+from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.state.store import Store
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import EventLog, read_events
+from headrace.wire.v1 import orchestrator_pb2 as pb
+
+
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "state.sqlite")
+
+
+def operator(tmp_path: Path) -> tuple[Operator, RunState]:
+    state = RunState(store(tmp_path), max_steps=10)
+    registry = Registry(1e9)
+    registry.register(pb.RegisterReplicaRequest(replica_id="rollout-0", boot_id="b"), 0.0)
+    return Operator(state, registry, EventLog(tmp_path, "orchestrator", "x"), tmp_path), state
+
+
+def test_wishes_outlive_the_process(tmp_path: Path) -> None:
+    first = OperatorRequests(store(tmp_path))
+    first.pause(True)
+    first.stop(True)
+    first.ask_checkpoint()
+    first.drain("rollout-1", True, "b1")
+    again = OperatorRequests(store(tmp_path))
+    assert (again.paused, again.stopping, again.checkpoint) == (True, True, 1)
+    assert again.drained == {"rollout-1"} and again.holds
+    again.pause(False)
+    again.stop(False)
+    again.drain("rollout-1", False)
+    assert not again.holds and not OperatorRequests(store(tmp_path)).drained
+
+
+def test_a_checkpoint_is_asked_for_once_until_it_is_written(tmp_path: Path) -> None:
+    wishes = OperatorRequests(store(tmp_path))
+    wishes.ask_checkpoint()
+    wishes.ask_checkpoint()
+    assert wishes.checkpoint == 1
+    assert wishes.checkpoint_done(1) and not wishes.checkpoint_done(1)
+    assert wishes.checkpoint == 0
+    wishes.ask_checkpoint()
+    assert wishes.checkpoint == 2 and OperatorRequests(store(tmp_path)).checkpoint == 2
+
+
+def test_a_drain_is_over_with_the_replicas_life(tmp_path: Path) -> None:
+    OperatorRequests(store(tmp_path)).drain("rollout-1", True, "b1")
+    wishes = OperatorRequests(store(tmp_path))
+    wishes.registered("rollout-1", "b1")
+    wishes.registered("rollout-0", "b9")
+    assert wishes.drained == {"rollout-1"}
+    wishes.registered("rollout-1", "b2")
+    assert not wishes.drained and not OperatorRequests(store(tmp_path)).drained
+
+
+def test_a_drained_replica_that_is_away_for_an_hour_is_forgotten(tmp_path: Path) -> None:
+    wishes = OperatorRequests(store(tmp_path))
+    for name in ("rollout-0", "rollout-1"):
+        wishes.drain(name, True, "b")
+    wishes.forget([], 0.0)
+    wishes.forget(["rollout-0"], 3599.0)
+    wishes.forget([], 3601.0)
+    assert wishes.drained == OperatorRequests(store(tmp_path)).drained == {"rollout-0"}
+    wishes.forget([], 7202.0)
+    assert not wishes.drained
+
+
+async def test_the_drain_that_an_operator_asks_for_is_of_the_boot_that_lives(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    state.phase = RunPhase.RUNNING
+    await acts.drain("rollout-0", True, "cli")
+    state.wishes.registered("rollout-0", "b")
+    assert state.wishes.drained
+    state.wishes.registered("rollout-0", "b2")
+    assert not state.wishes.drained
+
+
+def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
+    return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id, version=version)
+
+
+@pytest.mark.parametrize("phase", [RunPhase.STOPPED, RunPhase.FINISHED])
+async def test_how_a_run_ended_outlives_the_process_until_a_trainer_registers(tmp_path: Path, phase: RunPhase) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1", version=10))
+    state.wishes.stop(True)
+    state.stopped() if phase is RunPhase.STOPPED else state.finish()
+    acts, again = operator(tmp_path)
+    assert again.phase is phase and again.reason == state.reason and not again.wishes.stopping
+    assert again.trainer.finished is (phase is RunPhase.FINISHED)
+    with pytest.raises(ConfigError, match=f"the run is {phase}"):
+        await acts.pause("cli")
+    await again.register_trainer(trainer("t2", version=10))
+    assert again.phase is RunPhase.RUNNING and again.reason == ""
+    assert operator(tmp_path)[1].phase is RunPhase.STARTING
+
+
+async def test_a_finished_run_that_is_given_more_steps_has_not_finished(tmp_path: Path) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1", version=10))
+    state.finish()
+    assert RunState(store(tmp_path), max_steps=11).phase is RunPhase.STARTING
+
+
+def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    state = RunState(kept, max_steps=10)
+    for end in (state.stopped, state.finish):
+        state.phase = RunPhase.RUNNING
+        state.wishes.stop(True)
+        said: list[str] = []
+        kept._db.set_trace_callback(said.append)
+        end()
+        kept._db.set_trace_callback(None)
+        assert said.count("COMMIT") == 1 and sum("operator_stopping" in one for one in said) == 1
+
+
+async def test_a_new_start_does_not_stop_because_of_an_old_wish(tmp_path: Path) -> None:
+    _, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1"))
+    state.wishes.stop(True)
+    await state.register_trainer(trainer("t2"))
+    assert state.wishes.stopping  # It crashed, and was started again: the wish is for it, too.
+    _, again = operator(tmp_path)
+    await again.register_trainer(trainer("t2"))
+    assert again.wishes.stopping  # Only this process was started again.
+    await again.register_trainer(trainer("t3"))
+    assert not again.wishes.stopping and not OperatorRequests(store(tmp_path)).stopping
+
+
+async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    await state.register_trainer(trainer("t1"))
+    await acts.stop("cli")
+    assert "had not heard of it" in await acts.resume("cli")
+    assert not state.wishes.holds and not OperatorRequests(store(tmp_path)).stopping
+    await acts.stop("cli")
+    state.trainer.told_stop = True
+    assert "may have heard of it" in await acts.resume("cli")
+    assert not state.wishes.holds
+    await acts.stop("cli")
+    again, state = operator(tmp_path)
+    state.phase = RunPhase.RUNNING
+    assert "may have heard of it" in await again.resume("cli")
+    assert not state.wishes.holds
+
+
+async def test_acts_are_told_and_logged(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    state.phase, state.version = RunPhase.RUNNING, 3
+    assert "paused" in await acts.pause("cli")
+    await acts.checkpoint("cli")
+    await acts.drain("rollout-0", True, "dashboard")
+    assert acts.view() == {"paused": True, "stopping": False, "checkpoint_asked": True, "draining": ["rollout-0"]}
+    await acts.stop("cli")
+    assert state.wishes.stopping
+    state.stopped()
+    assert state.phase is RunPhase.STOPPED and not state.wishes.stopping
+    logged = [event for event in read_events(tmp_path) if event["event"] == "operator_action"]
+    assert [(one["action"], one["who"], one["version"]) for one in logged] == [
+        ("pause", "cli", 3),
+        ("checkpoint", "cli", 3),
+        ("drain rollout-0", "dashboard", 3),
+        ("stop", "cli", 3),
+    ]
+
+
+async def test_what_cannot_be_done_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    acts, state = operator(tmp_path)
+    state.phase = RunPhase.RUNNING
+    with pytest.raises(ConfigError, match="the first step is not done"):
+        await acts.checkpoint("cli")
+    with pytest.raises(ConfigError, match="no replica 'rollout-9'; there are rollout-0"):
+        await acts.drain("rollout-9", True, "cli")
+    with pytest.raises(ConfigError, match="docker compose up -d --no-recreate --scale rollout=4"):
+        await acts.scale("rollout", 4, "cli")
+    state.phase = RunPhase.FINISHED
+    with pytest.raises(ConfigError, match="the run is finished"):
+        await acts.pause("cli")
+    assert not state.wishes.paused
+
+
+async def test_the_time_of_a_pause_is_no_time_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    told, state = operator(tmp_path)
+    await told.pause("cli")
+    now[0] += 7200.0
+    await told.resume("cli")
+    assert metrics.LAST_STEP._value.get() == now[0]
+    before = metrics.STEP_INTERVAL._sum.get()
+    now[0] += 5.0
+    await state.report(pb.ReportProgressRequest(version=1))
+    assert metrics.STEP_INTERVAL._sum.get() == pytest.approx(before + 5.0)
+    await told.resume("cli")
+    now[0] += 5.0
+    await told.resume("cli")
+    assert metrics.LAST_STEP._value.get() == now[0] - 5.0, "a resume of what is not paused hides no standstill"

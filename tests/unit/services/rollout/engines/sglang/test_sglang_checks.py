@@ -1,0 +1,198 @@
+"""Which servers are refused, and with what flags ours are started."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.services.rollout.engines.sglang.checks import ServedModelShape, check_server, read_shape
+from headrace.services.rollout.engines.sglang.flags import (
+    SHIMS,
+    LaunchPlan,
+    check_plan,
+    environment,
+    server_config,
+    shims_for,
+)
+from headrace.wire.errors import ConfigError
+
+SHAPE = ServedModelShape(family="qwen3", architectures=("Qwen3ForCausalLM",), vocab=97, context_length=4096)
+SERVER = {
+    "version": "0.5.23",
+    "dp_size": 1,
+    "pp_size": 1,
+    "tp_size": 1,
+    "dtype": "float32",
+    "max_running_requests": 65,
+    "max_total_num_tokens": 100_000,
+    "max_req_input_len": 4090,
+    "context_length": None,
+    "enable_priority_scheduling": True,
+    "enable_deterministic_inference": False,
+}
+MODEL = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "model_path": "m"}
+
+
+def check(server: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **wanted: Any) -> Any:
+    numbers = {"tp": 1, "dtype": "float32", "fp32_head": False, "context_length": 0, "deterministic": False} | wanted
+    return check_server(SERVER | (server or {}), MODEL | (model or {}), SHAPE, **numbers)
+
+
+def test_a_fitting_server_tells_its_limits() -> None:
+    found = check()
+    assert (found.vocab, found.context_length, found.max_requests, found.priorities) == (97, 4096, 65, True)
+    assert found.prompt_length == 4089
+    assert (check(context_length=128).context_length, check(context_length=128).prompt_length) == (128, 127)
+    assert check({"max_total_num_tokens": 1016}).context_length == 1000
+
+
+@pytest.mark.parametrize(
+    ("server", "plain"),
+    [
+        ({"moe_runner_backend": "auto", "moe_a2a_backend": "none", "ep_size": 1}, True),
+        ({"moe_runner_backend": "triton"}, True),
+        ({}, False),
+        ({"moe_runner_backend": "flashinfer_cutlass"}, False),
+        ({"moe_runner_backend": "triton_kernel"}, False),
+        ({"moe_runner_backend": "auto", "moe_a2a_backend": "deepep"}, False),
+        ({"moe_runner_backend": "auto", "ep_size": 2}, False),
+    ],
+)
+def test_experts_are_known_where_the_kernels_take_them_as_they_are_loaded(server: dict[str, Any], plain: bool) -> None:
+    assert check(server).plain_experts is plain
+
+
+def test_a_float32_head_is_asked_for_where_it_makes_a_difference() -> None:
+    check({"dtype": "bfloat16", "enable_fp32_lm_head": True}, dtype="bfloat16", fp32_head=True)
+    check({"enable_fp32_lm_head": True})
+    assert server_config(plan(fp32_head=True))["enable-fp32-lm-head"] is True
+    assert "enable-fp32-lm-head" not in server_config(plan())
+
+
+@pytest.mark.parametrize("version", ["0.5.21", "0.5.21.post1", "0.5.23", "0.5.99"])
+def test_supported_versions(version: str) -> None:
+    check({"version": version})
+
+
+@pytest.mark.parametrize(
+    ("server", "wanted", "reason"),
+    [
+        ({"version": "0.5.20"}, {}, "0.5.20 is not supported"),
+        ({"version": "0.6.0"}, {}, "0.6.0 is not supported"),
+        ({"version": "nightly"}, {}, "nightly is not supported"),
+        ({"version": None}, {}, "not supported"),
+        ({"dp_size": 2}, {}, "dp_size 2"),
+        ({"pp_size": 2}, {}, "pp_size 2"),
+        ({"tp_size": 2}, {}, "rollout.sglang.tp"),
+        ({}, {"tp": 2}, "rollout.sglang.tp"),
+        ({"dtype": "bfloat16"}, {}, "model.dtype is float32"),
+        ({"dtype": "bfloat16"}, {"dtype": "bfloat16", "fp32_head": True}, "start it with --enable-fp32-lm-head"),
+        (
+            {"dtype": "bfloat16", "enable_fp32_lm_head": True},
+            {"dtype": "bfloat16"},
+            "fp32_head is False, .* start it without --enable-fp32-lm-head",
+        ),
+        ({"quantization": "fp8"}, {}, "quantizes"),
+        ({"speculative_algorithm": "EAGLE"}, {}, "speculates"),
+        ({"enable_deterministic_inference": True}, {}, "rollout.deterministic is False"),
+        ({}, {"deterministic": True}, "rollout.deterministic is True"),
+        ({"context_length": 100}, {"context_length": 101}, "rollout.context_length"),
+        ({"max_running_requests": None}, {}, "max_running_requests"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(
+    server: dict[str, Any], wanted: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check(server, **wanted)
+
+
+@pytest.mark.parametrize("model", [{"model_type": "llama"}, {"architectures": ["Other"]}, {"architectures": None}])
+def test_another_model_is_refused(model: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"model\.path"):
+        check(model=model)
+
+
+def test_the_shape_of_a_folder_and_of_none(tmp_path: Path) -> None:
+    config = {"model_type": "x", "architectures": ["A"], "text_config": {"vocab_size": 7, "max_position_embeddings": 9}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_shape(tmp_path) == ServedModelShape(family="x", architectures=("A",), vocab=7, context_length=9)
+    with pytest.raises(ConfigError, match=r"model\.path"):
+        read_shape(tmp_path / "none")
+
+
+def plan(**changes: Any) -> LaunchPlan:
+    numbers = {
+        "model_path": Path("/m"),
+        "dtype": "float32",
+        "device": "cpu",
+        "host": "127.0.0.1",
+        "port": 3,
+        "api_key": "a",
+        "admin_key": "b",
+        "max_requests": 9,
+        "env": {"OWN": "1"},
+        "python_path": (SHIMS,),
+    }
+    return LaunchPlan(**(numbers | changes))
+
+
+def test_a_cpu_server_is_started_as_the_recipe_has_it() -> None:
+    check_plan(plan())
+    config, variables = server_config(plan()), environment(plan())
+    assert config["attention-backend"] == "torch_native" and config["disable-overlap-schedule"]
+    assert config["api-key"] != config["admin-api-key"] and config["enable-metrics"]
+    assert variables["PYTHONPATH"] == str(SHIMS) and variables["GLOO_SOCKET_IFNAME"] == "lo"
+    assert variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "false" and variables["OWN"] == "1"
+    script = (SHIMS.parent / "serve.sh").read_text()
+    assert config["sleep-on-idle"]
+    for flag in ("attention-backend torch_native", "disable-overlap-schedule --sleep-on-idle", "enable-priority"):
+        assert f"--{flag}" in script
+
+
+def test_a_gpu_server_has_nothing_of_it() -> None:
+    gpu = plan(
+        device="cuda", dtype="bfloat16", base_gpu_id=3, tp=2, deterministic=True, mem_fraction_static=0.4,
+        python_path=(),
+    )  # fmt: skip
+    check_plan(gpu)
+    with pytest.raises(ConfigError, match="no float32 kernels on a GPU"):
+        check_plan(plan(device="cuda", dtype="float32", python_path=()))
+    config, variables = server_config(gpu), environment(gpu)
+    assert (config["base-gpu-id"], config["tp-size"], config["mem-fraction-static"]) == (3, 2, 0.4)
+    assert config["enable-deterministic-inference"] and "attention-backend" not in config
+    assert not variables["PYTHONPATH"] and variables["GLOO_SOCKET_IFNAME"] == "lo"
+    elsewhere = environment(dataclasses.replace(gpu, one_machine=False))
+    assert "GLOO_SOCKET_IFNAME" not in elsewhere
+
+
+def test_stand_ins_are_for_a_cpu_and_give_way_to_the_users_folders(tmp_path: Path) -> None:
+    assert shims_for("cpu", ()) == (SHIMS,) and SHIMS.is_dir()
+    assert shims_for("cuda", ()) == ()
+    assert shims_for("cpu", (tmp_path,)) == (tmp_path,)
+    assert shims_for("cpu", (), shims=tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"deterministic": True}, "rollout.deterministic"),
+        ({"tp": 2}, "rollout.sglang.tp"),
+        ({"python_path": ()}, "rollout.sglang.python_path"),
+        ({"extra_args": ("--enable-custom-logit-processor",)}, "lets requests bring code"),
+        ({"extra_args": ("--enable-custom",)}, "lets requests bring code"),
+        ({"extra_args": ("--custom-weight-loader=x",)}, "lets requests bring code"),
+        ({"extra_args": ("--api-key=x",)}, "set by headrace"),
+        ({"extra_args": ("--model", "other")}, "set by headrace"),
+        ({"extra_args": ("--dp", "2")}, "set by headrace"),
+    ],
+)
+def test_flags_that_must_not_be_given_are_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check_plan(plan(**changes))
+
+
+def test_other_flags_pass() -> None:
+    check_plan(plan(extra_args=("--log-level", "warning", "--watchdog-timeout=900", "--chunked-prefill-size", "-1")))

@@ -1,0 +1,84 @@
+"""`[rollout.sglang]` as users write it, and what is refused before a server is started."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.resolve import resolve
+from headrace.config.toml import to_toml
+from headrace.services.rollout.engines.sglang.start import _routes, start_engine
+from headrace.wire.errors import ConfigError
+from tests.rollout_models import make_model
+from tests.sglang import sglang_settings
+
+TABLE = """
+[data]
+path = "p.jsonl"
+[rollout]
+engine = "sglang"
+[rollout.sglang]
+venv = "servers/venv"
+urls = ["http://a:1", "http://b:2"]
+api_key_file = "keys/api"
+extra_args = ["--log-level", "warning"]
+env = { NCCL_DEBUG = "WARN" }
+python_path = ["one", "two"]
+"""
+
+
+def test_the_table_survives_the_file_and_its_paths_start_at_the_files_folder(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(TABLE)
+    found = resolve(tmp_path / "run.toml", arguments=["--rollout.sglang.tp=2"], environment={}).config
+    table = found.rollout.sglang
+    assert table.venv == tmp_path / "servers/venv" and table.api_key_file == tmp_path / "keys/api"
+    assert table.python_path == (tmp_path / "one", tmp_path / "two") and table.tp == 2
+    assert table.urls == ("http://a:1", "http://b:2") and table.env == {"NCCL_DEBUG": "WARN"}
+    # What is not given stays empty, and does not become the working directory.
+    assert not table.admin_key_file.parts
+    again = tmp_path / "again.toml"
+    again.write_text(to_toml(found.model_dump(mode="json", serialize_as_any=True)))
+    assert resolve(again, arguments=[], environment={}).config.rollout == found.rollout
+
+
+@pytest.mark.parametrize(
+    ("sglang", "rollout", "reason"),
+    [
+        ({}, {"sampling": {"top_p": 0.9}}, "top_p"),
+        ({}, {"sampling": {"top_k": 20}}, "top_k"),
+        ({}, {"sampling": {"forced_lengths_column": "lengths"}}, "forced_lengths_column"),
+        ({}, {"deterministic": True}, r"rollout\.deterministic"),
+        ({"tp": 2}, {}, r"rollout\.sglang\.tp"),
+        ({"venv": "/nowhere"}, {}, r"rollout\.sglang\.venv"),
+        ({"extra_args": ["--enable-custom-logit-processor"]}, {}, "extra_args"),
+        ({"api_key_file": "/nowhere/key"}, {}, "the key file"),
+    ],
+)
+async def test_what_can_never_serve_is_refused_without_a_server(
+    tmp_path: Path, sglang: dict[str, Any], rollout: dict[str, Any], reason: str
+) -> None:
+    make_model().config.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=reason):
+        await start_engine(sglang_settings(tmp_path, tmp_path, sglang, **rollout))
+    assert not (tmp_path / "logs").exists()
+
+
+async def test_a_replica_without_a_url_is_refused(tmp_path: Path) -> None:
+    make_model().config.save_pretrained(tmp_path)
+    settings = sglang_settings(tmp_path, tmp_path, {"urls": ["http://127.0.0.1:9"]}).model_copy(
+        update={"instance": "1"}
+    )
+    with pytest.raises(ConfigError, match=r"rollout\.sglang\.urls"):
+        await start_engine(settings)
+
+
+async def test_a_gpu_beyond_those_that_the_server_sees_is_refused(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("""#!/bin/sh\necho '{"devices": ["GPU-a", "GPU-b"], "nccl": "2.30.7"}'\n""")
+    python.chmod(0o755)
+    own = {"venv": tmp_path / "venv", "device": "cuda", "base_gpu_id": 1}
+    routes = await _routes(sglang_settings(tmp_path, tmp_path, own))
+    assert (routes.devices, routes.backends) == (("GPU-b",), ("nccl", "gloo"))
+    with pytest.raises(ConfigError, match=r"replica 0 takes GPUs 1 to 2, but the server's torch sees 2"):
+        await _routes(sglang_settings(tmp_path, tmp_path, own | {"tp": 2}))

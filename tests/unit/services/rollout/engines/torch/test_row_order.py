@@ -1,0 +1,60 @@
+"""Where rows lie: live ones first, longest class first, and as few moves as possible."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.services.rollout.engines.torch.order import EDGES, arrange, fixed_segment, segments
+
+ROWS = st.lists(st.tuples(st.integers(1, 1500), st.booleans()), min_size=1, max_size=40)
+
+
+def classes(lengths: np.ndarray) -> np.ndarray:
+    return np.searchsorted(EDGES, lengths)
+
+
+@given(rows=ROWS)
+def test_live_rows_come_first_in_order_of_class_and_none_is_lost(rows: list[tuple[int, bool]]) -> None:
+    lengths = np.array([length for length, _ in rows])
+    alive = np.array([live for _, live in rows])
+    moves = arrange(lengths, alive)
+    after = np.arange(len(rows))
+    after[moves.targets] = moves.sources
+    first = after[: moves.count]
+    assert sorted(first.tolist()) == np.flatnonzero(alive).tolist()
+    assert (np.diff(classes(lengths[first])) <= 0).all()
+
+
+@given(rows=ROWS)
+def test_rows_in_order_are_not_moved(rows: list[tuple[int, bool]]) -> None:
+    lengths = np.array(sorted((length for length, _ in rows), reverse=True))
+    assert not len(arrange(lengths, np.ones(len(rows), dtype=bool)).sources)
+
+
+def test_one_gap_moves_at_most_one_row_of_each_class() -> None:
+    lengths = np.array([300, 290, 280, 100, 90, 80, 20, 10, 5])
+    alive = np.ones(9, dtype=bool)
+    alive[0] = False
+    assert sorted(arrange(lengths, alive).targets.tolist()) == [0, 2, 5]
+
+
+@given(lengths=st.lists(st.integers(1, 1500), min_size=1, max_size=70))
+def test_segments_cover_all_rows_and_are_long_enough(lengths: list[int]) -> None:
+    ordered = np.array(sorted(lengths, reverse=True))
+    parts = segments(ordered)
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == len(ordered)
+    assert all(part.length >= ordered[part.start : part.end].max() for part in parts)
+
+
+def test_many_short_rows_do_not_pay_for_a_long_one() -> None:
+    parts = segments(np.array([500, *[40] * 30]))
+    assert [(part.start, part.end, part.length) for part in parts] == [(0, 1, 512), (1, 31, 64)]
+
+
+def test_a_segment_that_would_save_little_is_not_made() -> None:
+    assert len(segments(np.array([100, 50]))) == 1
+
+
+def test_the_fixed_segment_depends_on_the_length_alone() -> None:
+    assert fixed_segment(8, 33) == fixed_segment(8, 64)

@@ -1,0 +1,152 @@
+"""Sampling: the right distribution, the right logprobs, and no token outside the allowed set."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headrace.services.rollout.engines.torch.sampling import (
+    RowKinds,
+    RowSampling,
+    inverse_cdf,
+    sample,
+    truncation_mask,
+    uniform,
+)
+
+ALL = RowKinds(tempered=True, truncated=True, greedy=True, forced=True)
+
+
+def parameters(rows: int, vocab: int, **changes: object) -> RowSampling:
+    values: dict[str, object] = {
+        "seed": torch.arange(rows),
+        "inverse_temperature": torch.ones(rows),
+        "top_k": torch.full((rows,), vocab),
+        "top_p": torch.ones(rows, dtype=torch.float64),
+        "greedy": torch.zeros(rows, dtype=torch.bool),
+        "forced_length": torch.zeros(rows, dtype=torch.int64),
+        "stops": torch.full((rows, 2), -1),
+    }
+    return RowSampling(**(values | changes))  # type: ignore[arg-type]
+
+
+def splitmix(seed: int, counter: int) -> float:
+    """The same number from plain Python integers."""
+    mask = (1 << 64) - 1
+    mixed = (seed + (counter + 1) * 0x9E3779B97F4A7C15) & mask
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+    mixed ^= mixed >> 31
+    return ((mixed >> 16) + 0.5) * 2.0**-48
+
+
+@given(seed=st.integers(0, 2**63 - 1), counter=st.integers(0, 2**31))
+def test_uniforms_are_splitmix64(seed: int, counter: int) -> None:
+    assert uniform(torch.tensor([seed]), torch.tensor([counter])).item() == splitmix(seed, counter)
+
+
+def test_uniforms_of_neighbouring_seeds_and_positions_look_independent() -> None:
+    grid = uniform(torch.arange(200)[:, None], torch.arange(200)[None]).numpy()
+    assert abs(grid.mean() - 0.5) < 0.01 and abs(grid.std() - 12**-0.5) < 0.01
+    assert abs(np.corrcoef(grid[:-1].ravel(), grid[1:].ravel())[0, 1]) < 0.02
+    assert abs(np.corrcoef(grid[:, :-1].ravel(), grid[:, 1:].ravel())[0, 1]) < 0.02
+
+
+@settings(deadline=None)
+@given(
+    weights=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20).filter(lambda each: sum(each) > 1e-6),
+    share=st.floats(0, 1, exclude_min=True, exclude_max=True),
+)
+def test_the_inverse_cdf_never_draws_a_weight_of_zero(weights: list[float], share: float) -> None:
+    share = min(max(share, 2.0**-49), 1 - 2.0**-49)
+    index = inverse_cdf(torch.tensor([weights]), torch.tensor([share], dtype=torch.float64)).item()
+    assert weights[int(index)] > 0
+
+
+def test_the_drawn_frequencies_are_those_of_the_softmax() -> None:
+    logits = torch.tensor([2.0, 0.0, 1.0, -1.0]).repeat(20000, 1)
+    temperature = 1.7
+    rows = parameters(20000, 4, inverse_temperature=torch.full((20000,), 1 / temperature))
+    tokens, logprobs = sample(logits, rows, ALL, torch.zeros(20000, dtype=torch.int64))
+    wanted = (logits[0] / temperature).log_softmax(-1)
+    frequencies = torch.bincount(tokens, minlength=4) / 20000
+    torch.testing.assert_close(frequencies, wanted.exp(), atol=0.012, rtol=0)
+    torch.testing.assert_close(logprobs, wanted[tokens])
+
+
+def allowed_by_definition(probabilities: np.ndarray, top_k: int, top_p: float) -> set[int]:
+    """A slow and obvious nucleus: likeliest first, stop when the share of the top_k is reached."""
+    order = np.argsort(-probabilities, kind="stable")[:top_k]
+    mass = probabilities[order].astype(np.float64).sum()
+    kept: set[int] = set()
+    share = 0.0
+    for token in order:
+        if kept and share >= top_p * mass:
+            break
+        kept.add(int(token))
+        share += float(probabilities[token])
+    return kept
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    vocab=st.integers(2, 700),
+    top_k=st.integers(0, 700),
+    top_p=st.one_of(st.just(1.0), st.floats(0.05, 0.99)),
+    spread=st.floats(0.1, 4),
+    seed=st.integers(0, 1000),
+)
+@example(vocab=289, top_k=257, top_p=0.5, spread=1.0, seed=0)
+def test_top_k_and_top_p_allow_exactly_the_nucleus(
+    vocab: int, top_k: int, top_p: float, spread: float, seed: int
+) -> None:
+    logits = torch.randn(3, vocab, generator=torch.Generator().manual_seed(seed)) * spread
+    probabilities = logits.softmax(-1)
+    ks = torch.tensor([min(top_k or vocab, vocab), vocab, 1])
+    ps = torch.tensor([top_p, 1.0, top_p], dtype=torch.float64)
+    mask = truncation_mask(probabilities, ks, ps)
+    wanted = allowed_by_definition(probabilities[0].numpy(), int(ks[0]), top_p)
+    found = set(mask[0].nonzero().squeeze(1).tolist())
+    # At the very edge of the share float32 sums may disagree by one token.
+    assert len(found ^ wanted) <= (1 if top_p < 1 else 0)
+    assert mask[1].all()
+    assert mask[2].sum() == 1
+
+
+def test_a_truncated_draw_stays_inside_but_its_logprob_is_that_of_the_full_vocabulary() -> None:
+    logits = torch.randn(1, 50).repeat(5000, 1)
+    rows = parameters(5000, 50, top_k=torch.full((5000,), 7), top_p=torch.full((5000,), 0.8, dtype=torch.float64))
+    tokens, logprobs = sample(logits, rows, ALL, torch.arange(5000))
+    inside = allowed_by_definition(logits[0].softmax(-1).numpy(), 7, 0.8)
+    assert set(tokens.tolist()) == inside
+    torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])
+
+
+def test_ties_at_the_edge_are_all_allowed() -> None:
+    mask = truncation_mask(torch.tensor([[0.4, 0.2, 0.2, 0.2]]), torch.tensor([2]), torch.ones(1, dtype=torch.float64))
+    assert mask.tolist() == [[True, True, True, True]]
+
+
+def test_greedy_rows_take_the_likeliest_token_beside_sampled_ones() -> None:
+    logits = torch.tensor([[0.0, 5.0, 1.0]]).repeat(2, 1)
+    tokens, _ = sample(logits, parameters(2, 3, greedy=torch.tensor([True, False])), ALL, torch.zeros(2).long())
+    assert tokens[0] == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_a_forced_length_ends_with_the_stop_token_and_not_before(count: int) -> None:
+    logits = torch.zeros(1000, 3)
+    logits[:, 2] = 9.0
+    rows = parameters(1000, 3, forced_length=torch.full((1000,), 4), stops=torch.tensor([[2, -1]]).repeat(1000, 1))
+    tokens, logprobs = sample(logits, rows, ALL, torch.full((1000,), count))
+    assert (tokens == 2).all() if count == 3 else (tokens != 2).all()
+    torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])
+
+
+def test_what_does_not_occur_may_be_skipped_without_a_difference() -> None:
+    logits = torch.randn(64, 30)
+    rows = parameters(64, 30)
+    none = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)
+    first, second = (sample(logits, rows, kinds, torch.arange(64)) for kinds in (none, ALL))
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])

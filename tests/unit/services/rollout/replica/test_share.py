@@ -1,0 +1,114 @@
+"""The share that the orchestrator answers reaches the limit; and a replica can be stopped while its engine starts."""
+
+import asyncio
+import dataclasses
+import functools
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.services.rollout.app import _started
+from headrace.services.rollout.engines.protocol import EngineStats, Routes
+from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.gate import NO_VERSION, Gate, Serving
+from headrace.services.rollout.replica.groups import GroupGenerator
+from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
+from headrace.services.rollout.replica.states import ReplicaState
+from headrace.wire.events import EventLog
+from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rpc import serve
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import orchestrator_pb2_grpc
+
+NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
+
+
+class Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
+    def __init__(self) -> None:
+        self.share = 0.0
+        self.beats: list[Any] = []
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
+
+    async def RegisterReplica(self, request: Any, context: Any) -> pb.RegisterReplicaResponse:
+        return pb.RegisterReplicaResponse(lease_s=5)
+
+    async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
+        self.beats.append(request)
+        return pb.HeartbeatResponse(registered=True, share=self.share)
+
+
+class IdleEngine:
+    """What a heartbeat asks of an engine."""
+
+    name, dtype, checksum_format, first_verify_s = "torch", "float32", "", 0.0
+    routes = Routes(backends=("gloo",), ranks=1)
+
+    def stats(self) -> EngineStats:
+        names = [field.name for field in dataclasses.fields(EngineStats)]
+        return EngineStats(**dict.fromkeys(names, 0))
+
+
+def generator(folder: Path, gate: Gate) -> GroupGenerator:
+    """A batch of 8 groups, of which 1 of 4 replicas takes 2."""
+    limit = functools.partial(
+        group_limit, max_rows=64, group_size=4, batch_groups=8, max_staleness=0, deterministic=False
+    )
+    events = EventLog(folder, "rollout-0", "life")
+    engine: Any = IdleEngine()
+    return GroupGenerator(
+        engine, gate, events, lambda _: "", replica_id="rollout-0", limit=limit, share=1 / 4, hold_s=1
+    )
+
+
+async def test_a_replica_takes_the_share_that_the_orchestrator_answers(tmp_path: Path) -> None:
+    gate, orchestrator = Gate(), Orchestrator()
+    groups = generator(tmp_path, gate)
+    gate.move(ReplicaState.PENDING_WEIGHTS)
+    assert groups.capacity(0) == 0
+    gate.move(ReplicaState.UPDATING)
+    gate.commit(Serving(NO_VERSION, "digest"))
+    assert groups.capacity(0) == 2
+    server = await serve({NAME: orchestrator.add_to}, "127.0.0.1", 0)
+    identity = Identity(run_id="r", replica_id="rollout-0", boot_id="b", address="a", pid=1)
+    engine: Any = IdleEngine()
+    heartbeat = Heartbeat(f"127.0.0.1:{server.port}", identity, engine, gate, groups, interval_s=1.0)
+    try:
+        for share, taken in ((0.0, 2), (0.5, 4), (1.0, 8), (0.75, 6)):
+            orchestrator.share = share
+            await heartbeat.beat()
+            assert groups.capacity(0) == taken, share
+            assert groups.capacity(taken + 3) == 0
+        groups.speed.observe(40, 2.0)
+        await heartbeat.farewell()
+    finally:
+        await server.stop()
+    assert orchestrator.beats[-1].state == pb.REPLICA_STATE_GONE
+    assert orchestrator.beats[-1].speed == pytest.approx(20.0)
+
+
+async def test_a_replica_that_is_told_to_stop_does_not_wait_for_its_engine() -> None:
+    given_up = asyncio.Event()
+
+    async def start_for_ever() -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+
+    async def start_at_once() -> Any:
+        return "engine"
+
+    shutdown = Shutdown()
+    shutdown.install(asyncio.get_running_loop())
+    assert await _started(start_at_once(), shutdown) == "engine"
+    asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(_started(start_for_ever(), shutdown), 20) is None
+    assert given_up.is_set()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(number)

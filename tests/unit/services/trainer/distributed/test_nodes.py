@@ -1,0 +1,285 @@
+"""Machines of a trainer: who stands where, who is on the roster, and who is taken for gone."""
+
+import json
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+import structlog
+import torch
+from pydantic import ValidationError
+from torch.distributed import HashStore
+
+from headrace.run.child import last_words
+from headrace.services.trainer.distributed import heartbeat as pulses
+from headrace.services.trainer.distributed import launch as crews
+from headrace.services.trainer.distributed.heartbeat import RankHeartbeat
+from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
+from headrace.services.trainer.distributed.rendezvous import (
+    OVER,
+    WaitPolicy,
+    attend_meeting,
+    beat_key,
+    connect,
+    enter,
+    host_meeting,
+    split_address,
+)
+from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+from headrace.services.trainer.distributed.topology import RankTopology, settle_place
+from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.host.interfaces import address_of, address_towards, interface_of
+from tests.ports import free_port
+
+TWO = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
+
+
+def place(node=0, rank=None, nodes=2, ranks=4):
+    return RankTopology(rank=node * ranks // nodes if rank is None else rank, ranks=ranks, node=node, nodes=nodes)
+
+
+def test_a_machine_has_ranks_in_a_row_and_devices_from_the_first_on():
+    settings = TrainerSettings.model_validate({"trainer": TWO, "node": 1})
+    first = settle_place(settings)
+    assert (first.rank, first.local, first.first, first.name(3)) == (2, 0, True, "rank 3 of node 1")
+    (child,) = first.children(4711)
+    assert settle_place(settings, child.arguments()) == child
+    assert (child.rank, child.local, child.first, child.node) == (3, 1, False, 1)
+    assert [one.rank for one in place(0).children(1)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"trainer": TWO, "node": 2}, "HEADRACE_NODE = 2: trainer.nodes is 2"),
+        ({"node": 1}, "HEADRACE_NODE = 1: trainer.nodes is 1"),
+        ({"trainer": TWO | {"rendezvous": ""}}, "needs HEADRACE_RENDEZVOUS"),
+    ],
+)
+def test_a_machine_that_there_is_not_or_that_nobody_finds_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        settle_place(TrainerSettings.model_validate(settings))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        ({"ranks": 3, "nodes": 2}, "take 2"),
+        ({"rendezvous": "here"}, "rendezvous"),
+        ({"rendezvous": "here:0"}, "from 1 to 65535"),
+        ({"rendezvous": "here:65536"}, "from 1 to 65535"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_the_way_out(trainer, words):
+    with pytest.raises(ValidationError, match=words):
+        TrainerSettings.model_validate({"trainer": trainer})
+
+
+def test_an_address_of_either_kind_is_split():
+    assert split_address("trainer-0.jobs:29500") == ("trainer-0.jobs", 29500)
+    assert split_address("[fd00::4]:29500") == ("fd00::4", 29500)
+
+
+def test_the_interface_towards_a_peer_is_found():
+    assert interface_of(address_towards("127.0.0.1")) == interface_of("127.0.1.1") == "lo"
+    assert interface_of("203.0.113.7") == ""
+    assert address_of("10.0.0.4") == "10.0.0.4"
+
+
+def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
+    chosen = {}
+    monkeypatch.setattr(crews, "set_default", chosen.__setitem__)
+    options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="localhost")
+    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7")
+    assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+PATIENCE = WaitPolicy(60.0)
+
+
+def attend(port, patience=PATIENCE, *, quiet_s=1.0, **numbers):
+    return attend_meeting(place(1, **numbers), f"127.0.0.1:{port}", patience, quiet_s=quiet_s)
+
+
+@pytest.fixture
+def met():
+    """Two machines have met: the store, its port, the life."""
+    port, found = free_port(), {}
+
+    def host():
+        found["store"] = host_meeting(place(0), port, WaitPolicy(60.0))
+
+    thread = threading.Thread(target=host)
+    thread.start()
+    life = attend(port)
+    thread.join(60)
+    return found["store"], port, life
+
+
+def test_machines_meet_and_one_that_comes_again_ends_that_life(met):
+    store, port, life = met
+    assert store.get("life").decode() == life
+    store.set(beat_key(2), "17")
+    with pytest.raises(StoppedError, match="its present life goes on without this machine"):
+        attend(port, WaitPolicy(60.0, lambda: store.check([OVER])))
+    assert json.loads(store.get(OVER)) == {"reason": "node 1 was started again", "code": 1}
+    with pytest.raises(ConfigError, match=r"node 1 has trainer.nodes and ranks 2 x 3, node 0 has 2 x 2"):
+        attend(port, ranks=6)
+
+
+def test_a_second_process_of_a_machine_that_lives_is_refused_and_ends_nobody(met):
+    store, port, _ = met
+    ended = threading.Event()
+
+    def beat():
+        count = 0
+        while not ended.wait(0.1):
+            count += 1
+            store.set(beat_key(2), str(count))
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(ConfigError, match=r"node 1 is there already, .* \(waited 8 s .* its own HEADRACE_NODE"):
+            attend(port, WaitPolicy(8.0), quiet_s=3.0)
+    finally:
+        ended.set()
+        thread.join(60)
+    assert not store.check([OVER])
+
+
+def test_a_connection_to_another_life_than_ones_own_is_none(met):
+    _, port, life = met
+    assert enter("127.0.0.1", port, life, timeout_s=20.0).get("life").decode() == life
+    with pytest.raises(TransientError, match="life of-old is over"):
+        enter("127.0.0.1", port, "of-old", timeout_s=20.0)
+
+
+def test_a_port_that_is_held_is_named_with_the_way_out():
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TransientError, match=rf"waited 1 s for port {port} of trainer.rendezvous, .* another port"):
+            host_meeting(place(0), port, WaitPolicy(1.0))
+
+
+def test_a_meeting_ends_in_time_and_when_it_is_given_up():
+    with pytest.raises(TransientError, match="for node 1, node 2 of 3 to come"):
+        host_meeting(place(0, nodes=3, ranks=3), free_port(), WaitPolicy(0.5))
+    with pytest.raises(StoppedError, match="asked to stop while it waited for node 0"):
+        attend_meeting(place(1), f"127.0.0.1:{free_port()}", WaitPolicy(60.0, lambda: True), quiet_s=1.0)
+    with pytest.raises(TransientError, match="no store answers"):
+        connect("127.0.0.1", free_port(), timeout_s=2.0)
+
+
+class Ended(Exception):
+    """In place of the end of the test's own process."""
+
+
+@pytest.fixture
+def life(monkeypatch):
+    """A store, a clock, and pulses of all four ranks without their threads; an end is raised."""
+    now = [1000.0]
+
+    def end(self, reason, code, **more):
+        raise Ended(f"{code}: {reason}")
+
+    monkeypatch.setattr(RankHeartbeat, "_end", end)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
+    idle = SimpleNamespace(Event=threading.Event, Thread=lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(pulses, "time", clock)
+    monkeypatch.setattr(pulses, "threading", idle)
+    store, stops = HashStore(), [StopSignal() for _ in range(4)]
+    every = []
+    for rank in range(4):
+        stop = stops[rank] if rank % 2 == 0 else None
+        every.append(RankHeartbeat(lambda: store, place(rank // 2, rank), timeout_s=16.0, stop=stop))
+        every[-1].start()
+
+    def beat(*ranks, seconds=2.0):
+        now[0] += seconds
+        for rank in ranks:
+            every[rank]._round(store, str(now[0]))
+
+    return every, stops, beat
+
+
+def test_a_rank_that_is_silent_for_too_long_ends_all_by_its_name(life):
+    _, _, beat = life
+    beat(1, 2, 3, 0)
+    for _ in range(8):
+        beat(1, 2, 0)
+    with pytest.raises(Ended, match=r"^1: rank 3 of node 1 is silent for 18 s$"):
+        [beat(1, 2, 0) for _ in range(2)]
+    for rank in (1, 2, 3):
+        with pytest.raises(Ended, match="rank 3 of node 1 is silent"):
+            beat(rank)
+
+
+def test_a_failed_collective_names_who_is_silent_much_sooner(life):
+    every, _, beat = life
+    beat(1, 2, 3, 0)
+    every[1].failed(TransientError("the sum failed"))
+    with pytest.raises(Ended, match=r"rank 2 of node 1 is silent for 10 s \(rank 1 of node 0 failed: TransientError"):
+        [beat(1, 3, 0) for _ in range(6)]
+
+
+def test_an_error_of_a_rank_among_the_living_is_the_reason(life):
+    every, _, beat = life
+    beat(1, 2, 3, 0)
+    with structlog.testing.capture_logs() as lines:
+        every[3].failed(RuntimeError("no memory\nlong story"))
+    # Whole, and with its traceback: the process may never come to tell it otherwise.
+    assert lines[0]["error"] == "no memory\nlong story" and isinstance(lines[0]["exc_info"], RuntimeError)
+    with pytest.raises(Ended, match=r"^1: rank 3 of node 1 failed: RuntimeError: no memory$"):
+        [beat(1, 2, 3, 0) for _ in range(8)]
+
+
+def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
+    every, _, beat = life
+    with structlog.testing.capture_logs() as lines:
+        every[2].failed(ConfigError("no such model"))
+    assert [(line["event"], line["error"]) for line in lines] == [("refused", "no such model")]
+    with pytest.raises(Ended, match=r"^2: rank 2 of node 1 failed: ConfigError: no such model$"):
+        beat(2)
+    with pytest.raises(Ended, match=r"^2: "):
+        beat(0)
+
+
+def test_a_pulse_that_fails_ends_its_process_by_name(life):
+    every, _, _ = life
+
+    def no_store():
+        raise KeyError("surprise")
+
+    every[2]._connect = no_store
+    with pytest.raises(Ended, match=r"^1: rank 2 of node 1 cannot beat: KeyError: 'surprise'$"):
+        every[2]._beat()
+
+
+def test_the_last_line_of_a_log_has_the_reason_where_others_look_for_it(monkeypatch):
+    def leave(code):
+        raise Ended(str(code))
+
+    monkeypatch.setattr(pulses.os, "_exit", leave)
+    pulse = RankHeartbeat(HashStore, place(1), timeout_s=16.0)
+    with structlog.testing.capture_logs() as lines, pytest.raises(Ended, match=r"^1$"):
+        pulse._end("node 0 is gone", 1)
+    assert last_words(json.dumps(lines[-1])) == "node 0 is gone"
+
+
+def test_a_signal_on_any_machine_is_one_for_the_leader(life):
+    _, stops, beat = life
+    stops[2].receive()
+    beat(2, 0)
+    assert stops[0].asked() and stops[0].signalled
+
+
+def test_a_first_process_that_never_beats_is_missed_and_after_the_end_nobody_is(life):
+    every, _, beat = life
+    with pytest.raises(Ended, match="rank 2 of node 1 is silent"):
+        [beat(1, 0) for _ in range(12)]
+    every[3].quit()
+    every[3].failed(RuntimeError("after the end"))
+    assert not every[3]._trouble

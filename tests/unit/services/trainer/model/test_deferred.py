@@ -1,0 +1,216 @@
+"""Models whose weights are read later: equal in every bit, for every family, to what `from_pretrained` gives."""
+
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.deferred import Deferred, load_deferred, load_in_turn, stand_ins
+from headrace.services.trainer.model.model import layers_of
+from headrace.services.trainer.model.tensor_files import copy_rows, equal_in, read_whole, stored_tensors
+from headrace.services.trainer.model.weight_sources import UndeferrableError
+from headrace.wire.errors import ConfigError
+from tests.families import converting_families, tiny_family
+from tests.unit.services.trainer.builders import tiny_model
+from tests.unit.services.trainer.families import FAMILIES, family
+
+CPU = torch.device("cpu")
+KINDS = [*converting_families(), *(kind for kind in FAMILIES if kind not in converting_families())]
+
+
+def made(kind):
+    return tiny_family(kind) if kind in converting_families() else family(kind)
+
+
+def loader(model, folder, **options):
+    model.save_pretrained(folder, **options)
+    return partial(type(model).from_pretrained, folder, dtype=torch.float32)
+
+
+def everything(model):
+    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+
+
+def assert_same(found, expected):
+    assert [name for name, _ in found.named_parameters()] == [name for name, _ in expected.named_parameters()]
+    tensors = everything(found)
+    assert tensors.keys() == everything(expected).keys()
+    for name, tensor in everything(expected).items():
+        assert tensors[name].dtype == tensor.dtype and torch.equal(tensors[name], tensor), name
+    assert conversions(found) == conversions(expected), "it is published and saved as the other one"
+
+
+def conversions(model):
+    return [(type(one), one.source_patterns, one.target_patterns) for one in model._weight_conversions]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_is_read_later_as_from_pretrained_reads_it(tmp_path, kind):
+    load = loader(made(kind).to(torch.bfloat16), tmp_path, max_shard_size="30KB")
+    torch.manual_seed(7)
+    expected = load()
+    state = torch.get_rng_state()
+    torch.manual_seed(7)
+    model, deferred = load_deferred(load)
+    assert torch.equal(state, torch.get_rng_state()), "what comes next is drawn as before"
+    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
+    assert matrices and all(weight.is_meta for weight in matrices)
+    assert not any(buffer.is_meta for buffer in model.buffers())
+    deferred.fill(model, model, device=CPU)
+    assert_same(model, expected)
+
+
+def test_what_the_checkpoint_lacks_is_drawn_as_before(tmp_path):
+    load = loader(tiny_family("qwen3_moe"), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    gone = [tensors.pop(f"model.layers.{layer}.self_attn.q_proj.weight") for layer in range(2)]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    torch.manual_seed(7)
+    expected = load()
+    torch.manual_seed(7)
+    model, deferred = load_deferred(load)
+    assert not model.model.layers[0].self_attn.q_proj.weight.is_meta
+    deferred.fill(model, model, device=CPU)
+    assert_same(model, expected)
+    assert not torch.equal(model.model.layers[0].self_attn.q_proj.weight, gone[0])
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "gemma2", "deepseek_v3"])
+def test_while_it_is_present_a_model_computes_and_nothing_stays(tmp_path, kind):
+    load = loader(made(kind), tmp_path)
+    expected = load()
+    model, deferred = load_deferred(load)
+    before = everything(model)
+    ids = torch.tensor([[3, 7, 11, 2]])
+    most = []
+    for layer in layers_of(model.get_decoder()):
+        layer.register_forward_hook(
+            lambda *_: most.append(
+                sum(not weight.is_meta for one in layers_of(model.get_decoder()) for weight in [*one.parameters()][:1])
+            ),
+            prepend=True,
+        )
+    with deferred.present(model, layers_of(model.get_decoder()), device=CPU), torch.no_grad():
+        assert torch.equal(model(input_ids=ids).logits, expected(input_ids=ids).logits)
+    assert most == [1] * len(layers_of(model.get_decoder())), "one layer at a time"
+    after = everything(model)
+    assert all(after[name] is tensor for name, tensor in before.items())
+
+
+def test_one_weight_can_be_put_there_before_the_others(tmp_path):
+    load = loader(tiny_model(tied=False), tmp_path)
+    model, deferred = load_deferred(load)
+    deferred.put(model, "lm_head.weight")
+    assert torch.equal(model.lm_head.weight, load().lm_head.weight) and model.lm_head.weight.requires_grad
+    with torch.no_grad():
+        model.lm_head.weight.add_(1.0)
+    deferred.fill(model, model, device=CPU)
+    assert torch.equal(model.lm_head.weight, load().lm_head.weight + 1.0), "what is there is not read again"
+
+
+def test_stand_ins_take_no_memory_and_go(tmp_path):
+    model, _ = load_deferred(loader(tiny_model(), tmp_path))
+    weight = model.model.layers[0].mlp.up_proj.weight
+    with stand_ins(model):
+        inside = model.model.layers[0].mlp.up_proj.weight
+        assert inside.device == CPU and inside.shape == weight.shape and inside.untyped_storage().nbytes() == 4
+        model.requires_grad_(False)
+    assert model.model.layers[0].mlp.up_proj.weight is weight and weight.is_meta and not weight.requires_grad
+
+
+def test_a_model_read_whole_gives_the_same(tmp_path):
+    load = loader(tiny_family("gemma3"), tmp_path)
+    torch.manual_seed(7)
+    expected = load()
+    torch.manual_seed(7)
+    seen = []
+    model, deferred = load_in_turn(load, lambda: Ranks.alone().in_turn("to load"), seen.append)
+    assert seen == [model] and all(weight.is_meta for weight in model.parameters())
+    deferred.fill(model, model, device=CPU)
+    assert_same(model, expected)
+
+
+def test_other_files_than_safetensors_are_read_whole(tmp_path):
+    load = loader(tiny_model(), tmp_path)
+    torch.save(tiny_model().state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UndeferrableError, match="not in safetensors"):
+        load_deferred(load)
+    assert load() is not None, "transformers' own reading is back in its place"
+
+
+def test_a_conversion_that_differs_in_parts_is_read_whole(tmp_path, monkeypatch):
+    from headrace.services.trainer.model import weight_sources as module
+
+    load = loader(tiny_family("qwen3_moe"), tmp_path)
+    own = module.CheckpointFiles._convert
+    monkeypatch.setattr(
+        module.CheckpointFiles,
+        "_convert",
+        lambda self, tensors, *, device: {f"{name}x": each for name, each in own(self, tensors, device=device).items()},
+    )
+    with pytest.raises(UndeferrableError, match="conversion in parts"):
+        load_deferred(load)
+
+
+def test_a_weight_that_no_file_has_is_told_and_never_left_empty(tmp_path):
+    model, _ = load_deferred(loader(tiny_model(), tmp_path))
+    with pytest.raises(UndeferrableError, match=r"embed_tokens\.weight is in none of its files"):
+        Deferred(None, frozenset()).fill(model, model, device=CPU)
+
+
+def test_rows_are_read_in_pieces_and_cast(tmp_path, monkeypatch):
+    from headrace.services.trainer.model import tensor_files
+
+    monkeypatch.setattr(tensor_files, "_CHUNK_BYTES", 20)
+    values = {
+        "wide": torch.randn(7, 3),
+        "low": torch.randn(5, 4).bfloat16(),
+        "one": torch.tensor(3.5),
+        "flags": torch.tensor([True, False]),
+        "none": torch.zeros(0, 3),
+    }
+    save_file(values, tmp_path / "a.safetensors")
+    stored = stored_tensors([tmp_path / "a.safetensors"])
+    for name, value in values.items():
+        assert torch.equal(read_whole(stored[name]), value)
+    part = torch.empty(3, 4)
+    copy_rows(stored["low"], part, start=1)
+    assert torch.equal(part, values["low"][1:4].float())
+    save_file({"wide": values["wide"].clone(), "low": values["low"] + 1}, tmp_path / "b.safetensors")
+    others = stored_tensors([tmp_path / "b.safetensors"])
+    assert equal_in(stored["wide"], others["wide"], torch.float32)
+    assert not equal_in(stored["low"], others["low"], torch.float32)
+    assert stored_tensors([tmp_path / "a.safetensors", tmp_path / "b.safetensors"])["low"] == others["low"]
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path):
+    file = tmp_path / "a.safetensors"
+    save_file({"a": torch.ones(100)}, file)
+    stored = stored_tensors([file])["a"]
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(ConfigError, match=r"a\.safetensors is shorter than its header says: copy"):
+        read_whole(stored)
+    file.write_bytes(b"no")
+    with pytest.raises(ConfigError, match="header cannot be read"):
+        stored_tensors([file])
+
+
+def test_a_causal_model_is_loaded_by_its_auto_class_too(tmp_path):
+    tiny_family("qwen3_moe").save_pretrained(tmp_path)
+    model, deferred = load_deferred(partial(AutoModelForCausalLM.from_pretrained, tmp_path, dtype=torch.float32))
+    deferred.fill(model, model, device=CPU)
+    assert_same(model, AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32))
+
+
+def test_a_transformers_that_loads_otherwise_is_left_to_do_it_whole(tmp_path, monkeypatch):
+    load = loader(tiny_model(), tmp_path)
+    monkeypatch.setattr("headrace.services.trainer.model.deferred._LOADER", "_load_in_some_other_way")
+    with pytest.raises(UndeferrableError, match="loads in a way that is not known"):
+        load_deferred(load)
+    monkeypatch.undo()
+    with pytest.raises(UndeferrableError, match="0 times"):
+        load_deferred(lambda: None)

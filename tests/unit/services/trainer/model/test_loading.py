@@ -1,0 +1,109 @@
+"""Value models: out of causal models, out of reward models, and back into a folder."""
+
+import json
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel, Qwen3ForCausalLM
+
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.model.loading import load_policy, load_value_model
+from headrace.wire.errors import ConfigError
+from tests.unit.services.trainer.builders import VOCAB, tiny_config, tiny_folder
+
+IDS = torch.tensor([[3, 7, 11, 2, 5, 19], [4, 4, 8, 0, 0, 0]])
+ROWS, PLACES = torch.tensor([0, 0, 1]), torch.tensor([1, 5, 2])
+
+
+def value_model(path, **kwargs):
+    return load_value_model(path, device="cpu", forward_dtype=torch.float32, **kwargs)
+
+
+@pytest.fixture
+def reward_model(tmp_path):
+    """A folder as the reward-model stage writes it."""
+    source = tiny_folder(tmp_path / "model")
+    trained = value_model(source)
+    with torch.no_grad():
+        trained.head.copy_(torch.linspace(-1, 1, 16)[None])
+    export_model(SingleDevice(trained), source, tmp_path / "rm", dtype=torch.float32)
+    return tmp_path / "rm"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_causal_model_gives_the_body_and_a_head_of_zeros(tmp_path, tied):
+    source = tiny_folder(tmp_path / "model", tied=tied)
+    model, policy = value_model(source, outputs=3), load_policy(source, device="cpu", forward_dtype=torch.float32)
+    values = model(IDS, ROWS, PLACES)
+    assert values.shape == (3, 3) and not values.any()
+    torch.testing.assert_close(model.hidden(IDS), policy.hidden(IDS))
+    names = [name for name, _ in model.named_weights()]
+    assert "score.weight" in names and "lm_head.weight" not in names
+
+
+def test_a_reward_model_is_what_transformers_loads_and_gives_a_critic_its_head(reward_model):
+    config = json.loads((reward_model / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForSequenceClassification"]
+    theirs = AutoModelForSequenceClassification.from_pretrained(reward_model, num_labels=1)
+    expected = theirs(IDS[:1]).logits[0]
+    values = value_model(reward_model)(IDS, ROWS, PLACES)
+    torch.testing.assert_close(values[1], expected)
+    assert float(values.detach().abs().max()) > 0.1
+
+
+def test_all_quantiles_of_a_critic_begin_as_the_reward_models_score(reward_model):
+    one, many = value_model(reward_model), value_model(reward_model, outputs=5)
+    torch.testing.assert_close(many(IDS, ROWS, PLACES), one(IDS, ROWS, PLACES).expand(3, 5))
+
+
+def test_a_quantile_critic_comes_back_from_its_folder_and_gives_no_other_number(tmp_path, reward_model):
+    critic = value_model(reward_model, outputs=5)
+    export_model(SingleDevice(critic), reward_model, tmp_path / "critic", dtype=torch.float32)
+    again = value_model(tmp_path / "critic", outputs=5)
+    torch.testing.assert_close(again(IDS, ROWS, PLACES), critic(IDS, ROWS, PLACES))
+    with pytest.raises(ConfigError, match="has 5 labels; a value model of 3 outputs"):
+        value_model(tmp_path / "critic", outputs=3)
+
+
+def test_a_value_models_gradient_reaches_body_and_head(tmp_path):
+    backend = SingleDevice(value_model(tiny_folder(tmp_path / "model"), outputs=2))
+    targets = torch.tensor([[1.0, -1.0]])
+    losses = []
+    for _ in range(20):
+        loss = (backend(IDS, ROWS, PLACES) - targets).square().mean()
+        backend.backward(loss)
+        backend.apply(learning_rate=0.02, grad_clip=0.0)
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        value_model(tmp_path)
+
+
+def gpt2():
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=32, n_embd=16, n_layer=2, n_head=2))
+
+
+@pytest.mark.parametrize("make", [gpt2, lambda: Qwen3ForCausalLM(tiny_config(attention_dropout=0.5))])
+def test_a_trained_model_has_no_dropout_for_an_engine_has_none(tmp_path, make):
+    torch.manual_seed(0)
+    make().save_pretrained(tmp_path)
+    with capture_logs() as logs:
+        policy = load_policy(tmp_path, device="cpu", forward_dtype=torch.float32)
+    assert policy.training
+    first = policy.hidden(IDS)
+    assert torch.equal(first, policy.hidden(IDS))
+    assert torch.equal(first, policy.eval().hidden(IDS))
+    assert not any(value for key, value in policy.model.config.to_dict().items() if "drop" in key)
+    (line,) = [entry for entry in logs if entry["event"] == "dropout_off"]
+    assert any(value > 0 for value in line["was"].values())
+
+
+def test_nothing_is_said_of_a_model_without_dropout(tmp_path):
+    with capture_logs() as logs:
+        value_model(tiny_folder(tmp_path / "model"))
+    assert not logs

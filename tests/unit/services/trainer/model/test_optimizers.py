@@ -1,0 +1,115 @@
+"""Each optimizer learns, and goes on from its saved state as if nothing had happened."""
+
+import pytest
+import torch
+
+from headrace.services.trainer.backends.choice import make_backend
+from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.model.lora import add_adapters
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.model.optimizers import OPTIMIZERS, OptimizerOptions, build_optimizers
+from headrace.wire.errors import ConfigError
+from headrace.wire.settings import LoraTable
+from tests.unit.services.trainer.builders import tiny_model
+
+IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
+RATE = 0.01
+
+
+def make(name, seed=0, lora=None):
+    if name == "adamw_8bit":
+        pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
+    # Wide enough for moments in 8 bits.
+    model = tiny_model(seed, hidden=64, tied=False)
+    if lora is not None:
+        add_adapters(model, lora)
+    policy = Policy(model, forward_dtype=torch.float32, lora=lora)
+    options = OptimizerOptions(name=name, betas=(0.9, 0.99), weight_decay=0.1)
+    return SingleDevice(policy, options=BackendOptions(optimizer=options))
+
+
+def step(backend):
+    places = torch.arange(5)
+    scores = backend(IDS[:, :-1], torch.zeros_like(places), places, IDS[0, 1:], torch.ones(5), 4)
+    loss = -scores.logprobs.mean()
+    backend.backward(loss)
+    backend.apply(learning_rate=RATE, grad_clip=1.0)
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_learns(name):
+    backend = make(name)
+    losses = [step(backend) for _ in range(12)]
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_saved_state_goes_on_in_the_same_bits(name):
+    first, second = make(name), make(name, seed=4)
+    for _ in range(3):
+        step(first)
+    step(second)
+    weights = {key: value.clone() for key, value in first.whole_weights()}
+    state = {key: value.clone() for key, value in first.optimizer_tensors().items()}
+    assert state
+    second.load(weights, state)
+    for _ in range(2):
+        assert step(first) == step(second)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first.whole_weights(), second.whole_weights(), strict=True))
+
+
+def test_moments_in_8_bits_are_bytes_and_the_steps_nearly_those_of_adamw():
+    exact, low = make("adamw"), make("adamw_8bit")
+    for _ in range(4):
+        assert step(low) == pytest.approx(step(exact), rel=0.02)
+    state = low.optimizer_tensors()
+    assert state["model.layers.0.mlp.up_proj.weight/state1"].dtype == torch.uint8
+
+
+def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
+    backend = make("muon")
+    muon, adamw = build_optimizers(backend.module, OptimizerOptions(name="muon"))
+    names = {weight: name for name, weight in backend.module.named_weights()}
+    by_muon = {names[weight] for group in muon.param_groups for weight in group["params"]}
+    by_adamw = {names[weight] for group in adamw.param_groups for weight in group["params"]}
+    assert by_muon.isdisjoint(by_adamw) and by_muon | by_adamw == set(names.values())
+    assert len(by_muon) == 7 and {"lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"} <= by_adamw
+
+
+def test_muon_trains_adapters_which_leave_nothing_to_adamw():
+    backend = make("muon", lora=LoraTable(rank=4, alpha=8))
+    losses = [step(backend) for _ in range(12)]
+    assert losses[-1] < losses[0] - 0.1
+    assert len(build_optimizers(backend.module, OptimizerOptions(name="muon"))) == 1
+
+
+def test_moments_in_8_bits_on_one_sharded_rank_are_refused_with_a_way_out_that_works(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        module = Policy(tiny_model(), forward_dtype=torch.float32)
+        options = BackendOptions(name="fsdp2", optimizer=OptimizerOptions(name="adamw_8bit"))
+        with pytest.raises(ConfigError, match=r"set trainer\.backend = 'single'"):
+            make_backend(module, Ranks.alone(), torch.device("cpu"), options)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_muon_moves_a_matrix_by_an_orthogonal_one_of_adamws_size():
+    backend = make("muon")
+    name = "model.layers.0.mlp.up_proj.weight"
+    before = dict(backend.whole_weights())[name].clone()
+    step(backend)
+    moved = (dict(backend.whole_weights())[name] - before * (1 - RATE * 0.1)) / RATE
+    # Five tokens give a gradient of rank five.
+    singular = torch.linalg.svdvals(moved)[:3] / (0.2 * max(moved.shape) ** 0.5)
+    assert all(0.7 < float(value) < 1.3 for value in singular)
+
+
+def test_a_name_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="'sgd' is not one of adamw"):
+        build_optimizers(make("adamw").module, OptimizerOptions(name="sgd"))

@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import numpy as np
+from pyarrow import parquet
+
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.records.rollout_log import write_rollouts
+from headrace.wire.contracts import Message, Score, ScoredGroup, encode
+from tests import builders
+
+
+def ready(group):
+    scores = tuple(Score(rollout_id=one.rollout_id, value=float(place)) for place, one in enumerate(group.rollouts))
+    scored = ScoredGroup(group=group, scores=scores)
+    message = Message(header=builders.header(4), body=scored)
+    return ReadyGroup(
+        group_index=4,
+        group_id=message.header.group_id,
+        min_version=0,
+        sources=frozenset(),
+        scored=scored,
+        data=encode(message),
+    )
+
+
+def test_the_log_tells_how_many_tokens_of_each_rollout_were_trained(tmp_path):
+    path = write_rollouts(tmp_path, 1, [ready(builders.masked_group(4))], [0.5, -0.5])
+    rows = parquet.read_table(path).to_pylist()
+    assert [(row["tokens"], row["trained_tokens"], row["advantage"]) for row in rows] == [(2, 2, 0.5), (3, 2, -0.5)]
+
+
+def test_a_baseline_is_in_the_log_but_has_no_advantage_and_no_trained_token(tmp_path):
+    group = builders.group(4, size=3)
+    group = replace(group, prompt=builders.prompt(size=3, greedy_last=1))
+    path = write_rollouts(tmp_path, 1, [ready(group), ready(group)], [0.5, -0.5, 0.25, -0.25])
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["advantage"] for row in rows] == [0.5, -0.5, None, 0.25, -0.25, None]
+    assert [row["trained_tokens"] for row in rows] == [2, 2, 0, 2, 2, 0]
+    assert [row["reward"] for row in rows] == [0, 1, 2, 0, 1, 2]
+
+
+def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
+    made = ready(builders.group(4, size=3))
+    lost = Score(rollout_id=made.scored.group.rollouts[1].rollout_id, value=None, reason="the judge hung")
+    scores = (made.scored.scores[0], lost, replace(made.scored.scores[2], token_scores=np.array([0.5, 1], np.float32)))
+    made = replace(made, scored=replace(made.scored, scores=scores, versions={"judge": "3"}))
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [made], [0.5, -0.5])).to_pylist()
+    assert [(row["reward"], row["advantage"], row["trained_tokens"]) for row in rows] == [
+        (0.0, 0.5, 2),
+        (None, None, 0),
+        (2.0, -0.5, 2),
+    ]
+    assert [row["reason"] for row in rows] == ["", "the judge hung", ""]
+    assert [row["token_score"] for row in rows] == [None, None, 1.5]
+    assert rows[0]["scorers"] == '{"judge": "3"}'
+
+
+def test_tokens_are_in_the_log_and_what_nobody_sampled_has_no_logprob(tmp_path):
+    group = builders.masked_group(4)
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], [0.5, -0.5])).to_pylist()
+    for row, rollout in zip(rows, group.rollouts, strict=True):
+        assert row["token_ids"] == rollout.token_ids.tolist()
+        assert [one is not None for one in row["logprobs"]] == rollout.trained_mask.tolist()
+        assert row["token_advantages"] is None
+
+
+def test_advantages_that_differ_within_a_rollout_are_in_the_log(tmp_path):
+    group = builders.masked_group(4)
+    tokens = [np.array([0.5, 0.5], np.float32), np.array([-1.0, 2.0], np.float32)]
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], [0.5, 0.5], tokens)).to_pylist()
+    told = iter([-1.0, 2.0])
+    assert rows[0]["token_advantages"] is None
+    assert rows[1]["token_advantages"] == [next(told) if one else None for one in group.rollouts[1].trained_mask]
+
+
+def test_tokens_over_the_bound_are_in_the_log_as_not_trained(tmp_path):
+    made = builders.masked_group(4)
+    rollouts = []
+    for one in made.rollouts:
+        (span,) = one.spans
+        young = replace(span, start=1, version=replace(span.version, version=2))
+        rollouts.append(replace(one, spans=(replace(span, end=1), young)))
+    group = ready(replace(made, rollouts=tuple(rollouts)))
+    flat = [np.array([0.5, 0.5], np.float32), np.array([-0.5, -0.5], np.float32)]
+    path = write_rollouts(tmp_path, 3, [group], [0.5, -0.5], flat, most_lag=1)
+    rows = parquet.read_table(path).to_pylist()
+    assert [(row["tokens"], row["trained_tokens"]) for row in rows] == [(2, 1), (3, 1)]
+    assert [row["token_advantages"] for row in rows] == [[None, 0.5], [None, -0.5, None]]
+    rows = parquet.read_table(write_rollouts(tmp_path, 3, [group], [0.5, -0.5], flat, most_lag=2)).to_pylist()
+    assert [row["trained_tokens"] for row in rows] == [2, 2] and rows[0]["token_advantages"] is None

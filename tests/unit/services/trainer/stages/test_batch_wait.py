@@ -1,0 +1,85 @@
+"""What the trainer says it waits for: the group, and where that is."""
+
+import pytest
+
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import Ledger
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.stages.batch_wait import wait_for_batch
+from headrace.wire.events import EventLog
+from headrace.wire.journal import JournalWriter
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.unit.services.trainer.durability.test_ledger import ready
+
+
+class Quiet:
+    """What a wait asks of the runtime."""
+
+    def check(self):
+        pass
+
+    def ack(self, group_indices):
+        pass
+
+
+def book_with(tmp_path, stale, arrived):
+    ledger = Ledger(batch_groups=3, max_staleness=1, stale=stale)
+    for index in arrived:
+        ledger.take(ready(index))
+    journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
+    return JournaledLedger(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+
+
+def words(tmp_path, stale, arrived, places):
+    """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
+    book = book_with(tmp_path, stale, arrived)
+    reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    reporter.places = places
+    said = []
+    wait_for_batch(
+        1,
+        book,
+        Quiet(),
+        reporter,
+        limit_s=60.0,
+        given_up=lambda: bool(said),
+        meanwhile=lambda: None,
+        doing=lambda what, left_s=None: said.append(what),
+    )
+    book.close()
+    return said[0], list(reporter.awaited)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ({}, "a batch for step 1: group 0 and 1 more"),
+        ({0: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more (rollout-1 generates it)"),
+        ({9: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more"),
+    ],
+)
+def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_path, places, said):
+    assert words(tmp_path, "wait", [1, 5], places) == (said, [0, 2])
+
+
+def test_a_batch_by_arrival_waits_for_any_group(tmp_path):
+    assert words(tmp_path, "mask", [1, 5], {}) == ("a batch for step 1: 2 of 3 groups have come", [])
+
+
+class Orchestrator:
+    """Answers one report; meanwhile the trainer has come to wait for another group."""
+
+    async def ReportProgress(self, request, timeout, metadata=None):
+        self.asked = list(request.awaited)
+        self.reporter.awaited = [6]
+        return pb.ReportProgressResponse(awaited_at="rollout-1 generates it")
+
+
+async def test_a_place_is_that_of_the_group_that_was_asked_about(tmp_path):
+    stub = Orchestrator()
+    book = book_with(tmp_path, "wait", [])
+    stub.reporter = reporter = Reporter(stub, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    reporter.awaited = [5, 7]
+    await reporter._report()
+    assert stub.asked == [5, 7] and reporter.places == {5: "rollout-1 generates it"}
+    book.close()

@@ -1,0 +1,125 @@
+"""Rules of the house: one word for one thing, rooms of a bearable size, one installed package, borders that hold."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("wire", "services", "headrace")
+SAME_NAME: dict[str, str] = {}
+"""Public class names that may be defined twice, each with its reason; at most 12."""
+LOOSE_MODULES = 15
+CROWDED = {
+    "headrace/cli": "one module a verb",
+    "services/trainer/algorithms/recipes": "one module an algorithm, each a table of defaults",
+    "services/rollout/engines/torch": "one engine",
+    "wire": "what every service starts with",
+}
+"""Folders with more loose modules than `LOOSE_MODULES`, each with its reason."""
+
+
+def sources() -> list[Path]:
+    """Every module of ours but the generated ones; links to folders are not followed."""
+    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in found if "wire/v1/" not in path.as_posix()]
+
+
+def pyproject() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_no_public_class_name_is_defined_twice():
+    defined = defaultdict(list)
+    for path in sources():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(path.relative_to(ROOT).as_posix())
+    twice = {name: where for name, where in defined.items() if len(where) > 1 and name not in SAME_NAME}
+    assert not twice
+    assert len(SAME_NAME) <= 12
+    assert not {name for name in SAME_NAME if len(defined[name]) < 2}, "no longer needed"
+
+
+def test_no_folder_is_crowded():
+    loose = defaultdict(int)
+    for path in sources():
+        if path.name != "__init__.py":
+            loose[path.parent.relative_to(ROOT).as_posix()] += 1
+    crowded = {folder: count for folder, count in loose.items() if count > LOOSE_MODULES}
+    assert {folder: count for folder, count in crowded.items() if folder not in CROWDED} == {}
+    assert set(CROWDED) <= set(crowded), "no longer crowded"
+
+
+def test_modules_are_imported_by_their_installed_names_alone():
+    bare = []
+    folders = [ROOT / name for name in (*FOLDERS, "tests", "benchmarks", "deploy", "examples", "proto")]
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            bare += [f"{path}:{node.lineno}" for name in names if name.split(".")[0] in ("services", "wire")]
+    assert bare == []
+
+
+def test_the_folders_at_the_top_are_no_packages():
+    for name in ("services", "wire"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 1
+        assert f"ImportError: '{name}' is not a package of its own: import headrace.{name}" in done.stderr
+
+
+def test_the_links_are_links_in_git():
+    shown = subprocess.run(
+        ["git", "ls-files", "-s", "headrace/services", "headrace/wire"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if shown.returncode == 0 and shown.stdout:
+        assert [line.split()[0] for line in shown.stdout.splitlines()] == ["120000", "120000"]
+    for name in ("services", "wire"):
+        assert (ROOT / "headrace" / name).resolve() == ROOT / name
+
+
+def test_the_import_contracts_name_every_part_of_headrace():
+    children = {path.stem for path in (ROOT / "headrace").iterdir() if (path / "__init__.py").is_file()}
+    children |= {path.stem for path in (ROOT / "headrace").glob("*.py")} - {"__init__"}
+    forbidden = {
+        contract["name"]: {name.removeprefix("headrace.") for name in contract["forbidden_modules"]}
+        for contract in pyproject()["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "forbidden"
+    }
+    assert forbidden["wire imports nothing else of ours"] == children - {"wire"}
+    assert forbidden["services do not import the command line"] == children - {"wire", "services"}
+
+
+def test_the_independent_services_are_those_that_there_are():
+    contracts = pyproject()["tool"]["importlinter"]["contracts"]
+    (independent,) = (contract["modules"] for contract in contracts if contract["type"] == "independence")
+    there = {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")}
+    assert {name.removeprefix("headrace.services.") for name in independent} == there
+
+
+def docstrings(path: Path):
+    """(line, text) of every docstring in a file, those of attributes included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for one in node.body if isinstance(getattr(node, "body", None), list) else ():
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+                yield one.lineno, one.value.value.strip()
+
+
+def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
+    points = re.compile(r"See `?[\w./]+`?(?: (?:of|in) `?[\w./]+`?)?\.?")
+    others = [path for name in ("benchmarks", "deploy", "examples", "tests") for path in (ROOT / name).rglob("*.py")]
+    poor = [
+        f"{path.relative_to(ROOT)}:{line}: {text[:60]}"
+        for path in [*sources(), *others]
+        for line, text in docstrings(path)
+        if text.startswith("Of ") or points.fullmatch(text)
+    ]
+    assert poor == []
