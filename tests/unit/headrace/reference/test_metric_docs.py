@@ -2,9 +2,8 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from headrace.reference.metric_docs import DOC, MODULES, Described, as_markdown, describe
 
@@ -28,17 +27,26 @@ def test_the_page_is_what_the_services_declare() -> None:
     assert DOC.read_text(encoding="utf-8") == as_markdown(), "run `python -m headrace.reference.metric_docs`"
 
 
-@pytest.mark.parametrize("metric", describe(), ids=lambda metric: metric.name)
-def test_names_and_labels_follow_the_rules(metric: Described) -> None:
-    assert re.fullmatch(r"headrace_[a-z][a-z0-9_]*", metric.name)
-    assert metric.service == "every service" or metric.name.startswith(f"headrace_{metric.service}_")
-    assert (metric.kind == "counter") == metric.name.endswith("_total")
-    assert set(metric.labels) <= BOUNDED
-    assert metric.meaning.endswith(".")
-    if metric.kind == "gauge":
-        assert metric.name.endswith(UNITS) or NO_UNIT.search(metric.name)
-    if metric.kind == "histogram":
-        assert metric.name.endswith(UNITS)
+def test_names_and_labels_follow_the_rules() -> None:
+    found = {metric.name: list(broken_rules(metric)) for metric in describe()}
+    assert found
+    assert {name: rules for name, rules in found.items() if rules} == {}
+
+
+def broken_rules(metric: Described) -> Iterator[str]:
+    if not re.fullmatch(r"headrace_[a-z][a-z0-9_]*", metric.name):
+        yield "its name is not of lower-case letters, digits and underscores"
+    if metric.service != "every service" and not metric.name.startswith(f"headrace_{metric.service}_"):
+        yield f"its name lacks headrace_{metric.service}_"
+    if (metric.kind == "counter") != metric.name.endswith("_total"):
+        yield "counters alone end in _total"
+    if unbounded := set(metric.labels) - BOUNDED:
+        yield f"labels that may have any number of values: {sorted(unbounded)}"
+    if not metric.meaning.endswith("."):
+        yield "its meaning is no sentence"
+    unit = metric.name.endswith(UNITS) or (metric.kind == "gauge" and NO_UNIT.search(metric.name))
+    if metric.kind in ("gauge", "histogram") and not unit:
+        yield "its name ends in no unit"
 
 
 def test_metrics_are_declared_in_files_named_metrics_and_nowhere_else() -> None:
