@@ -20,7 +20,7 @@ def rows_of(*probes: Probe, **environment: str) -> list[ProbeResult]:
 
 
 def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok(tmp_path: Path) -> None:
-    # A session of pytest of its own, which is none of those that are counted (tests/failures.py).
+    # A session of pytest of its own, which is none of those that are counted (tests/gate/failures.py).
     inherited = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_FAILED", "PYTEST_ADDOPTS")}
     env = inherited | {gpu.ON: "cpu", "OUT": str(tmp_path), "PYTHON": sys.executable}
     done = subprocess.run(

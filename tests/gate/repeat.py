@@ -1,4 +1,4 @@
-"""Runs once more, each by itself, the failed tests that start processes: `python -m tests.repeat FILE SESSIONS`.
+"""Runs once more, each by itself, the failed tests that start processes: `python -m tests.gate.repeat FILE SESSIONS`.
 
 What passes then is printed under FLAKY with its first traceback, and forgiven; what is not repeated is a failure: tests
 that start no process, more than MOST tests, and sessions of pytest that never began or did not come to their end.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.failures import VARIABLE
+from tests.gate.failures import VARIABLE
 
 MOST = 5
 """More are no accident."""

@@ -1,4 +1,4 @@
-"""Writes down which tests fail, for `tests/repeat.py`: one line of JSON a session's begin and end, one a failure.
+"""Writes down which tests fail, for `tests/gate/repeat.py`: one line of JSON a session's begin and end, one a failure.
 
 Only where HEADRACE_FAILED names a file, which continuous integration does: `make test` repeats nothing.
 """

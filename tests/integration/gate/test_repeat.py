@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.failures import VARIABLE
-from tests.repeat import MOST, Failure, judge, main, read
+from tests.gate.failures import VARIABLE
+from tests.gate.repeat import MOST, Failure, judge, main, read
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
-from tests import failures
+from tests.gate import failures
 
 def pytest_configure(config):
     failures.install(config)
@@ -193,7 +193,7 @@ def test_a_test_of_any_name_is_run_alone_and_one_that_is_skipped_has_not_passed(
     suite = tmp_path / "test_odd.py"
     suite.write_text(ODDLY_NAMED)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    script = f"import tests.repeat as r; raise SystemExit(r.run_alone({f'{suite}::test_{name}[{ODD}]'!r}))"
+    script = f"import tests.gate.repeat as r; raise SystemExit(r.run_alone({f'{suite}::test_{name}[{ODD}]'!r}))"
     mine = tmp_path / "failed"
     environment = {"PATH": os.environ["PATH"], VARIABLE: str(mine)}
     command = [sys.executable, "-c", script]

@@ -1,0 +1,48 @@
+"""Seconds of each file (setup, call and teardown of its tests), the dearest at the end; too dear a file is a failure.
+
+HEADRACE_FILE_SECONDS is the most that one file may take, for continuous integration: a worker takes whole files, and
+the others wait for a long one. HEADRACE_SECONDS names a file that gets the seconds of each test, a line of JSON each.
+"""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+LIMIT, TABLE = "HEADRACE_FILE_SECONDS", "HEADRACE_SECONDS"
+_SHOWN = 10
+
+
+class Seconds:
+    """Sums in the process that hears of all tests."""
+
+    def __init__(self) -> None:
+        self._files: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
+        self._limit = float(os.environ.get(LIMIT) or "inf")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._files[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        self._tests[report.nodeid] += report.duration  # type: ignore[assignment]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._too_dear() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if table := os.environ.get(TABLE):
+            with Path(table).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in self._tests.items())
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("seconds of the dearest files")
+        for name, seconds in self._files.most_common(_SHOWN):
+            terminalreporter.write_line(f"{seconds:7.1f}  {name}")
+        for name in self._too_dear():
+            terminalreporter.write_line(
+                f"TOO DEAR: {name} takes more than {self._limit:g} s: make it cheaper, divide it"
+            )
+
+    def _too_dear(self) -> list[str]:
+        return [name for name, seconds in self._files.items() if seconds > self._limit]
