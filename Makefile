@@ -1,9 +1,10 @@
 # make demo   sets up .venv from the pinned lock and runs the demo
-# make test   sets up .venv and runs the test suite, but what is marked `long`
-# make test-long  what `make test` leaves out
-# make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
-# make gpu    .venv for a machine with GPUs, and SGLang in an environment of its own
 # make check  lint, types, import rules, unit tests: before every commit
+# make test   sets up .venv and runs the test suite: each claim once, through real processes
+# make compose  the tests of docker compose, where an engine answers
+# make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
+# make test-all  all of these, and the variants that they leave out; PART=1 to 3: a third of those variants
+# make gpu    .venv for a machine with GPUs, and SGLang in an environment of its own
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -19,8 +20,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
 # The tests of so many files run at a time; JOBS=0: one after another, in one process.
 JOBS ?= 2
-# Tests that start no services: what else runs on the machine only makes them slower.
+# Tests that start no processes: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
+COMPOSE := tests/e2e/compose
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
@@ -36,7 +38,8 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
 
-.PHONY: help demo gpu test test-long once sglang sglang-venv docs check lint types unit sizes proto lock clean
+.PHONY: help demo gpu test pure processes compose test-all long once sglang sglang-venv docs check lint types unit sizes proto
+.PHONY: lock clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,19 +56,37 @@ gpu: ## For a machine with GPUs: .venv with the torch of SGLang, and SGLang besi
 	PYTHON=$(PYTHON) deploy/gpu/install.sh $(SGLANG_GPU_VENV)
 	@echo "SGLang is in $(SGLANG_GPU_VENV): --run.device cuda --rollout.engine sglang --rollout.sglang.venv $(SGLANG_GPU_VENV)"
 
-# Tests that fail in the first part say nothing of the second: it runs all the same.
-test: $(READY) ## The test suite, but what is marked `long`
+# Tests that fail in one part say nothing of the next: it runs all the same.
+define each
+	@status=0; \
+	for part in $(1); do $(MAKE) --no-print-directory $$part || status=1; done; \
+	exit $$status
+endef
+
+test: $(READY) ## Each claim once, through real processes; needs no Docker and no SGLang
 ifdef TESTS
 	$(PYTEST) $(TESTS)
 else
-	@status=0; \
-	$(PYTEST) -m "not long" $(PURE) || status=$$?; \
-	[ $$status -le 1 ] || exit $$status; \
-	$(PYTEST) -m "not long" $(addprefix --ignore=,$(PURE)) || status=$$?; \
-	echo "Left out: tests marked long (make test-long), and those of the real SGLang (make sglang)."; exit $$status
+	$(call each,pure processes)
 endif
 
-test-long: $(READY) sglang-venv ## The tests that take minutes and repeat a claim, those of SGLang among them
+pure: $(READY)
+	$(PYTEST) -m "not long" $(PURE)
+
+processes: $(READY)
+	$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
+
+compose: $(READY) ## The tests of docker compose, where an engine answers
+	$(BIN)/python -m pytest -m "not long" $(COMPOSE)
+
+test-all: $(READY) sglang-venv ## Everything; PART=1, 2 or 3: that third of what the other targets leave out
+ifdef PART
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART)
+else
+	$(call each,check test compose sglang long)
+endif
+
+long: $(READY) sglang-venv
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 
 once: $(READY)
@@ -93,9 +114,9 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(PYTEST) -q tests/unit
+	$(PYTEST) -q -m "not long" tests/unit
 
-sizes: ## Files over 300 lines are told, over 500 fail
+sizes: ## List files over 300 lines, fail on those over 500
 	@git ls-files '*.py' '*.proto' | grep -v '^wire/v1/' | xargs wc -l | awk '$$2 != "total" && $$1 > 300 { print "long file: " $$2 " (" $$1 " lines)"; if ($$1 > 500) bad = 1 } END { exit bad }'
 
 proto: $(READY) ## Write wire/v1 from proto/ anew

@@ -1,6 +1,7 @@
 """Rules of the house: one word for one thing, rooms of a bearable size, one installed package, borders that hold."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -28,6 +29,17 @@ def sources() -> list[Path]:
     return [path for path in found if "wire/v1/" not in path.as_posix()]
 
 
+@functools.cache
+def statements(path: Path) -> tuple[ast.AST, ...]:
+    """The module and every statement of a file, nested ones included; expressions are not descended into."""
+    found: list[ast.AST] = [ast.parse(path.read_text())]
+    for node in found:
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, [])
+            found += inner if isinstance(inner, list) else []
+    return tuple(found)
+
+
 def pyproject() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -35,7 +47,7 @@ def pyproject() -> dict:
 def test_no_public_class_name_is_defined_twice():
     defined = defaultdict(list)
     for path in sources():
-        for node in ast.parse(path.read_text()).body:
+        for node in statements(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 defined[node.name].append(path.relative_to(ROOT).as_posix())
     twice = {name: where for name, where in defined.items() if len(where) > 1 and name not in SAME_NAME}
@@ -58,7 +70,7 @@ def test_modules_are_imported_by_their_installed_names_alone():
     bare = []
     folders = [ROOT / name for name in (*FOLDERS, "tests", "benchmarks", "deploy", "examples", "proto")]
     for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
@@ -107,7 +119,7 @@ def test_the_independent_services_are_those_that_there_are():
 
 def docstrings(path: Path):
     """(line, text) of every docstring in a file, those of attributes included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(path):
         for one in node.body if isinstance(getattr(node, "body", None), list) else ():
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
                 yield one.lineno, one.value.value.strip()

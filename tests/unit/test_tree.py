@@ -39,10 +39,15 @@ FORBIDDEN_MODULES = {"pickle", "dill", "cloudpickle", "marshal", "shelve"}
 
 
 @functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path: Path) -> frozenset[str]:
     """Every module that the file imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -95,7 +100,7 @@ def test_no_text_becomes_code() -> None:
 
 
 def forbidden_calls(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
             call = ast.unparse(node.func)
             if call in FORBIDDEN_CALLS and name_of(path) != RUNS_PROGRAMS:

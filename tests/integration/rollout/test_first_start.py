@@ -25,12 +25,12 @@ from headrace.wire.rpc import serve
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.integration.rollout.test_sglang_client import Script
 from tests.integration.rollout.world import Listener, until
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed
 from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL, SERVER
-from tests.unit.services.rollout.engines.sglang.test_sglang_client import Script
 
 NEVER_S = 600.0
 CANARY = common_pb2.Canary(

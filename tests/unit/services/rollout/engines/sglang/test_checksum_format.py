@@ -8,8 +8,8 @@ import pytest
 
 from headrace.services.rollout.engines.protocol import Routes
 from headrace.services.rollout.engines.sglang.start import _checksum_format
+from tests.integration.rollout.test_sglang_client import LIMITS
 from tests.sglang import sglang_settings
-from tests.unit.services.rollout.engines.sglang.test_sglang_client import LIMITS
 
 
 @pytest.mark.parametrize(
