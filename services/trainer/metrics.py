@@ -133,48 +133,48 @@ LABELLED_OF_STEP = MappingProxyType(
 """Key of metrics.jsonl -> its gauge and label. A series begins with its first number: a missing one is not 0."""
 OF_STEP = MappingProxyType(
     {
-        key: Gauge(f"headrace_trainer_{name}", f"{text} Of the last step.")
-        for key, (name, text) in {
-            "loss": ("loss", "What the optimizer descends."),
-            "grad_norm": ("grad_norm", "Norm of the gradient before clipping."),
-            "learning_rate": ("learning_rate", "Of the policy."),
-            "reward_mean": ("reward_mean", "Mean reward of the batch."),
-            "reward_std": ("reward_std", "Standard deviation of the batch's rewards."),
-            "kl": ("kl_nats", "Divergence from the reference (or from the policy that sampled), per token."),
-            "entropy": ("entropy_nats", "Mean entropy of the policy at the trained tokens."),
-            "clip_fraction": ("clipped_ratio", "Share of tokens whose gradient the clip cut off."),
-            "kept_share": ("kept_ratio", "Share of the rollouts that masks left in the loss."),
-            "abstained": ("abstained_rollouts", "Rollouts of the batch without a score: not trained."),
-            "completion_length_mean": ("completion_length_tokens", "Mean length of the completions."),
-            "truncated_share": ("truncated_ratio", "Share of completions that were cut at the longest length."),
-            "logprob_gap_max": ("logprob_gap_max_nats", "Largest |trainer - engine| logprob of new tokens."),
-            "logprob_gap_mean": ("logprob_gap_mean_nats", "Mean |trainer - engine| logprob of new tokens."),
-            "mismatch_kl_k3": ("mismatch_kl_nats", "Estimated KL(engine || trainer) per token, staleness included."),
-            "mismatch_ess": ("mismatch_ess_ratio", "Effective share of the tokens under importance weights."),
-            "staleness_mean": ("staleness_mean_versions", "Mean versions that groups were behind."),
-            "staleness_max": ("staleness_max_versions", "Most versions that a trained token was behind."),
+        key: Gauge(f"headrace_trainer_{key}{unit}", f"{text} Of the last step.")
+        for key, (unit, text) in {
+            "loss": ("", "What the optimizer descends."),
+            "grad_norm": ("", "Norm of the gradient before clipping."),
+            "learning_rate": ("", "Of the policy."),
+            "reward_mean": ("", "Mean reward of the batch."),
+            "reward_std": ("", "Standard deviation of the batch's rewards."),
+            "kl": ("_nats", "Divergence from the reference (or from the policy that sampled), per token."),
+            "entropy": ("_nats", "Mean entropy of the policy at the trained tokens."),
+            "clip_fraction": ("", "Share of tokens whose gradient the clip cut off."),
+            "kept_share": ("", "Share of the rollouts that masks left in the loss."),
+            "abstained": ("_rollouts", "Rollouts of the batch without a score: not trained."),
+            "completion_length_mean": ("_tokens", "Mean length of the completions."),
+            "truncated_share": ("", "Share of completions that were cut at the longest length."),
+            "logprob_gap_max": ("_nats", "Largest |trainer - engine| logprob of new tokens."),
+            "logprob_gap_mean": ("_nats", "Mean |trainer - engine| logprob of new tokens."),
+            "mismatch_kl_k3": ("_nats", "Estimated KL(engine || trainer) per token, staleness included."),
+            "mismatch_ess": ("_ratio", "Effective share of the tokens under importance weights."),
+            "staleness_mean": ("_versions", "Mean versions that groups were behind."),
+            "staleness_max": ("_versions", "Most versions that a trained token was behind."),
             "groups_stale": (
-                "stale_groups",
+                "",
                 "Groups dropped as stale, or with a masked token, on the way to the batch.",
             ),
             "stale_tokens_share": (
-                "stale_tokens_ratio",
+                "",
                 "Share of the tokens that arrived: dropped or masked as stale.",
             ),
-            "trained_length_mean": ("trained_length_mean_tokens", "Mean length of what is trained of a completion."),
-            "trained_length_p95": ("trained_length_p95_tokens", "Its 95th percentile."),
-            "trained_length_max": ("trained_length_max_tokens", "Its largest."),
-            "arrived_length_mean": ("arrived_length_mean_tokens", "Mean length of all completions that arrived."),
-            "arrived_length_p95": ("arrived_length_p95_tokens", "Its 95th percentile."),
-            "arrived_length_max": ("arrived_length_max_tokens", "Its largest."),
-            "groups_discarded": ("discarded_groups", "Groups discarded as uninformative on the way to the batch."),
-            "value_loss": ("value_loss", "Of the critic."),
-            "explained_variance": ("explained_variance_ratio", "Share of the returns' variance the critic explains."),
-            "critic_grad_norm": ("critic_grad_norm", "Norm of the critic's gradient before clipping."),
+            "trained_length_mean": ("_tokens", "Mean length of what is trained of a completion."),
+            "trained_length_p95": ("_tokens", "Its 95th percentile."),
+            "trained_length_max": ("_tokens", "Its largest."),
+            "arrived_length_mean": ("_tokens", "Mean length of all completions that arrived."),
+            "arrived_length_p95": ("_tokens", "Its 95th percentile."),
+            "arrived_length_max": ("_tokens", "Its largest."),
+            "groups_discarded": ("", "Groups discarded as uninformative on the way to the batch."),
+            "value_loss": ("", "Of the critic."),
+            "explained_variance": ("_ratio", "Share of the returns' variance the critic explains."),
+            "critic_grad_norm": ("", "Norm of the critic's gradient before clipping."),
         }.items()
     }
 )
-"""Key of metrics.jsonl -> its gauge: the numbers that dashboards and alerts need. All others are in the file alone."""
+"""Key of metrics.jsonl -> its gauge, of the same stem: what dashboards and alerts need. Others: the file alone."""
 
 for _reason in DropReason:
     GROUPS_DROPPED.labels(str(_reason))

@@ -5,22 +5,20 @@ reject bad values with a `ContractError`, so an instance is always valid.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headrace.wire.contracts.checks import Logprobs as Logprobs
+from headrace.wire.contracts.checks import TokenIds as TokenIds
+from headrace.wire.contracts.checks import TokenMask as TokenMask
+from headrace.wire.contracts.checks import check_ids, check_mask, check_sampled
 from headrace.wire.contracts.scores import Score
 from headrace.wire.errors import ContractError
 
 SCHEMA_VERSION = 1
-
-TokenIds = NDArray[np.int32]
-Logprobs = NDArray[np.float32]
-TokenMask = NDArray[np.bool_]
 
 
 class Purpose(StrEnum):
@@ -115,7 +113,18 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGroup:
-    """One prompt and how many rollouts of it are wanted."""
+    """One prompt and how many rollouts of it are wanted.
+
+    A question of two tokens, four answers of at most 8 tokens to train on and one greedy baseline:
+
+    >>> question = np.array([17, 25], np.int32)
+    >>> prompt = PromptGroup(
+    ...     sample_id="row-3", token_ids=question, group_size=5,
+    ...     sampling=Sampling(max_tokens=8, greedy_last=1), columns={"answer": "42"},
+    ... )
+    >>> prompt.trained
+    4
+    """
 
     sample_id: str
     token_ids: TokenIds
@@ -162,6 +171,17 @@ class Rollout:
 
     In a conversation of several turns the completion is all that follows the first prompt; what others wrote in it
     (tools, the user) is masked: context of the later turns, never trained.
+
+    Three tokens, the last of them sampled after new weights had arrived:
+
+    >>> old, new = PolicyVersion(incarnation=1, version=6), PolicyVersion(incarnation=1, version=7)
+    >>> rollout = Rollout(
+    ...     rollout_id="g12/0", token_ids=np.array([4, 2, 0], np.int32),
+    ...     logprobs=np.array([-0.1, -0.7, -0.05], np.float32), finish_reason=FinishReason.STOP,
+    ...     spans=(VersionSpan(start=0, end=2, version=old), VersionSpan(start=2, end=3, version=new)),
+    ... )
+    >>> rollout.trained_tokens, rollout.min_version
+    (3, 6)
     """
 
     rollout_id: str
@@ -179,7 +199,7 @@ class Rollout:
         check_ids("completion", self.token_ids)
         check_sampled(self.rollout_id, self.token_ids, self.logprobs, self.spans)
         if self.loss_mask is not None:
-            _check_mask(self.rollout_id, self.loss_mask, self.logprobs)
+            check_mask(self.rollout_id, self.loss_mask, self.logprobs)
 
     @property
     def trained_mask(self) -> TokenMask:
@@ -220,7 +240,23 @@ class RolloutGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
-    """A group with one score a rollout, in the rollouts' order."""
+    """A group with one score a rollout, in the rollouts' order.
+
+    Two rollouts, of which the scorer could judge one; a single score gives no advantage, so the group is not trained:
+
+    >>> version = PolicyVersion(incarnation=1, version=6)
+    >>> rollouts = tuple(
+    ...     Rollout(
+    ...         rollout_id=name, token_ids=np.array([4], np.int32), logprobs=np.array([-0.1], np.float32),
+    ...         finish_reason=FinishReason.STOP, spans=(VersionSpan(start=0, end=1, version=version),),
+    ...     )
+    ...     for name in ("g12/0", "g12/1")
+    ... )
+    >>> prompt = PromptGroup(sample_id="row-3", token_ids=np.array([17], np.int32), group_size=2, sampling=Sampling())
+    >>> scores = (Score(rollout_id="g12/0", value=1.0), Score(rollout_id="g12/1", value=None))
+    >>> ScoredGroup(group=RolloutGroup(prompt=prompt, rollouts=rollouts), scores=scores).is_trainable
+    False
+    """
 
     group: RolloutGroup
     scores: tuple[Score, ...]
@@ -266,18 +302,6 @@ class Message:
     body: Body
 
 
-def check_sampled(name: str, token_ids: TokenIds, logprobs: Logprobs, spans: Sequence[VersionSpan]) -> None:
-    """Raises ContractError unless logprobs are numbers and spans cover the completion, token by token."""
-    if logprobs.dtype != np.float32 or logprobs.shape != token_ids.shape:
-        raise ContractError("length_mismatch", f"{name}: {len(token_ids)} tokens, {len(logprobs)} logprobs")
-    if not np.isfinite(logprobs).all() or (logprobs > 1e-3).any():
-        raise ContractError("bad_logprob", f"{name}: a logprob is not finite or above 0")
-    ends = [0, *(span.end for span in spans)]
-    starts = [*(span.start for span in spans), len(token_ids)]
-    if not spans or ends != starts or any(span.end <= span.start for span in spans):
-        raise ContractError("bad_spans", f"{name}: version spans do not cover the completion")
-
-
 def _check_token_scores(rollout: Rollout, score: Score) -> None:
     if score.token_scores is None:
         return
@@ -288,22 +312,3 @@ def _check_token_scores(rollout: Rollout, score: Score) -> None:
         )
     if np.nan_to_num(score.token_scores[~rollout.trained_mask]).any():
         raise ContractError("bad_score", f"{rollout.rollout_id}: a masked token has a score, though nobody sampled it")
-
-
-def _check_mask(name: str, mask: TokenMask, logprobs: Logprobs) -> None:
-    if mask.dtype != np.bool_ or mask.shape != logprobs.shape:
-        raise ContractError("bad_mask", f"{name}: {mask.dtype} {mask.shape} is no mask of {len(logprobs)} tokens")
-    if not mask.any():
-        raise ContractError("bad_mask", f"{name}: no token is left to train")
-    if logprobs[~mask].any():
-        raise ContractError("bad_mask", f"{name}: a masked token has a logprob, though nobody sampled it")
-
-
-def check_ids(what: str, token_ids: TokenIds) -> None:
-    """Raises ContractError unless `token_ids` are one or more token ids, int32 [tokens]."""
-    if token_ids.dtype != np.int32 or token_ids.ndim != 1:
-        raise ContractError("bad_tokens", f"{what} ids must be int32 [tokens], not {token_ids.dtype} {token_ids.shape}")
-    if not len(token_ids):
-        raise ContractError("empty", f"{what} has no tokens")
-    if token_ids.min() < 0:
-        raise ContractError("bad_tokens", f"{what} has a negative token id")

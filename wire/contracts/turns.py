@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headrace.wire.contracts.checks import check_ids, check_sampled
 from headrace.wire.contracts.messages import (
     FinishReason,
     Logprobs,
     TokenIds,
     TokenMask,
     VersionSpan,
-    check_ids,
-    check_sampled,
 )
 
 

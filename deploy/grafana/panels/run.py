@@ -128,16 +128,16 @@ _LEARNING = Row(
             high=1,
             description="Tokens cut off by the clip; rollouts that masks left in; completions cut for their length.",
             queries=(
-                of_run("headrace_trainer_clipped_ratio", "clipped"),
-                of_run("headrace_trainer_kept_ratio", "kept"),
-                of_run("headrace_trainer_truncated_ratio", "truncated"),
+                of_run("headrace_trainer_clip_fraction", "clipped"),
+                of_run("headrace_trainer_kept_share", "kept"),
+                of_run("headrace_trainer_truncated_share", "truncated"),
             ),
         ),
         Panel(
             title="Completion length",
             unit="none",
             description="Mean tokens of a completion in the batch.",
-            queries=(of_run("headrace_trainer_completion_length_tokens"),),
+            queries=(of_run("headrace_trainer_completion_length_mean_tokens"),),
         ),
     ),
 )
@@ -160,7 +160,7 @@ _TRUST = Row(
             unit="none",
             description="KL(engine || trainer) a token, and the effective share of tokens under importance weights.",
             queries=(
-                of_run("headrace_trainer_mismatch_kl_nats", "KL"),
+                of_run("headrace_trainer_mismatch_kl_k3_nats", "KL"),
                 of_run("headrace_trainer_mismatch_ess_ratio", "effective share"),
             ),
         ),
@@ -179,7 +179,7 @@ _TRUST = Row(
             unit="percentunit",
             bad_above=0.05,
             description="Share of the tokens that arrived, dropped or masked by run.stale. `wait` has none.",
-            queries=(of_run("headrace_trainer_stale_tokens_ratio", "tokens"),),
+            queries=(of_run("headrace_trainer_stale_tokens_share", "tokens"),),
         ),
         Panel(
             title="Length, trained and arrived",

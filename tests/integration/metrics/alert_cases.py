@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadraceStepsSkipped": _rise("headrace_trainer_steps_skipped_total"),
-    "HeadraceStaleTokens": _gauge("headrace_trainer_stale_tokens_ratio", "0.2", "0.01"),
+    "HeadraceStaleTokens": _gauge("headrace_trainer_stale_tokens_share", "0.2", "0.01"),
     "HeadraceLogprobGap": _gauge("headrace_trainer_logprob_gap_mean_nats", "0.2", "0.01"),
     "HeadraceCheckpointOld": Case(fires=_steps("400"), calm={"recent": _steps("150")}),
     "HeadraceOldestPending": Case(

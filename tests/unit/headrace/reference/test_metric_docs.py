@@ -14,7 +14,20 @@ BOUNDED = {
 }
 """Labels whose values are few: enums, or names out of the config."""
 UNITS = (
-    *("_seconds", "_bytes", "_ratio", "_nats", "_versions", "_tokens", "_groups", "_entries", "_steps", "_rollouts"),
+    *(
+        "_seconds",
+        "_bytes",
+        "_ratio",
+        "_share",
+        "_fraction",
+        "_nats",
+        "_versions",
+        "_tokens",
+        "_groups",
+        "_entries",
+        "_steps",
+        "_rollouts",
+    ),
     *("_tokens_per_second", "_tokens_per_second_per_gpu"),
 )
 NO_UNIT = re.compile(
