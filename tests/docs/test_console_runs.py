@@ -54,6 +54,7 @@ def port_of(reader: Reader, service: str) -> int:
     return int(json.loads((reader.folder / f"runs/mine/run/{service}.json").read_text())["http_port"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", LIVE, ids=str)
 def test_on_a_live_run(case: Case, live: Served, reader: Reader) -> None:
     reader.do(case)
@@ -65,11 +66,13 @@ def ended(live: Served) -> None:
     assert re.search(LIVE_RUN.says, live.end(status=STOPPED))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ENDED, ids=str)
 def test_on_a_run_that_has_ended(case: Case, ended: None, reader: Reader) -> None:
     reader.do(case)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", WITHOUT_A_RUN, ids=str)
 def test_without_a_run(case: Case, reader: Reader) -> None:
     reader.do(case)

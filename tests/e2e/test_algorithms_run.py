@@ -84,6 +84,7 @@ def test_remax_asks_for_a_greedy_rollout_of_each_prompt_and_trains_the_others(st
     assert made == [20] * 6
 
 
+@pytest.mark.long
 def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--batch.group-size", "2", staleness=1, deterministic=False)
     line = run.finish()
@@ -92,6 +93,7 @@ def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> 
     assert line["groups_dropped"].get("uninformative", 0) > 0
 
 
+@pytest.mark.long
 def test_dynamic_sampling_gives_up_with_a_reason_when_no_group_tells_anything(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--algorithm.discard-limit", "1", "--rollout.sampling.max-tokens", "1")
     assert run.process is not None

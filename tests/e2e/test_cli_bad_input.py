@@ -113,6 +113,7 @@ def test_a_start_without_the_gpu_it_asks_for_is_refused_at_once(place: Path) -> 
     assert "--run.device: [run] device: 'cuda', but this machine has no GPU" in told
 
 
+@pytest.mark.long
 def test_prompts_that_the_tokenizer_cannot_read(place: Path) -> None:
     (place / "p.jsonl").write_text('{"prompt": "one plus one"}\n')
     assert "p.jsonl:1: the tokenizer does not know 100.0% of the tokens" in refused(place, "train", "run.toml")
@@ -122,6 +123,7 @@ def test_a_missing_config(place: Path) -> None:
     assert "absent.toml: there is no such file" in refused(place, "train", "absent.toml")
 
 
+@pytest.mark.long
 def test_a_missing_data_file(place: Path) -> None:
     (place / "p.jsonl").unlink()
     told = refused(place, "train", "run.toml")
@@ -141,17 +143,20 @@ def test_an_unknown_key(place: Path) -> None:
     assert "--run.max-stps: [run] unknown key" in refused(place, "train", "run.toml", "--run.max-stps", "3")
 
 
+@pytest.mark.long
 def test_a_wrong_type(place: Path) -> None:
     (place / "run.toml").write_text(GOOD.replace("max_steps = 2", 'max_steps = "two"'))
     assert 'run.toml:2: [run] max_steps = "two": input should be a valid integer' in refused(place, "train", "run.toml")
 
 
+@pytest.mark.long
 def test_a_model_folder_without_a_tokenizer(place: Path) -> None:
     (place / "model" / "tokenizer.json").unlink()
     told = refused(place, "train", "run.toml")
     assert "run.toml:4: [model] path:" in told and "has no tokenizer" in told
 
 
+@pytest.mark.long
 def test_a_prompt_longer_than_the_context(place: Path) -> None:
     with (place / "p.jsonl").open("a") as file:
         file.write(json.dumps({"prompt": "1+" * 30, "answer": "1"}) + "\n")
@@ -183,6 +188,7 @@ def test_a_run_directory_that_holds_a_run(place: Path) -> None:
     assert "is not empty" in refused(place, "train", "run.toml", "--run-dir", "model")
 
 
+@pytest.mark.long
 def test_commands_on_a_folder_that_is_no_run(place: Path) -> None:
     assert "is not a run directory" in refused(place, "check", "model")
     assert "is not a run directory" in refused(place, "status", "model")
@@ -222,6 +228,7 @@ def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) ->
     assert words in message and "[reward] scorers" in message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -238,6 +245,7 @@ def test_settings_that_cannot_work(place: Path, arguments: list[str], words: str
     assert words in refused(place, "train", "run.toml", *run_dir, *arguments)
 
 
+@pytest.mark.long
 def test_rows_that_a_scorer_cannot_use(place: Path) -> None:
     (place / "p.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "unknown"}\n')
     (place / "run.toml").write_text(f'{GOOD}\n[[reward.scorers]]\nname = "numeric"\n')
@@ -245,11 +253,13 @@ def test_rows_that_a_scorer_cannot_use(place: Path) -> None:
     assert "the answer 'unknown' holds no number" in message and "sample " in message
 
 
+@pytest.mark.long
 def test_data_without_the_column_that_a_scorer_reads(place: Path) -> None:
     (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n')
     assert "no column 'answer'; columns: label" in refused(place, "train", "run.toml", "--run-dir", "run")
 
 
+@pytest.mark.long
 def test_a_reward_function_that_does_not_take_the_columns(place: Path) -> None:
     (place / "rewards.py").write_text("def f(completion):\n    return 0.0\n")
     toml = f'{GOOD}\n[reward]\npath = "."\n[[reward.scorers]]\nname = "rewards:f"\n'
@@ -258,6 +268,7 @@ def test_a_reward_function_that_does_not_take_the_columns(place: Path) -> None:
     assert "let it take **columns" in message
 
 
+@pytest.mark.long
 def test_a_completion_that_would_be_too_long_for_the_reward_model(place: Path) -> None:
     write_model(place / "rm", character_tokenizer("0123456789+="), Shape(layers=1, hidden=8), seed=0)
     file = place / "rm" / "config.json"
@@ -273,6 +284,7 @@ def test_a_completion_that_would_be_too_long_for_the_reward_model(place: Path) -
     assert headrace(place, "train", "run.toml", "--run-dir", "run", "--dry-run").returncode == 0
 
 
+@pytest.mark.long
 def test_rows_without_a_reference_for_the_discriminator(place: Path) -> None:
     (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n{"prompt": "1+2=", "label": null}\n')
     (place / "run.toml").write_text(

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 LORA = ("--model.lora.rank=4", "--model.lora.quantize=nf4", "--trainer.checkpoint_every=1")
 
 
+@pytest.mark.long
 def test_a_run_with_a_base_in_4_bits_publishes_trains_and_goes_on(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "tiny", steps=2, replicas=1)
     try:

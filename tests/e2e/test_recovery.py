@@ -63,12 +63,14 @@ def test_on_policy_trainer_and_engine_agree_and_every_group_is_trained(undisturb
     assert verdict["unproven_steps"] == 0
 
 
+@pytest.mark.long
 def test_two_runs_with_one_seed_end_with_the_same_weights(start: Start, undisturbed: str) -> None:
     run = start()
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed
 
 
+@pytest.mark.long
 def test_another_seed_ends_elsewhere(start: Start, undisturbed: str) -> None:
     run = start("--run.seed", "6")
     run.finish()
@@ -96,6 +98,7 @@ def test_stop_and_resume_changes_no_bit(start: Start, undisturbed: str) -> None:
     assert run.check()["weights_sha256"] == undisturbed
 
 
+@pytest.mark.long
 def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(start: Start) -> None:
     run = start(steps=20, staleness=2, deterministic=False)
     run.wait_for_step(1)

@@ -73,6 +73,7 @@ def test_a_scorer_that_goes_away_holds_the_run_and_the_run_goes_on_when_it_is_ba
     assert set(dropped) <= {"run_ended", "stale"}, dropped
 
 
+@pytest.mark.long
 def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_on(
     start: Callable[..., TinyRun],
 ) -> None:

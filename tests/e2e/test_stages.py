@@ -124,7 +124,7 @@ def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was
     assert finished["eval_after"]["loss"] < finished["eval_before"]["loss"]
 
 
-@pytest.mark.parametrize("stage", ["reward_model", pytest.param("dpo", marks=pytest.mark.long)])
+@pytest.mark.parametrize("stage", [pytest.param(stage, marks=pytest.mark.long) for stage in ("reward_model", "dpo")])
 def test_two_ranks_train_as_one_does(tmp_path: Path, stage: str) -> None:
     found = []
     for ranks in (1, 2):

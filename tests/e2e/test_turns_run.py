@@ -87,6 +87,7 @@ def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Sta
     assert {"engine_asleep", "engine_awake"} == set(turns_of(run))
 
 
+@pytest.mark.long
 def test_a_stop_before_the_gpus_are_free_ends_all_ranks_in_order(start: Start) -> None:
     run = start("--trainer.ranks", "2", *TURNS, replicas=2)
     # The run is being prepared: no service has been started yet.

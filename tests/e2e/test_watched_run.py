@@ -121,6 +121,7 @@ def test_a_tracker_is_told_every_step_and_every_evaluation(watched: tuple[TinyRu
     assert [one.step for one in shown.Scalars("eval/accuracy")] == [0, STEPS]
 
 
+@pytest.mark.long
 def test_a_run_whose_collector_hangs_and_whose_tracker_is_away_comes_out_the_same(
     watched: tuple[TinyRun, Collector], tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ async def test_the_trainer_waits_no_longer_than_the_deadline_and_the_thawed_one_
     stage.traffic.check()
 
 
+@pytest.mark.long
 async def test_one_that_stays_frozen_delays_one_publication_by_no_more_than_a_deadline_and_the_next_not_at_all(
     stage: Stage,
 ) -> None:
@@ -69,6 +70,7 @@ async def test_one_that_stays_frozen_delays_one_publication_by_no_more_than_a_de
     assert stage.traffic.looked_at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["verify", "commit"])
 async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_the_former(
     stage: Stage, phase: str

@@ -34,6 +34,7 @@ def holders(run: TinyRun, incarnation: int, version: int) -> set[str]:
     }
 
 
+@pytest.mark.long
 def test_a_trainer_from_step_k_replays_what_engines_at_k_plus_2_hold_and_publishes_it_anew(tmp_path: Path) -> None:
     run = PacedRun(tmp_path / "run", steps=STEPS)
     # A step takes more than a second, most of it the scorers': the trainer is killed before it has made two more.

@@ -85,6 +85,7 @@ class Stage:
         return asyncio.run(both())
 
 
+@pytest.mark.long
 def test_replicas_go_from_1_to_4_to_0_to_2_without_a_restart(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         assert await stage.scale(4) == [f"rollout-{index} is started" for index in (1, 2, 3)]
@@ -107,6 +108,7 @@ def test_replicas_go_from_1_to_4_to_0_to_2_without_a_restart(tmp_path: Path) -> 
     assert not stage.control.path.exists()
 
 
+@pytest.mark.long
 def test_the_highest_go_first_and_those_that_stay_are_not_touched(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         await stage.scale(3)
@@ -234,6 +236,7 @@ def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
     assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
 
 
+@pytest.mark.long
 def test_one_that_answers_late_but_in_time_is_left_alone(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]

@@ -21,7 +21,9 @@ SHARED = (
 )
 
 
-@pytest.mark.parametrize(("backend", "size"), [("fsdp2", 2), ("fsdp2", 3), ("deepspeed", 2)])
+@pytest.mark.parametrize(
+    ("backend", "size"), [("fsdp2", 2), pytest.param("fsdp2", 3, marks=pytest.mark.long), ("deepspeed", 2)]
+)
 def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path, backend, size):
     if backend == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")

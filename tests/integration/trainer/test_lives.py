@@ -86,6 +86,7 @@ def test_a_batch_is_acked_by_the_time_its_version_is_published(undisturbed):
     assert json.loads((undisturbed.run_dir.parent / "pending.json").read_text()) == [0] * (STEPS + 1)
 
 
+@pytest.mark.long
 def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
     again = settings_for(tmp_path, steps=STEPS)
     assert live(again) == 0
@@ -108,6 +109,7 @@ def test_a_former_lifes_weights_are_compared_where_both_digests_are_of_one_algor
     assert digests[-1].startswith(f"{now or 'xxh3'}:")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", FAIL_POINTS)
 def test_killed_at_any_point_and_resumed_it_ends_in_the_same_bits(point, undisturbed, tmp_path):
     step = 4 if point == "mid_checkpoint" else 3
@@ -146,7 +148,7 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
     assert discarded and len(discarded) == len(set(discarded)) and all(map(tells_nothing, discarded))
 
 
-@pytest.mark.parametrize("stale", ["wait", "mask"])
+@pytest.mark.parametrize("stale", ["wait", pytest.param("mask", marks=pytest.mark.long)])
 def test_off_policy_a_replay_gives_the_weights_that_were_journaled_wherever_it_was_killed(tmp_path, stale):
     aged = {"aged": stale == "mask"}
     how = {"steps": STEPS, "staleness": 1, "stale": stale, "checkpoint_every": 4}
@@ -190,6 +192,7 @@ def adversarial(tmp_path_factory):
     return settings
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fail_at", ["after_journal:3", "after_step:4", "mid_checkpoint:4", "before_publish:6"])
 def test_killed_anywhere_the_discriminator_ends_with_the_same_weights(adversarial, tmp_path, fail_at):
     killed = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY, fail_at=fail_at)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import grpc
 import httpx
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.services.trainer.service import SERVICE_NAME
@@ -42,6 +43,7 @@ def health(port, service):
         return health_pb2_grpc.HealthStub(channel).Check(request, timeout=20).status
 
 
+@pytest.mark.long
 def test_a_signal_to_the_second_machine_stops_both_with_the_code_that_was_asked_for(tmp_path):
     table = {"ranks": 2, "nodes": 2, "rendezvous": f"127.0.0.1:{free_port()}", "orchestrator_timeout_s": 300.0}
     ports = [(free_port(), free_port()) for _ in range(2)]

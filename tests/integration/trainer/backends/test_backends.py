@@ -95,6 +95,7 @@ def test_two_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(tw
     assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fsdp2", "zero2", "zero3"])
 def test_three_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(three, single, name):
     _, found = read(three, f"{name}-gradients", 3)
@@ -151,6 +152,7 @@ def test_a_frozen_model_is_sharded_and_takes_other_weights(two, single):
     assert abs(numbers["seen"][0] - numbers["seen"][1]) > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in cases.CASES if "resume" in name])
 def test_three_ranks_go_on_from_what_two_saved_with_another_backend(three, name):
     saved_numbers, saved = read(three, f"{name.rpartition('-')[2]}-save", 2)
@@ -200,6 +202,7 @@ def test_a_forward_pass_in_bfloat16_trains_float32_weights_nearly_alike(two, sin
     torch.testing.assert_close(torch.tensor(numbers["seen"]), torch.tensor(expected["seen"]), rtol=0.05, atol=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about its own doings
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
