@@ -38,7 +38,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of its administrator."""
+        """The file that lets its administrator in."""
         return self.folder / "kubeconfig"
 
     @property
@@ -63,6 +63,10 @@ class ControlPlane:
     def apply(self, *manifests: dict[str, Any]) -> None:
         """Applies objects, for good."""
         self.kubectl("apply", "-f", "-", told=yaml.safe_dump_all(manifests))
+
+    def stop(self) -> None:
+        """Ends it, and what runs on its real node; may be repeated."""
+        _script(self.recipe / "stop.sh", self.folder, "--wipe", environment=self.environment, seconds=_STOP_S)
 
     @contextmanager
     def fake_nodes(self, count: int, *, cpu: int = 32, memory: str = "256Gi", gpus: int = 0) -> Iterator[None]:
@@ -108,7 +112,7 @@ def started() -> Iterator[ControlPlane]:
         assert done.returncode == 0, f"{recipe / 'start.sh'}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         yield plane
     finally:
-        _script(recipe / "stop.sh", folder, "--wipe", environment=plane.environment, seconds=_STOP_S)
+        plane.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
