@@ -4,6 +4,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -20,7 +21,7 @@ from headrace.inspect.history import check_run
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_markdown, as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
-from headrace.run.launch import inherited_environment, prepare_run
+from headrace.run.launch import check_around, inherited_environment, prepare_run
 from headrace.run.offline import prepare_stage, refuse_stage, run_stage
 from headrace.wire.errors import ConfigError
 
@@ -198,7 +199,9 @@ def demo(
             resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-            resolved = prepare_demo(run_dir, context.obj, inherited_environment(), output.say)
+            resolved = prepare_demo(
+                run_dir, context.obj, inherited_environment(), output.say, check=partial(check_around, fresh=True)
+            )
         start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
 
 

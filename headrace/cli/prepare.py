@@ -11,7 +11,7 @@ from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepare_demo
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
-from headrace.run.prepare import prepare_elsewhere
+from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.wire.environment import read_broker_url
 from headrace.wire.errors import ConfigError
 
@@ -52,4 +52,4 @@ def _resolve(
     made = run_dir / "demo" / "run.toml"
     if (run_dir / "demo" / "model").is_dir():
         return resolve(made, arguments=arguments, environment=environment)
-    return prepare_demo(run_dir, arguments, environment, output.say)
+    return prepare_demo(run_dir, arguments, environment, output.say, check=check_new)

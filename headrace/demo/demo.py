@@ -84,13 +84,19 @@ schedule = "constant"
 
 
 def prepare_demo(
-    run_dir: Path, arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+    run_dir: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    check: Callable[[Resolved], None] | None = None,
 ) -> Resolved:
     """Makes model and data, runs the supervised stage, and returns the config of the RL run.
 
-    Leftovers of a killed demo are replaced. A run directory that did not exist before is removed again on an error,
-    except for the log of a stage that failed. Raises ConfigError if something else lies there, ChildFailedError or
-    WaitTimeoutError naming that log.
+    `check` raises ConfigError for what the run would be refused for after this minute of work. Leftovers of a killed
+    demo are replaced. A run directory that did not exist before is removed again on an error, except for the log of a
+    stage that failed. Raises ConfigError if something else lies there, ChildFailedError or WaitTimeoutError naming that
+    log.
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
@@ -102,6 +108,8 @@ def prepare_demo(
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
         check_any(resolved, environment)
+        if check:
+            check(resolved)
         # SGLang's attention on a GPU has no kernel for the narrow heads that suit a CPU.
         shape = Shape(head_dim=CUDA_HEAD_DIM) if resolved.config.run.device.startswith("cuda") else Shape()
         _make_things(folder, shape, seed=resolved.config.run.seed)

@@ -53,8 +53,6 @@ def prepare_elsewhere(
     config = resolved.config
     if config.run.stage != "rl":
         raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
-    if not config.broker.url:
-        raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
     _check_url(resolved)
     (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
     resolved = fetch_model(resolved, run_dir, goes_on=goes_on, environment=environment)
@@ -85,6 +83,12 @@ def prepare_elsewhere(
     return Prepared(run_dir, data, goes_on)
 
 
+def check_new(resolved: Resolved) -> None:
+    """Raises ConfigError if a new run of this config finds no broker, or one that holds the streams of its id."""
+    _check_url(resolved)
+    check_around(resolved, fresh=True)
+
+
 def _write(config: RunFile, place: RunLayout, service: str) -> Path:
     ports = Ports(grpc_port=GRPC_PORT, http_port=HTTP_PORT)
     settings = settings_of(config, ProcessSpec(service, "0", service), place, ports)
@@ -103,7 +107,9 @@ def _copy_tokenizer(model: Path, run_dir: Path) -> None:
 
 
 def _check_url(resolved: Resolved) -> None:
-    """Raises ConfigError if the broker's URL has a secret in its query, which would be written to the run directory."""
+    """Raises ConfigError without a broker's URL, or for a secret in its query, which the run directory would keep."""
+    if not resolved.config.broker.url:
+        raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
     given = parse_qs(urlsplit(resolved.config.broker.url).query)
     secrets = sorted({"password", "username"}.intersection(given))
     if secrets:

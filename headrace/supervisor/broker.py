@@ -141,7 +141,8 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
         if fresh and await broker.last_sequence(StreamName.PROMPTS):
             raise ConfigError(
                 f"{place}: {_without_password(url)} already holds the streams of a run {run_id!r}: "
-                "give this run another [run] id, or continue that one with --resume"
+                "give this run another id (--run.id), or continue that one: `headrace train --resume`, or "
+                "`headrace prepare` with its run directory"
             )
     except TransientError as error:
         reason = error.__cause__ or error

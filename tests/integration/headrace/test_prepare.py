@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace.cli.app import run
 from headrace.services.trainer.settings import TrainerSettings
@@ -103,3 +104,18 @@ def test_bad_input_leaves_nothing_behind(file: Path, valkey: Valkey, capsys: pyt
     assert "--broker" in capsys.readouterr().err
     assert run(["prepare", "--run-dir", str(file.parent / "runs" / "away")]) == 2
     assert "--demo" in capsys.readouterr().err
+
+
+def test_the_demo_asks_the_broker_before_it_trains_its_model(
+    tmp_path: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with redis.Redis(port=valkey.port) as client:
+        client.xadd("headrace:{demo}:prompts", {"header": b"of another run"})
+    folder = tmp_path / "runs" / "second"
+    demo = ["prepare", "--demo", "--run-dir", str(folder)]
+    assert run([*demo, "--broker", valkey.url]) == 2
+    said = capsys.readouterr()
+    assert "already holds the streams of a run 'demo'" in said.err and "--run.id" in said.err
+    assert run(demo) == 2
+    assert "no broker" in capsys.readouterr().err
+    assert "supervised stage" not in said.out + said.err and not folder.exists()

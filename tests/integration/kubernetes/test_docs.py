@@ -4,23 +4,20 @@ import re
 
 import pytest
 
-from tests.integration.kubernetes.rendered import COMPONENTS, KUBERNETES, ROOT, containers, kustomize, named
+from tests.integration.kubernetes.rendered import (
+    COMPONENTS,
+    KUBERNETES,
+    ROOT,
+    containers,
+    kustomize,
+    named,
+    pods,
+    render,
+)
 from tests.integration.kubernetes.schemas import check_own
 
 TEXT = (ROOT / "docs" / "kubernetes.md").read_text()
 YAML = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
-
-
-@pytest.fixture
-def my_run(tmp_path):
-    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
-    folder = tmp_path / "my-run"
-    (folder / "broker").mkdir(parents=True)
-    (folder / "broker" / "password").write_text("0123")
-    (folder / "broker" / "url").write_text("redis://:0123@valkey:6379/0")
-    (folder / "run.toml").write_text("[run]\nid = 'mine'\n")
-    (folder / "rewards.py").write_text("# mine\n")
-    return folder
 
 
 def test_the_overlay_of_the_walk_takes_your_secret_and_your_images(my_run):
@@ -65,3 +62,25 @@ def test_every_component_and_overlay_is_told_of():
 def test_what_needs_a_cluster_is_marked_as_such():
     for block in re.findall(r"^```bash\n(.*?)^```", TEXT, re.M | re.S):
         assert all(line.startswith("kubectl kustomize ") for line in block.splitlines())
+
+
+def test_the_page_names_what_the_demo_requests():
+    found = re.search(r"overlay `cpu` requests ([\d.]+) CPUs and ([\d.]+) GiB", TEXT)
+    requested = [of_pod(template["spec"]) for _, template in pods(render("cpu"))]
+    cpu, memory = (sum(one[index] for one in requested) for index in (0, 1))
+    assert (cpu, memory) == pytest.approx((float(found[1]), float(found[2])))
+    assert not [one for one in render("cpu") if one["kind"] == "Deployment" and "replicas" in one["spec"]]
+
+
+def of_pod(spec):
+    """What the scheduler counts: init containers run one by one before the others, which run together."""
+    first = [amounts(one["resources"]["requests"]) for one in spec.get("initContainers", ())]
+    together = [amounts(one["resources"]["requests"]) for one in spec["containers"]]
+    return [max(sum(one[index] for one in together), *(one[index] for one in first), 0) for index in (0, 1)]
+
+
+def amounts(requests):
+    """CPUs, and GiB of memory."""
+    cpu, memory = requests["cpu"], requests["memory"]
+    gib = {"Mi": 1 / 1024, "Gi": 1}[memory[-2:]] * int(memory[:-2])
+    return int(cpu[:-1]) / 1000 if str(cpu).endswith("m") else float(cpu), gib

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire import await_file
 from headrace.wire.await_file import await_files
 
 
@@ -35,3 +36,15 @@ def test_it_gives_up_in_time_and_says_for_what_and_on_whom(tmp_path: Path, capsy
 def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "it").mkdir()
     assert not await_files([tmp_path / "it"], 0.1, "somebody")
+
+
+def test_a_late_file_sends_the_reader_to_its_writer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(await_file, "_LOOK_S", 0.01)
+    monkeypatch.setattr(await_file, "_TELL_S", 0.1)
+    monkeypatch.setattr(await_file, "_LATE_S", 0.3)
+    assert not await_files([tmp_path / "never"], 0.8, "job/trainer")
+    first, *_, late, _ = capsys.readouterr().err.splitlines()
+    assert "has failed" not in first
+    assert late.endswith("; if job/trainer has failed, it never comes: see its log")

@@ -1,0 +1,101 @@
+"""A run of the manifests in a namespace of its own, on nodes that a test chooses."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.compose.project import wait_until
+from tests.integration.kubernetes.control_plane import ControlPlane
+from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, kustomize
+
+WAIT_S = 120
+"""Ends a hang."""
+COMPONENT = "app.kubernetes.io/component"
+
+
+class Scenario:
+    """One namespace: its overlays, and what has become of them."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self._folder = folder.resolve()
+
+    def kubectl(self, *words: str, seconds: float = WAIT_S) -> str:
+        """`kubectl` in the namespace; its stdout."""
+        return self.plane.kubectl("-n", self.namespace, *words, seconds=seconds)
+
+    def overlay(self, name: str, **more: Any) -> Path:
+        """A folder with an overlay above the shipped one of that name; `more` is added to its kustomization."""
+        folder = self._folder / f"{name}-{len(list(self._folder.iterdir()))}"
+        folder.mkdir()
+        # Kustomize takes no absolute paths.
+        below = os.path.relpath(KUBERNETES / "overlays" / name, folder)
+        (folder / "kustomization.yaml").write_text(
+            yaml.safe_dump({"namespace": self.namespace, "resources": [below], **more})
+        )
+        return folder
+
+    def apply(self, name: str, **more: Any) -> None:
+        """`kubectl apply -k` of such an overlay."""
+        self.kubectl("apply", "-k", str(self.overlay(name, **more)))
+
+    def manifests(self, name: str) -> tuple[Manifest, ...]:
+        """What would be applied."""
+        return kustomize(self.overlay(name))
+
+    def pods(self, component: str = "") -> list[Manifest]:
+        """All that are there, also those that are ending."""
+        chosen = ("-l", f"{COMPONENT}={component}") if component else ()
+        found: list[Manifest] = json.loads(self.kubectl("get", "pods", *chosen, "-o", "json"))["items"]
+        return found
+
+    def ready(self, component: str = "") -> list[Manifest]:
+        """Those that run, are ready, and are not ending."""
+        return [one for one in self.pods(component) if is_ready(one)]
+
+    def wait_for_pods(self, count: int, component: str = "") -> list[Manifest]:
+        """Those of a component, once so many and no others are there and ready."""
+
+        def settled() -> list[Manifest]:
+            found = self.pods(component)
+            return found if len(found) == count and all(is_ready(one) for one in found) else []
+
+        return wait_until(f"{count} ready pods of {component or 'all'}", settled, seconds=WAIT_S, told=self.shown)
+
+    def annotate(self, pod: str, **told: str) -> None:
+        """Tells the fake node what the pod does: `exit`, `ready`, `stop_seconds`."""
+        words = [f"fake/{key.replace('_', '-')}={value}" for key, value in told.items()]
+        self.kubectl("annotate", "--overwrite", "pod", pod, *words)
+
+    def shown(self) -> str:
+        """For the message of a wait that has ended."""
+        return self.kubectl("get", "pods", "-o", "wide") + self.kubectl("get", "events")[-3000:]
+
+
+@contextmanager
+def scenario(plane: ControlPlane, namespace: str, folder: Path) -> Iterator[Scenario]:
+    """Its objects are gone afterwards, or about to go."""
+    try:
+        yield Scenario(plane, namespace, folder)
+    finally:
+        # No new pods first; then none that wait for a node that is gone.
+        plane.attempt("delete", "namespace", namespace, "--wait=false")
+        plane.attempt("-n", namespace, "delete", "deployments,statefulsets,jobs", "--all", "--wait=false")
+        plane.attempt("-n", namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
+
+
+def is_ready(pod: Manifest) -> bool:
+    """Whether it runs, passes its probes and stays."""
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def nodes_of(pods: list[Manifest]) -> set[str]:
+    """The names of their nodes."""
+    return {one["spec"]["nodeName"] for one in pods}
