@@ -39,7 +39,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
 
 .PHONY: help demo gpu test pure processes compose test-all long once sglang sglang-venv docs check lint types unit sizes proto
-.PHONY: lock clean
+.PHONY: generate lock clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -121,6 +121,11 @@ sizes: ## List files over 300 lines, fail on those over 500
 
 proto: $(READY) ## Write wire/v1 from proto/ anew
 	$(BIN)/python proto/generate.py
+
+generate: $(READY) ## Write every generated file anew: contracts, pages, dashboards, the page's types and the page
+	$(BIN)/python generate.py
+	@if command -v npm >/dev/null; then cd ui && npm ci && npm run types && npm run build; \
+	else echo "There is no npm: the types of the page (ui/src/api/schema.ts) and the page itself are left as they are."; fi
 
 lock: ## Pin what is installed in .venv
 	@test ! -e $(GPU) || { echo "$(VENV) is for GPUs, constraints.txt is for CPUs: make clean first"; exit 1; }

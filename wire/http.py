@@ -28,7 +28,14 @@ def admin_app(
 
     `engine_metrics()` returns, soon, the metrics of an engine that the service drives; it does not raise.
     """
-    app = FastAPI(title=f"headrace {service}", openapi_url="/openapi.json", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title=f"headrace {service}",
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        # A field with a default may be absent from an answer, too.
+        separate_input_output_schemas=False,
+    )
 
     @app.get("/healthz")
     def healthz() -> dict[str, str]:

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,6 +31,6 @@ def told(output: Output, *, stopped: str = "stopped before anything was started"
         raise typer.Exit(STOPPED) from None
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """One line of JSON, for scripts."""
     return json.dumps(value)

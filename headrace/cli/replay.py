@@ -16,7 +16,7 @@ from headrace.config.schema import Ports
 from headrace.config.services import ProcessSpec, RunLayout, settings_of
 from headrace.config.settle import settle
 from headrace.config.toml import to_toml
-from headrace.inspect.results import steps_of
+from headrace.inspect.results import number_of, steps_of
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -140,7 +140,7 @@ def summarize_replay(out: Path) -> Replayed:
         as_in_run=sum(one is True for one in same.values()),
         not_compared=sum(one is None for one in same.values()),
         differs_from=min(other, default=None),
-        loss=rows.get(last, {}).get("loss"),
+        loss=number_of(rows.get(last, {}).get("loss")),
         weights_digest=str(done[last]["weights_digest"]),
         out=str(out),
     )

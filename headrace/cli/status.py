@@ -22,7 +22,7 @@ def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
     with told(output):
         shown = look_where(run_dir, url)
         if output.json:
-            output.result(json_line(shown))
+            output.result(json_line(shown.as_json()))
         else:
             show_status(shown, output.console)
 

@@ -3,16 +3,14 @@
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 from rich.console import RenderableType
 from rich.live import Live
 
 from headrace.cli.common import json_line
 from headrace.inspect.screen import draw, eval_line, step_line
-from headrace.inspect.status import view_of
-from headrace.inspect.waits import parties
+from headrace.inspect.status import RunLook, view_of
 from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.services.trainer.throughput.speed import MFU, TRAINED
 from headrace.wire.errors import TransientError, WaitTimeoutError
@@ -23,15 +21,15 @@ _ENDS = {"finished": FINISHED, "failed": FAILED}
 _SHOWN = ("reward_mean", "loss", "staleness_mean", "seconds", TRAINED, MFU)
 
 
-def watch(look: Callable[[], dict[str, Any]], output: Output, *, every_s: float) -> int:
+def watch(look: Callable[[], RunLook], output: Output, *, every_s: float) -> int:
     """Shows the status until the run has ended; returns the exit status. Raises WaitTimeoutError after long silence."""
     is_live = output.console.is_terminal and not output.json
     live = Live(console=output.console, auto_refresh=False) if is_live else None
-    context: AbstractContextManager[Any] = live if live is not None else nullcontext()
-    with context:
+    with live if live is not None else nullcontext():
         answered = -math.inf
         while True:
             begin = time.monotonic()
+            shown: RunLook | None
             try:
                 shown = look()
                 answered = begin
@@ -40,44 +38,42 @@ def watch(look: Callable[[], dict[str, Any]], output: Output, *, every_s: float)
                     raise
                 if begin - answered > _SILENCE_S:
                     raise WaitTimeoutError(f"the orchestrator to answer ({error})", _SILENCE_S) from error
-                shown = {}
-            if shown:
+                shown = None
+            if shown is not None:
                 _show(shown, live, output)
                 if (ended := end_of(shown)) is not None:
                     return ended
             time.sleep(max(0.0, begin + every_s - time.monotonic()))
 
 
-def end_of(shown: dict[str, Any]) -> int | None:
+def end_of(shown: RunLook) -> int | None:
     """The exit status of a run that has ended; None while it goes on."""
-    status = shown["orchestrator"] or {}
-    if status.get("state") in _ENDS:
-        return _ENDS[status["state"]]
-    return FINISHED if shown.get("supervisor", 0) is None else None
+    if shown.orchestrator and shown.orchestrator.state in _ENDS:
+        return _ENDS[shown.orchestrator.state]
+    return FINISHED if shown.supervisor is None and not shown.url else None
 
 
-def _show(shown: dict[str, Any], live: Live | None, output: Output) -> None:
+def _show(shown: RunLook, live: Live | None, output: Output) -> None:
     if output.json:
-        output.result(json_line(shown))
+        output.result(json_line(shown.as_json()))
     elif live is None:
         output.say(line_of(shown, time.time()))
     else:
         live.update(_drawing(shown), refresh=True)
 
 
-def _drawing(shown: dict[str, Any]) -> RenderableType:
-    return draw(view_of(shown), shown["eval"]) if shown["orchestrator"] else line_of(shown, time.time())
+def _drawing(shown: RunLook) -> RenderableType:
+    return draw(view_of(shown), shown.evals) if shown.orchestrator else line_of(shown, time.time())
 
 
-def line_of(shown: dict[str, Any], now: float) -> str:
+def line_of(shown: RunLook, now: float) -> str:
     """Formats the status in one line: the step, its metrics, and every party that waits."""
-    status = shown["orchestrator"] or {}
-    numbers = {"step": shown["steps"], **{key: shown["metrics"].get(key) for key in _SHOWN}}
+    status = shown.orchestrator
+    numbers = {"step": shown.steps, **{key: shown.metrics.get(key) for key in _SHOWN}}
     parts = [time.strftime("%H:%M:%S", time.localtime(now)), step_line(numbers)]
-    parts += [eval_line(row) for row in shown["eval"][-1:]]
-    if not status:
-        alive = shown.get("supervisor", 0) is not None
+    parts += [eval_line(row) for row in shown.evals[-1:]]
+    if status is None:
+        alive = shown.supervisor is not None
         return "  ".join([*parts, "the orchestrator does not answer yet" if alive else "not running"])
-    clock = float(status.get("now") or now)
-    waits = [f"{one.who} {one.in_words(clock)}" for one in parties(status, view_of(shown).services) if one.waits_for]
-    return "  ".join([*parts, str(status.get("state", "")), *waits])
+    waits = [f"{one.who} {one.in_words(status.now)}" for one in shown.waits if one.waits_for]
+    return "  ".join([*parts, status.state, *waits])

@@ -2,14 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from headrace.inspect.history.record import committer
 from headrace.wire.events import read_events
 
+Row = dict[str, JsonValue]
+"""One line of `metrics.jsonl` or `evals.jsonl`."""
 _KEYS = {"metrics.jsonl": "step", "evals.jsonl": "version"}
 """File -> the key that numbers its rows."""
 
@@ -42,12 +45,12 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
     """Summarizes everything in the run directory, earlier starts included."""
     steps = steps_of(run_dir)
     evals = evals_of(run_dir)
-    gaps = [row["logprob_gap_max"] for row in steps.values() if row.get("logprob_gap_max") is not None]
+    gaps = numbers_of(steps.values(), "logprob_gap_max")
     return Summary(
-        eval_before=evals[0].get("accuracy") if evals else None,
-        eval_after=evals[-1].get("accuracy") if evals else None,
+        eval_before=number_of(evals[0].get("accuracy")) if evals else None,
+        eval_after=number_of(evals[-1].get("accuracy")) if evals else None,
         steps=len(steps),
-        rollouts=int(sum(row.get("rollouts", 0) for row in steps.values())),
+        rollouts=int(sum(numbers_of(steps.values(), "rollouts"))),
         seconds=round(seconds, 3),
         logprob_gap_max=max(gaps) if gaps else None,
         versions_committed=versions_committed(run_dir),
@@ -75,37 +78,50 @@ def groups_dropped(run_dir: Path) -> dict[str, int]:
     return dict(sorted(Counter(reasons.values()).items()))
 
 
-def steps_of(run_dir: Path) -> dict[int, dict[str, Any]]:
+def steps_of(run_dir: Path) -> dict[int, Row]:
     """Metrics of each step; a step that was replayed after a crash counts once."""
-    return {row["step"]: row for row in read_jsonl(run_dir / "metrics.jsonl") if _is_sound(row, "step")}
+    return _numbered(read_jsonl(run_dir / "metrics.jsonl"), "step")
 
 
-def last_steps(run_dir: Path, count: int) -> list[dict[str, Any]]:
+def last_steps(run_dir: Path, count: int) -> list[Row]:
     """The metrics of the newest `count` steps, oldest first, without reading a long file whole."""
-    by_step: dict[int, dict[str, Any]] = {}
+    by_step: dict[int, Row] = {}
     for row in _read_backwards(run_dir / "metrics.jsonl"):
-        if _is_sound(row, "step"):
-            by_step.setdefault(row["step"], row)
+        step = _number(row, "step")
+        if step is not None:
+            by_step.setdefault(step, row)
         if len(by_step) == count:
             break
     return [by_step[step] for step in sorted(by_step)]
 
 
-def evals_of(run_dir: Path) -> list[dict[str, Any]]:
+def evals_of(run_dir: Path) -> list[Row]:
     """Evaluations by version; one that was repeated counts once."""
-    by_version = {row["version"]: row for row in read_jsonl(run_dir / "evals.jsonl") if _is_sound(row, "version")}
+    by_version = _numbered(read_jsonl(run_dir / "evals.jsonl"), "version")
     return [by_version[version] for version in sorted(by_version)]
 
 
-def _is_sound(row: dict[str, Any], key: str) -> bool:
-    """Whether its key is an integer, and its accuracy, if any, a double: the file may be damaged."""
-    accuracy = row.get("accuracy")
-    return type(row.get(key)) is int and (accuracy is None or number_of(accuracy) is not None)
+def _numbered(rows: Iterable[Row], key: str) -> dict[int, Row]:
+    """Sound rows by their number; the last one of a number counts."""
+    return {number: row for row in rows if (number := _number(row, key)) is not None}
 
 
-def number_of(value: Any) -> float | None:
+def _number(row: Row, key: str) -> int | None:
+    """The row's number; None unless that is an integer, and the accuracy, if any, a double: the file may be damaged."""
+    number, accuracy = row.get(key), row.get("accuracy")
+    if type(number) is not int or (accuracy is not None and number_of(accuracy) is None):
+        return None
+    return number
+
+
+def numbers_of(rows: Iterable[Row], key: str) -> list[float]:
+    """The numbers that the rows have under a key."""
+    return [number for row in rows if (number := number_of(row.get(key))) is not None]
+
+
+def number_of(value: object) -> float | None:
     """A number that a double can hold; None for anything else. Python reads integers of any length from JSON."""
-    if type(value) not in (int, float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
         return float(value)
@@ -113,7 +129,7 @@ def number_of(value: Any) -> float | None:
         return None
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+def read_jsonl(path: Path) -> Iterator[Row]:
     """Objects of a file that may be absent, and whose last line may be torn."""
     if not path.is_file():
         return
@@ -123,7 +139,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _read_backwards(path: Path, block: int = 1 << 16) -> Iterator[dict[str, Any]]:
+def _read_backwards(path: Path, block: int = 1 << 16) -> Iterator[Row]:
     """Objects of a file from its last line to its first; torn lines are skipped."""
     try:
         file = path.open("rb")
@@ -142,7 +158,7 @@ def _read_backwards(path: Path, block: int = 1 << 16) -> Iterator[dict[str, Any]
                     yield row
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _object(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):  # RecursionError: a line nested too deeply.
@@ -157,11 +173,11 @@ class StepTail:
         self._files = {name: run_dir / name for name in _KEYS}
         self._offsets = {name: path.stat().st_size if path.exists() else 0 for name, path in self._files.items()}
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Row]:
         """Rows appended since the last call, steps before evaluations; a line without its end waits."""
         return [row for name in self._files for row in self._new(name)]
 
-    def _new(self, name: str) -> Iterator[dict[str, Any]]:
+    def _new(self, name: str) -> Iterator[Row]:
         key = _KEYS[name]
         try:
             with self._files[name].open("rb") as file:
@@ -173,5 +189,5 @@ class StepTail:
         self._offsets[name] += len(whole)
         for line in whole.splitlines():
             row = _object(line)
-            if row is not None and _is_sound(row, key):
+            if row is not None and _number(row, key) is not None:
                 yield row

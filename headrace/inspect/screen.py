@@ -1,20 +1,23 @@
 """Shows a run to the user: a live table on a terminal, one line per step elsewhere."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headrace.inspect.results import StepTail, evals_of
+from headrace.inspect.results import StepTail, evals_of, number_of
 from headrace.inspect.waits import Party, evaluation_in_words, parties, publication_in_words, refusals_in_words
 from headrace.services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 from headrace.supervisor.supervisor import View
+from headrace.wire.api.model import Metrics
+from headrace.wire.api.status import OperatorStatus, RunStatus
 
 _WIDEST = 1000
 
@@ -47,7 +50,7 @@ class Lines:
         for notice in view.notices[self._noticed :]:
             self._say(notice)
         self._noticed = len(view.notices)
-        if not view.status:
+        if not view.started:
             self._say_once("starting: " + ", ".join(f"{name} {state}" for name, state in view.services.items()))
         elif self._started:
             self._say(self._started)
@@ -81,81 +84,90 @@ class LiveTable:
         self._live.stop()
 
 
-def step_line(row: dict[str, Any]) -> str:
+_STEP_PARTS = (
+    ("reward", "reward_mean", ".3f"),
+    ("loss", "loss", ".4f"),
+    ("accuracy", "accuracy", ".1%"),
+    ("reward margin", "reward_margin", ".3f"),
+    ("staleness", "staleness_mean", ".2f"),
+    ("waited for batch", "wait_batch_share", ".0%"),
+    ("logprob gap", "logprob_gap_max", ".1e"),
+    ("seconds", "seconds", ".2f"),
+    ("trained tokens/s", TRAINED, ",.0f"),
+    ("MFU", MFU, ".1%"),
+)
+_OLD_SHARE = 0.05
+"""Less is not worth a word."""
+
+
+def step_line(row: Mapping[str, JsonValue]) -> str:
     """Formats the metrics of one step as a line."""
     parts = [f"step {row['step']}"]
-    for name, key, form in (
-        ("reward", "reward_mean", ".3f"),
-        ("loss", "loss", ".4f"),
-        ("accuracy", "accuracy", ".1%"),
-        ("reward margin", "reward_margin", ".3f"),
-        ("staleness", "staleness_mean", ".2f"),
-        ("waited for batch", "wait_batch_share", ".0%"),
-        ("logprob gap", "logprob_gap_max", ".1e"),
-        ("seconds", "seconds", ".2f"),
-        ("trained tokens/s", TRAINED, ",.0f"),
-        ("MFU", MFU, ".1%"),
-    ):
-        if row.get(key) is not None:
-            parts.append(f"{name} {row[key]:{form}}")
-    if (row.get("stale_tokens_share") or 0.0) > 0.05:
-        parts.append(f"{row['stale_tokens_share']:.0%} of the tokens too old to be trained")
-    if row.get("abstained"):
-        parts.append(f"{row['abstained']:g} rollouts abstained")
+    numbers = {key: number for key, value in row.items() if (number := number_of(value)) is not None}
+    parts += [f"{name} {numbers[key]:{form}}" for name, key, form in _STEP_PARTS if key in numbers]
+    if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
+        parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
+    if numbers.get("abstained"):
+        parts.append(f"{numbers['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")
 
 
-def eval_line(row: dict[str, Any]) -> str:
+def eval_line(row: Mapping[str, JsonValue]) -> str:
     """Formats one evaluation as a line; for a stage on given examples its loss."""
-    if "loss" in row:
-        accuracy = f", accuracy {row['accuracy']:.1%}" if row.get("accuracy") is not None else ""
-        return f"held-out loss {row['loss']:.4f}{accuracy} at step {row['version']} ({row['examples']} examples)"
+    accuracy, loss = number_of(row.get("accuracy")), number_of(row.get("loss"))
+    if loss is not None:
+        right = f", accuracy {accuracy:.1%}" if accuracy is not None else ""
+        return f"held-out loss {loss:.4f}{right} at step {row['version']} ({row.get('examples')} examples)"
     missing = f", {row['missing']} missing" if row.get("missing") else ""
     abstained = f", {row['abstained']} rollouts abstained" if row.get("abstained") else ""
     prompts = f"{row.get('prompts', 0)} prompts{missing}{abstained}"
-    if row.get("accuracy") is None:
+    if accuracy is None:
         return f"no held-out prompt came back at version {row['version']} ({prompts})"
-    return f"held-out accuracy {row['accuracy']:.1%} at version {row['version']} ({prompts})"
+    return f"held-out accuracy {accuracy:.1%} at version {row['version']} ({prompts})"
 
 
-def draw(view: View, evals: list[dict[str, Any]]) -> RenderableType:
+def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType:
     """Draws the run as a table: numbers first, then what every service does or waits for, then notices."""
     status = view.status
-    trainer = _dict(status.get("trainer"))
-    metrics = _dict(trainer.get("metrics"))
+    metrics = status.trainer.metrics if status else {}
+    now = status.now if status else time.time()
     head = Table.grid(padding=(0, 2))
+    accuracies = [_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])] if evals else ["-"]
     head.add_row(
-        f"step {status.get('step', 0)}/{status.get('max_steps', '?')}",
+        f"step {status.step}/{status.max_steps}" if status else "step 0/?",
         f"reward {_number(metrics.get('reward_mean'), '.3f')}",
-        "held-out "
-        + (" -> ".join(_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])) if evals else "-"),
+        f"held-out {' -> '.join(accuracies)}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
-    shares = [float(_dict(one).get("waiting_share") or 0.0) for one in _list(status.get("replicas"))]
+    shares = [one.waiting_share for one in status.replicas] if status else []
     dials = Table.grid(padding=(0, 2))
     dials.add_row(
-        f"trainer waits for batches {_number(trainer.get('waiting_share'), '.0%')}",
+        f"trainer waits for batches {_number(status.trainer.waiting_share if status else None, '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
-    now = float(status.get("now") or time.time())
-    speed = _speed(metrics)
-    said = [publication_in_words(_dict(status.get("publication")))] if status.get("publication") else []
-    said += filter(None, [evaluation_in_words(status, now), *_operator(_dict(status.get("operator")))])
-    said += refusals_in_words(status)
-    said += view.notices[-3:]
-    bottleneck = str(_dict(status.get("bottleneck")).get("text") or "")
-    texts = [Text(bottleneck, style="bold")] if bottleneck else []
+    said = [*(_in_force(status, now) if status else ()), *view.notices[-3:]]
+    texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
         head,
         dials,
-        *speed,
+        *_speed(metrics),
         *texts,
         _table(parties(status, view.services), now),
         *(Text(line, style="yellow") for line in said),
     )
 
 
-def _speed(metrics: dict[str, Any]) -> list[Text]:
+def _in_force(status: RunStatus, now: float) -> Iterator[str]:
+    """What goes on beside the steps: publication, evaluation, requests of operators, refused replicas."""
+    if status.publication:
+        yield publication_in_words(status.publication)
+    if status.evaluating:
+        yield evaluation_in_words(status, now)
+    yield from _operator(status.operator)
+    yield from refusals_in_words(status)
+
+
+def _speed(metrics: Metrics) -> list[Text]:
     """Throughput of the last step in one line; empty before the first."""
     parts = [
         f"{name} {metrics[key]:{form}}{unit}"
@@ -164,7 +176,7 @@ def _speed(metrics: dict[str, Any]) -> list[Text]:
             ("generated", GENERATED, ",.0f", " tokens/s"),
             ("MFU", MFU, ".1%", ""),
         )
-        if isinstance(metrics.get(key), int | float)
+        if key in metrics
     ]
     return [Text("  ".join(parts))] if parts else []
 
@@ -192,21 +204,18 @@ def _table(lines: list[Party], now: float) -> Table:
     return table
 
 
-def _operator(operator: dict[str, Any]) -> list[str]:
+def _operator(operator: OperatorStatus) -> Iterator[str]:
     """Operator requests that are still in effect."""
-    said = [word for key, word in (("paused", "paused by an operator"), ("stopping", "stopping")) if operator.get(key)]
-    said += ["a checkpoint was asked for"] if operator.get("checkpoint_asked") else []
-    draining = [str(one) for one in _list(operator.get("draining"))]
-    return said + ([f"draining: {', '.join(draining)}"] if draining else [])
+    if operator.paused:
+        yield "paused by an operator"
+    if operator.stopping:
+        yield "stopping"
+    if operator.checkpoint_asked:
+        yield "a checkpoint was asked for"
+    if operator.draining:
+        yield f"draining: {', '.join(operator.draining)}"
 
 
-def _number(value: Any, form: str) -> str:
-    return format(value, form) if isinstance(value, int | float) else "-"
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _number(value: JsonValue, form: str) -> str:
+    number = number_of(value)
+    return "-" if number is None else format(number, form)

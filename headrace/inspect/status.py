@@ -3,71 +3,113 @@
 import asyncio
 import ipaddress
 import json
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
+from pydantic import JsonValue
 from rich.console import Console
 
-from headrace.inspect.results import evals_of, last_steps
+from headrace.inspect.results import Row, evals_of, last_steps, number_of
 from headrace.inspect.screen import draw, eval_line, show_table
-from headrace.inspect.waits import parties
+from headrace.inspect.waits import Party, parties
 from headrace.supervisor.lock import supervisor_pid
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.supervisor import View
+from headrace.wire.api.model import read_answer_of
+from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
 
 
-def look(run_dir: Path) -> dict[str, Any]:
-    """Returns `supervisor` (pid or None), `services` (pid files), `orchestrator` (its status, or None), `steps`,
-    `metrics`, `eval`, and `waits`: which party waits for what, since when and until when, in unix seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLook:
+    """What is known of a run: from its directory, or from an orchestrator elsewhere."""
 
-    Raises ConfigError if the folder is not a run directory.
+    run_dir: str = ""
+    """Empty for an orchestrator behind a URL."""
+    url: str = ""
+    supervisor: int | None = None
+    """Process id; None if none runs here."""
+    services: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    """Service -> its pid file, while the supervisor runs."""
+    orchestrator: RunStatus | None
+    """Its status; None if it does not answer."""
+    steps: int
+    metrics: Row
+    """Numbers of the last step."""
+    evals: Sequence[Row]
+
+    @property
+    def waits(self) -> list[Party]:
+        """Which party waits for what; empty without an orchestrator."""
+        return parties(self.orchestrator, self.processes) if self.orchestrator else []
+
+    @property
+    def processes(self) -> dict[str, str]:
+        """Service -> its process, in words."""
+        return {name: f"pid {one['pid']}" for name, one in self.services.items()}
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `headrace status --json` prints; times are unix seconds."""
+        here = {"url": self.url} if self.url else {"run_dir": self.run_dir, "supervisor": self.supervisor}
+        status = self.orchestrator
+        return here | {
+            "services": self.services,
+            "orchestrator": status.model_dump(exclude_unset=True) if status else None,
+            "steps": self.steps,
+            "metrics": self.metrics,
+            "eval": self.evals,
+            "waits": [asdict(party) for party in self.waits],
+        }
+
+
+def look(run_dir: Path) -> RunLook:
+    """Looks at a run directory, and asks the orchestrator if a supervisor runs here.
+
+    Raises ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
     """
     if not (run_dir / "config" / "run.toml").is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     pid = supervisor_pid(run_dir)
-    services = {path.stem: _json_file(path) for path in sorted((run_dir / "run").glob("*.json")) if _json_file(path)}
+    services = {path.stem: found for path in sorted((run_dir / "run").glob("*.json")) if (found := _json_file(path))}
     services.pop("supervisor", None)
-    port = int(services.get("orchestrator", {}).get("http_port", 0))
+    port = services.get("orchestrator", {}).get("http_port")
     rows = last_steps(run_dir, 1)
-    status = asyncio.run(_ask(port)) if pid and port else None
-    shown = {
-        "run_dir": str(run_dir),
-        "supervisor": pid,
-        "services": services if pid else {},
-        "orchestrator": status,
-        "steps": int(rows[-1]["step"]) if rows else 0,
-        "metrics": rows[-1] if rows else {},
-        "eval": evals_of(run_dir),
-    }
-    return shown | _waits(shown)
+    return RunLook(
+        run_dir=str(run_dir),
+        supervisor=pid,
+        services=services if pid else {},
+        orchestrator=asyncio.run(_ask(port)) if pid and isinstance(port, int) and port else None,
+        steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
+        metrics=rows[-1] if rows else {},
+        evals=evals_of(run_dir),
+    )
 
 
-def look_at(url: str) -> dict[str, Any]:
+def look_at(url: str) -> RunLook:
     """Implements `look` for an orchestrator at any HTTP address: without `run_dir` and `supervisor`, `services` empty.
 
-    Raises ConfigError if the address is not that of an orchestrator, TransientError if it does not answer.
+    Raises ConfigError if the address is not that of an orchestrator or its version is another one, TransientError if
+    it does not answer.
     """
-    status = ask(url, "/api/status")
-    if not isinstance(status, dict) or "replicas" not in status:
+    answer = ask(url, "/api/status")
+    if not isinstance(answer, dict) or "replicas" not in answer:
         raise ConfigError(f"{url} is no orchestrator: its /api/status does not tell of a run")
-    shown = {
-        "url": url,
-        "services": {},
-        "orchestrator": status,
-        "steps": int(status.get("step") or 0),
-        "metrics": (status.get("trainer") or {}).get("metrics") or {},
-        "eval": status.get("eval") or [],
-    }
-    return shown | _waits(shown)
+    status = read_answer_of(RunStatus, answer, url)
+    return RunLook(
+        url=url,
+        orchestrator=status,
+        steps=status.step,
+        metrics={**status.trainer.metrics},
+        evals=[row.model_dump(exclude_unset=True) for row in status.eval],
+    )
 
 
-def look_where(run_dir: Path | None, url: str) -> dict[str, Any]:
+def look_where(run_dir: Path | None, url: str) -> RunLook:
     """Looks at the run directory or the URL, else at the one live run in runs/. Raises ConfigError unless it is one."""
     if url and run_dir is None:
         return look_at(url)
@@ -78,7 +120,7 @@ def look_where(run_dir: Path | None, url: str) -> dict[str, Any]:
     return look(live[0])
 
 
-def ask(url: str, path: str) -> Any:
+def ask(url: str, path: str) -> JsonValue:
     """GETs JSON from an orchestrator's HTTP API. Raises ConfigError, or TransientError if it does not answer."""
     base = httpx.URL(url)
     if base.scheme not in ("http", "https") or not base.host:
@@ -87,7 +129,8 @@ def ask(url: str, path: str) -> Any:
         with httpx.Client(timeout=_ANSWER_S, trust_env=not _is_near(base.host)) as http:
             answer = http.get(url.rstrip("/") + path)
             answer.raise_for_status()
-            return answer.json()
+            found: JsonValue = answer.json()
+            return found
     except httpx.HTTPStatusError as error:
         raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
     except httpx.HTTPError as error:
@@ -96,15 +139,15 @@ def ask(url: str, path: str) -> Any:
         raise ConfigError(f"{url} is no orchestrator: {path} answers with something that is not JSON") from None
 
 
-def show_status(shown: dict[str, Any], console: Console) -> None:
+def show_status(shown: RunLook, console: Console) -> None:
     """Prints the status for the user."""
-    if shown["orchestrator"]:
-        show_table(console, draw(view_of(shown), shown["eval"]))
+    if shown.orchestrator:
+        show_table(console, draw(view_of(shown), shown.evals))
         return
-    doing = "running" if shown["steps"] and "trainer" in shown["services"] else "starting"
-    state = f"{doing} (pid {shown['supervisor']})" if shown["supervisor"] else _not_running(shown["run_dir"])
-    console.print(f"{shown['run_dir']}: {state}, {shown['steps']} steps done", markup=False)
-    for row in shown["eval"]:
+    doing = "running" if shown.steps and "trainer" in shown.services else "starting"
+    state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
+    console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
+    for row in shown.evals:
         console.print(eval_line(row), markup=False)
 
 
@@ -114,18 +157,9 @@ def _not_running(run_dir: str) -> str:
     return "not running" if _is_near(str(host)) else "no supervisor here; a run of containers is asked by --url"
 
 
-def view_of(shown: dict[str, Any], notices: tuple[str, ...] = ()) -> View:
+def view_of(shown: RunLook) -> View:
     """Converts the status to the view that `draw` takes."""
-    return View(shown["orchestrator"] or {}, _processes(shown), notices)
-
-
-def _waits(shown: dict[str, Any]) -> dict[str, Any]:
-    status = shown["orchestrator"]
-    return {"waits": [asdict(party) for party in parties(status, _processes(shown))] if status else []}
-
-
-def _processes(shown: dict[str, Any]) -> dict[str, str]:
-    return {name: f"pid {one['pid']}" for name, one in shown["services"].items()}
+    return View(shown.orchestrator, shown.processes, (), started=shown.orchestrator is not None)
 
 
 def _is_near(host: str) -> bool:
@@ -138,7 +172,7 @@ def _is_near(host: str) -> bool:
         return False
 
 
-async def _ask(port: int) -> dict[str, Any] | None:
+async def _ask(port: int) -> RunStatus | None:
     faces = ReadinessClient()
     try:
         return await faces.status(port)
@@ -148,9 +182,9 @@ async def _ask(port: int) -> dict[str, Any] | None:
         await faces.close()
 
 
-def _json_file(path: Path) -> dict[str, Any]:
+def _json_file(path: Path) -> dict[str, JsonValue]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: JsonValue = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -26,8 +26,8 @@ _POLL_S = 0.1
 def live_address(run_dir: Path) -> str | None:
     """Address of a live run's orchestrator; None if the run is not live. Raises ConfigError if it is just starting."""
     shown = look(run_dir)
-    port = shown["services"].get("orchestrator", {}).get("http_port")
-    if shown["supervisor"] and not port:
+    port = shown.services.get("orchestrator", {}).get("http_port")
+    if shown.supervisor and not port:
         raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
     return f"http://127.0.0.1:{port}" if port else None
 

@@ -11,6 +11,8 @@ from headrace.wire.errors import ConfigError
 _ALWAYS = ("advantage", "policy_loss", "aggregation", "anchor")
 """The parts: told for every algorithm, whatever the table's own default."""
 
+_BEGIN, _END = "<!-- algorithms -->", "<!-- /algorithms -->"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
@@ -90,6 +92,15 @@ def as_markdown(found: Sequence[Description]) -> str:
         cells = (f"`{one.name}`", f"`{one.formula}`", _values(one.settings), one.source, one.use)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
+
+
+def page_with_table(page: str, found: Sequence[Description]) -> str:
+    """The page with the table between its two comments. Raises ValueError if they are not there, once each."""
+    before, _, rest = page.partition(_BEGIN)
+    inside, _, after = rest.partition(_END)
+    if f"{before}{_BEGIN}{inside}{_END}{after}" != page or _BEGIN in rest:
+        raise ValueError(f"the page has no {_BEGIN} with {_END} behind it")
+    return f"{before}{_BEGIN}\n\n{as_markdown(found)}\n\n{_END}{after}"
 
 
 def _values(values: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from headrace.config.schema import Ports, RunFile
 from headrace.config.settle import settle
 from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
 from headrace.doctor.placement import check_visible
-from headrace.inspect.results import evals_of, steps_of
+from headrace.inspect.results import Row, evals_of, number_of, steps_of
 from headrace.inspect.screen import Lines
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
@@ -55,9 +55,9 @@ class StageSummary:
 
     stage: str
     steps: int
-    eval_before: dict[str, float] | None
+    eval_before: Row | None
     """First evaluation of the held-out examples; None without any."""
-    eval_after: dict[str, float] | None
+    eval_after: Row | None
     loss: float | None
     """Loss of the last step."""
     seconds: float
@@ -129,7 +129,7 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
         steps=max(steps, default=0),
         eval_before=looks[0] if looks else None,
         eval_after=looks[-1] if looks else None,
-        loss=steps[max(steps)].get("loss") if steps else None,
+        loss=number_of(steps[max(steps)].get("loss")) if steps else None,
         seconds=round(seconds, 3),
         run_dir=str(run_dir),
         export=str(export) if export.is_dir() else None,

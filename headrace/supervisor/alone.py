@@ -77,7 +77,7 @@ class Alone:
     def _view(self) -> View:
         states = self._crew.states()
         began = states.get(self._plan.name) != MonitorState.STARTING
-        return View({"state": "running"} if began else {}, states, tuple(self._notices))
+        return View(None, states, tuple(self._notices), started=began)
 
     def _is_ready(self) -> bool:
         return self._crew.states().get(self._plan.name) == MonitorState.READY

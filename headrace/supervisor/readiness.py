@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from typing import Any
 
 import httpx
 
+from headrace.wire.api.model import read_answer_of
+from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import TransientError, WaitTimeoutError
 
 _POLL_S = 0.1
@@ -47,17 +48,18 @@ class ReadinessClient:
         """Returns an empty text if it answers at all, else None: for services that are often briefly not ready."""
         return None if await self.look(port, seconds) is None else ""
 
-    async def status(self, port: int) -> dict[str, Any]:
-        """Returns the orchestrator's status. Raises TransientError while it does not answer."""
+    async def status(self, port: int) -> RunStatus:
+        """Returns the orchestrator's status.
+
+        Raises TransientError while it does not answer, ConfigError if it is of another version of Headrace.
+        """
         try:
             answer = await self._http.get(f"http://127.0.0.1:{port}/api/status")
             answer.raise_for_status()
             status = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise TransientError(f"the orchestrator does not answer: {error}") from error
-        if not isinstance(status, dict):
-            raise TransientError("the orchestrator's status is not an object")
-        return status
+        return read_answer_of(RunStatus, status, f"the orchestrator on port {port}")
 
     async def close(self) -> None:
         """Closes all connections."""

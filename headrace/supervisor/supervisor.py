@@ -4,10 +4,9 @@ import asyncio
 import functools
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headrace.supervisor.broker import EmbeddedBroker, wait_until_up
 from headrace.supervisor.control import Control
@@ -16,6 +15,7 @@ from headrace.supervisor.process_monitor import Budget, RunFailedError
 from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
+from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 
 
@@ -38,12 +38,14 @@ class EndDeadlines:
 class View:
     """State of the run, passed to the observer at each poll."""
 
-    status: dict[str, Any]
-    """The orchestrator's status; empty before the first answer."""
+    status: RunStatus | None
+    """The orchestrator's status; None before the first answer, and for a stage without an orchestrator."""
     services: dict[str, str]
     """Name -> state of the process."""
     notices: tuple[str, ...]
     """All notices so far."""
+    started: bool = True
+    """Whether what does the work has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,6 @@ class RunOutcome:
     state: str
     """`finished`, `failed` or `stopped`."""
     reason: str = ""
-    status: dict[str, Any] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -75,7 +76,7 @@ class Supervisor:
         self._patience = patience or EndDeadlines()
         self._faces = ReadinessClient()
         self._plans = services
-        self._status: dict[str, Any] = {}
+        self._status: RunStatus | None = None
         self._notices: list[str] = []
         self._crew = ProcessSet(run_dir, budget or Budget(), self._notices.append)
         self._scaling: dict[str, Scaling] = {}
@@ -106,7 +107,7 @@ class Supervisor:
             await self._start_all()
             outcome = await self._watch(observe)
         except RunFailedError as error:
-            outcome = RunOutcome("failed", str(error), self._status)
+            outcome = RunOutcome("failed", str(error))
         finally:
             await self._end()
         observe(self._view())
@@ -146,7 +147,7 @@ class Supervisor:
             on_trial=on_trial,
         )
 
-    def _answer(self, request: dict[str, Any]) -> list[str]:
+    def _answer(self, request: Mapping[str, object]) -> list[str]:
         """Executes a control request and returns what it did. Raises ConfigError for a bad one."""
         verb, service = request.get("verb"), request.get("service")
         if verb != "scale":
@@ -164,7 +165,7 @@ class Supervisor:
     async def _watch(self, observe: Callable[[View], None]) -> RunOutcome:
         while True:
             if self._stop.is_set():
-                return RunOutcome("stopped", "asked to stop", self._status)
+                return RunOutcome("stopped", "asked to stop")
             self._crew.check()
             for scaling in self._scaling.values():
                 scaling.step()
@@ -173,12 +174,12 @@ class Supervisor:
             state = self._ending()
             if state == "finished":
                 await self._let_trainer_end()
-                return RunOutcome("finished", "", self._status)
+                return RunOutcome("finished")
             if state == "stopped":
                 await self._let_trainer_end()
-                return RunOutcome("stopped", str(self._status.get("reason", "")), self._status)
+                return RunOutcome("stopped", self._reason)
             if state == "failed":
-                return RunOutcome("failed", str(self._status.get("reason", "")), self._status)
+                return RunOutcome("failed", self._reason)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -190,9 +191,13 @@ class Supervisor:
 
     def _ending(self) -> str:
         """The final state of the run; empty while it goes on, or is being resumed."""
-        state = str(self._status.get("state", ""))
-        is_old = self._status.get("incarnation") == self._over_before
-        return state if state in ("finished", "failed", "stopped") and not is_old else ""
+        if self._status is None or self._status.incarnation == self._over_before:
+            return ""
+        return self._status.state if self._status.state in ("finished", "failed", "stopped") else ""
+
+    @property
+    def _reason(self) -> str:
+        return self._status.reason if self._status else ""
 
     async def _look(self) -> None:
         orchestrator = self._crew.keeper("orchestrator")
@@ -203,11 +208,11 @@ class Supervisor:
                 # It is starting or restarting, which its monitor handles.
                 return
             if self._over_before is None:
-                is_over = self._status.get("state") in ("finished", "stopped")
-                self._over_before = int(self._status.get("incarnation", 0)) if is_over else -1
+                is_over = self._status.state in ("finished", "stopped")
+                self._over_before = self._status.incarnation if is_over else -1
 
     def _view(self) -> View:
-        return View(self._status, self._crew.states(), tuple(self._notices))
+        return View(self._status, self._crew.states(), tuple(self._notices), started=self._status is not None)
 
     async def _is_over(self) -> bool:
         """Whether the trainer's exit with status 0 was the end; the orchestrator may need a moment to report it."""

@@ -1,6 +1,5 @@
 """The orchestrator's gRPC service and its REST app: translate, delegate, translate back."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,8 @@ from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.http.guard import Guard, read_token
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
-from headrace.services.orchestrator.status import Status
+from headrace.wire.api.status import RunStatus
+from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ContractError
 from headrace.wire.http import admin_app
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -25,7 +25,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
 class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Serves `OrchestratorService` of `proto/wire/v1/orchestrator.proto`."""
 
-    def __init__(self, run: Run, status: Status, *, run_id: str) -> None:
+    def __init__(self, run: Run, status: Callable[[], RunStatus], *, run_id: str) -> None:
         self._run = run
         self._status = status
         self._run_id = run_id
@@ -73,7 +73,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return await self._run.publish(request)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: D102
-        return pb.GetStatusResponse(status_json=json.dumps(self._status.view()))
+        return status_to_proto(self._status())
 
     def _check_run(self, run_id: str) -> None:
         if run_id != self._run_id:

@@ -562,20 +562,627 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
+    """The same fields as GET /api/status, which wire/api/status.py describes. Times are unix seconds unless named `_s`."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    STATUS_JSON_FIELD_NUMBER: _builtins.int
-    status_json: _builtins.str
-    """The same object as GET /api/status, as JSON."""
+    STATUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> Global___RunStatus: ...
     def __init__(
         self,
         *,
-        status_json: _builtins.str = ...,
+        status: Global___RunStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status_json", b"status_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class RunStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class StreamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___StreamStatus: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___StreamStatus | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    MAX_STEPS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    EVAL_FIELD_NUMBER: _builtins.int
+    EVALUATING_FIELD_NUMBER: _builtins.int
+    EVALUATING_SINCE_FIELD_NUMBER: _builtins.int
+    EVALUATING_UNTIL_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
+    WAITING_UNTIL_FIELD_NUMBER: _builtins.int
+    CREDIT_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    TRAINER_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    PUBLICATION_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    BOTTLENECK_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    reason: _builtins.str
+    step: _builtins.int
+    max_steps: _builtins.int
+    version: _builtins.int
+    incarnation: _builtins.int
+    evaluating: _builtins.str
+    evaluating_since: _builtins.float
+    evaluating_until: _builtins.float
+    waiting_for: _builtins.str
+    waiting_since: _builtins.float
+    waiting_until: _builtins.float
+    now: _builtins.float
+    @_builtins.property
+    def eval(self) -> _containers.RepeatedCompositeFieldContainer[Global___EvaluationRow]: ...
+    @_builtins.property
+    def credit(self) -> Global___Credit: ...
+    @_builtins.property
+    def groups(self) -> Global___GroupCounts: ...
+    @_builtins.property
+    def trainer(self) -> Global___TrainerStatus: ...
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaStatus]: ...
+    @_builtins.property
+    def streams(self) -> _containers.MessageMap[_builtins.str, Global___StreamStatus]: ...
+    @_builtins.property
+    def publication(self) -> Global___PublicationStatus:
+        """Absent while nothing is published."""
+
+    @_builtins.property
+    def run(self) -> Global___RunIdentity: ...
+    @_builtins.property
+    def operator(self) -> Global___OperatorStatus: ...
+    @_builtins.property
+    def bottleneck(self) -> Global___Bottleneck: ...
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        step: _builtins.int = ...,
+        max_steps: _builtins.int = ...,
+        version: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        eval: _abc.Iterable[Global___EvaluationRow] | None = ...,
+        evaluating: _builtins.str = ...,
+        evaluating_since: _builtins.float | None = ...,
+        evaluating_until: _builtins.float | None = ...,
+        waiting_for: _builtins.str = ...,
+        waiting_since: _builtins.float | None = ...,
+        waiting_until: _builtins.float | None = ...,
+        credit: Global___Credit | None = ...,
+        groups: Global___GroupCounts | None = ...,
+        trainer: Global___TrainerStatus | None = ...,
+        replicas: _abc.Iterable[Global___ReplicaStatus] | None = ...,
+        streams: _abc.Mapping[_builtins.str, Global___StreamStatus] | None = ...,
+        publication: Global___PublicationStatus | None = ...,
+        run: Global___RunIdentity | None = ...,
+        operator: Global___OperatorStatus | None = ...,
+        now: _builtins.float = ...,
+        bottleneck: Global___Bottleneck | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "operator", b"operator", "publication", b"publication", "run", b"run", "trainer", b"trainer", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__evaluating_since: _TypeAlias = _typing.Literal["evaluating_since"]  # noqa: Y015
+    _WhichOneofArgType__evaluating_since: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since"]  # noqa: Y015
+    _WhichOneofReturnType__evaluating_until: _TypeAlias = _typing.Literal["evaluating_until"]  # noqa: Y015
+    _WhichOneofArgType__evaluating_until: _TypeAlias = _typing.Literal["_evaluating_until", b"_evaluating_until"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
+    _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_until: _TypeAlias = _typing.Literal["waiting_until"]  # noqa: Y015
+    _WhichOneofArgType__waiting_until: _TypeAlias = _typing.Literal["_waiting_until", b"_waiting_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluating_since) -> _WhichOneofReturnType__evaluating_since | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluating_until) -> _WhichOneofReturnType__evaluating_until | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_until) -> _WhichOneofReturnType__waiting_until | None: ...
+
+Global___RunStatus: _TypeAlias = RunStatus  # noqa: Y015
+
+@_typing.final
+class EvaluationRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    PASS_AT_K_FIELD_NUMBER: _builtins.int
+    AVG_AT_K_FIELD_NUMBER: _builtins.int
+    K_FIELD_NUMBER: _builtins.int
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    ABSTAINED_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    T_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    accuracy: _builtins.float
+    pass_at_k: _builtins.float
+    avg_at_k: _builtins.float
+    k: _builtins.int
+    prompts: _builtins.int
+    missing: _builtins.int
+    abstained: _builtins.int
+    loss: _builtins.float
+    examples: _builtins.int
+    t: _builtins.float
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        accuracy: _builtins.float | None = ...,
+        pass_at_k: _builtins.float | None = ...,
+        avg_at_k: _builtins.float | None = ...,
+        k: _builtins.int | None = ...,
+        prompts: _builtins.int | None = ...,
+        missing: _builtins.int | None = ...,
+        abstained: _builtins.int | None = ...,
+        loss: _builtins.float | None = ...,
+        examples: _builtins.int | None = ...,
+        t: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_abstained", b"_abstained", "_accuracy", b"_accuracy", "_avg_at_k", b"_avg_at_k", "_examples", b"_examples", "_k", b"_k", "_loss", b"_loss", "_missing", b"_missing", "_pass_at_k", b"_pass_at_k", "_prompts", b"_prompts", "_t", b"_t", "abstained", b"abstained", "accuracy", b"accuracy", "avg_at_k", b"avg_at_k", "examples", b"examples", "k", b"k", "loss", b"loss", "missing", b"missing", "pass_at_k", b"pass_at_k", "prompts", b"prompts", "t", b"t"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_abstained", b"_abstained", "_accuracy", b"_accuracy", "_avg_at_k", b"_avg_at_k", "_examples", b"_examples", "_k", b"_k", "_loss", b"_loss", "_missing", b"_missing", "_pass_at_k", b"_pass_at_k", "_prompts", b"_prompts", "_t", b"_t", "abstained", b"abstained", "accuracy", b"accuracy", "avg_at_k", b"avg_at_k", "examples", b"examples", "k", b"k", "loss", b"loss", "missing", b"missing", "pass_at_k", b"pass_at_k", "prompts", b"prompts", "t", b"t", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__abstained: _TypeAlias = _typing.Literal["abstained"]  # noqa: Y015
+    _WhichOneofArgType__abstained: _TypeAlias = _typing.Literal["_abstained", b"_abstained"]  # noqa: Y015
+    _WhichOneofReturnType__accuracy: _TypeAlias = _typing.Literal["accuracy"]  # noqa: Y015
+    _WhichOneofArgType__accuracy: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy"]  # noqa: Y015
+    _WhichOneofReturnType__avg_at_k: _TypeAlias = _typing.Literal["avg_at_k"]  # noqa: Y015
+    _WhichOneofArgType__avg_at_k: _TypeAlias = _typing.Literal["_avg_at_k", b"_avg_at_k"]  # noqa: Y015
+    _WhichOneofReturnType__examples: _TypeAlias = _typing.Literal["examples"]  # noqa: Y015
+    _WhichOneofArgType__examples: _TypeAlias = _typing.Literal["_examples", b"_examples"]  # noqa: Y015
+    _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
+    _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015
+    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
+    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
+    _WhichOneofReturnType__missing: _TypeAlias = _typing.Literal["missing"]  # noqa: Y015
+    _WhichOneofArgType__missing: _TypeAlias = _typing.Literal["_missing", b"_missing"]  # noqa: Y015
+    _WhichOneofReturnType__pass_at_k: _TypeAlias = _typing.Literal["pass_at_k"]  # noqa: Y015
+    _WhichOneofArgType__pass_at_k: _TypeAlias = _typing.Literal["_pass_at_k", b"_pass_at_k"]  # noqa: Y015
+    _WhichOneofReturnType__prompts: _TypeAlias = _typing.Literal["prompts"]  # noqa: Y015
+    _WhichOneofArgType__prompts: _TypeAlias = _typing.Literal["_prompts", b"_prompts"]  # noqa: Y015
+    _WhichOneofReturnType__t: _TypeAlias = _typing.Literal["t"]  # noqa: Y015
+    _WhichOneofArgType__t: _TypeAlias = _typing.Literal["_t", b"_t"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__abstained) -> _WhichOneofReturnType__abstained | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy) -> _WhichOneofReturnType__accuracy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__avg_at_k) -> _WhichOneofReturnType__avg_at_k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__examples) -> _WhichOneofReturnType__examples | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__k) -> _WhichOneofReturnType__k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__missing) -> _WhichOneofReturnType__missing | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pass_at_k) -> _WhichOneofReturnType__pass_at_k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompts) -> _WhichOneofReturnType__prompts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__t) -> _WhichOneofReturnType__t | None: ...
+
+Global___EvaluationRow: _TypeAlias = EvaluationRow  # noqa: Y015
+
+@_typing.final
+class Credit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ISSUED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    issued: _builtins.int
+    limit: _builtins.int
+    def __init__(
+        self,
+        *,
+        issued: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["issued", b"issued", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Credit: _TypeAlias = Credit  # noqa: Y015
+
+@_typing.final
+class GroupCounts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DroppedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ISSUED_FIELD_NUMBER: _builtins.int
+    TRAINED_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    issued: _builtins.int
+    trained: _builtins.int
+    open: _builtins.int
+    @_builtins.property
+    def dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        issued: _builtins.int = ...,
+        trained: _builtins.int = ...,
+        dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        open: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "issued", b"issued", "open", b"open", "trained", b"trained"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupCounts: _TypeAlias = GroupCounts  # noqa: Y015
+
+@_typing.final
+class TrainerStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STATE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
+    WAITING_UNTIL_FIELD_NUMBER: _builtins.int
+    WAITING_SHARE_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    waiting_for: _builtins.str
+    waiting_since: _builtins.float
+    waiting_until: _builtins.float
+    waiting_share: _builtins.float
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        waiting_for: _builtins.str = ...,
+        waiting_since: _builtins.float | None = ...,
+        waiting_until: _builtins.float | None = ...,
+        waiting_share: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "metrics", b"metrics", "state", b"state", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
+    _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_until: _TypeAlias = _typing.Literal["waiting_until"]  # noqa: Y015
+    _WhichOneofArgType__waiting_until: _TypeAlias = _typing.Literal["_waiting_until", b"_waiting_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_until) -> _WhichOneofReturnType__waiting_until | None: ...
+
+Global___TrainerStatus: _TypeAlias = TrainerStatus  # noqa: Y015
+
+@_typing.final
+class ReplicaStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    PROOF_NOTE_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_ROLLOUTS_FIELD_NUMBER: _builtins.int
+    WAITING_SHARE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    PUBLICATION_FIELD_NUMBER: _builtins.int
+    PUBLICATION_SINCE_FIELD_NUMBER: _builtins.int
+    PUBLICATION_UNTIL_FIELD_NUMBER: _builtins.int
+    ROUTE_FIELD_NUMBER: _builtins.int
+    ROUTE_REASON_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    address: _builtins.str
+    state: _builtins.str
+    version: _builtins.str
+    proof: _builtins.str
+    proof_note: _builtins.str
+    in_flight_rollouts: _builtins.int
+    waiting_share: _builtins.float
+    waiting_for: _builtins.str
+    waiting_since: _builtins.float
+    seen: _builtins.float
+    tokens_per_second: _builtins.float
+    publication: _builtins.str
+    publication_since: _builtins.float
+    publication_until: _builtins.float
+    route: _builtins.str
+    route_reason: _builtins.str
+    refused: _builtins.str
+    engine: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        state: _builtins.str = ...,
+        version: _builtins.str = ...,
+        proof: _builtins.str = ...,
+        proof_note: _builtins.str = ...,
+        in_flight_rollouts: _builtins.int = ...,
+        waiting_share: _builtins.float = ...,
+        waiting_for: _builtins.str = ...,
+        waiting_since: _builtins.float | None = ...,
+        seen: _builtins.float = ...,
+        tokens_per_second: _builtins.float = ...,
+        publication: _builtins.str = ...,
+        publication_since: _builtins.float | None = ...,
+        publication_until: _builtins.float | None = ...,
+        route: _builtins.str = ...,
+        route_reason: _builtins.str = ...,
+        refused: _builtins.str = ...,
+        engine: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_publication_since", b"_publication_since", "_publication_until", b"_publication_until", "_waiting_since", b"_waiting_since", "publication_since", b"publication_since", "publication_until", b"publication_until", "waiting_since", b"waiting_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_publication_since", b"_publication_since", "_publication_until", b"_publication_until", "_waiting_since", b"_waiting_since", "address", b"address", "engine", b"engine", "id", b"id", "in_flight_rollouts", b"in_flight_rollouts", "proof", b"proof", "proof_note", b"proof_note", "publication", b"publication", "publication_since", b"publication_since", "publication_until", b"publication_until", "refused", b"refused", "route", b"route", "route_reason", b"route_reason", "seen", b"seen", "state", b"state", "tokens_per_second", b"tokens_per_second", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share", "waiting_since", b"waiting_since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__publication_since: _TypeAlias = _typing.Literal["publication_since"]  # noqa: Y015
+    _WhichOneofArgType__publication_since: _TypeAlias = _typing.Literal["_publication_since", b"_publication_since"]  # noqa: Y015
+    _WhichOneofReturnType__publication_until: _TypeAlias = _typing.Literal["publication_until"]  # noqa: Y015
+    _WhichOneofArgType__publication_until: _TypeAlias = _typing.Literal["_publication_until", b"_publication_until"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
+    _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__publication_since) -> _WhichOneofReturnType__publication_since | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__publication_until) -> _WhichOneofReturnType__publication_until | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
+
+Global___ReplicaStatus: _TypeAlias = ReplicaStatus  # noqa: Y015
+
+@_typing.final
+class StreamStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    UNDELIVERED_FIELD_NUMBER: _builtins.int
+    OLDEST_PENDING_S_FIELD_NUMBER: _builtins.int
+    length: _builtins.int
+    pending: _builtins.int
+    undelivered: _builtins.int
+    oldest_pending_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        length: _builtins.int = ...,
+        pending: _builtins.int = ...,
+        undelivered: _builtins.int = ...,
+        oldest_pending_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "oldest_pending_s", b"oldest_pending_s", "pending", b"pending", "undelivered", b"undelivered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamStatus: _TypeAlias = StreamStatus  # noqa: Y015
+
+@_typing.final
+class PublicationStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RoutesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    ROUTES_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    phase: _builtins.str
+    waiting_for: _builtins.str
+    seconds: _builtins.float
+    since: _builtins.float
+    deadline_s: _builtins.float
+    @_builtins.property
+    def routes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        phase: _builtins.str = ...,
+        waiting_for: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+        since: _builtins.float = ...,
+        deadline_s: _builtins.float = ...,
+        routes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "phase", b"phase", "routes", b"routes", "seconds", b"seconds", "since", b"since", "version", b"version", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublicationStatus: _TypeAlias = PublicationStatus  # noqa: Y015
+
+@_typing.final
+class RunIdentity(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    RUN_DIR_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    run_dir: _builtins.str
+    name: _builtins.str
+    began: _builtins.float
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        run_dir: _builtins.str = ...,
+        name: _builtins.str = ...,
+        began: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "began", b"began"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "began", b"began", "id", b"id", "name", b"name", "run_dir", b"run_dir"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__began: _TypeAlias = _typing.Literal["began"]  # noqa: Y015
+    _WhichOneofArgType__began: _TypeAlias = _typing.Literal["_began", b"_began"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__began) -> _WhichOneofReturnType__began | None: ...
+
+Global___RunIdentity: _TypeAlias = RunIdentity  # noqa: Y015
+
+@_typing.final
+class OperatorStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSED_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_ASKED_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    paused: _builtins.bool
+    stopping: _builtins.bool
+    checkpoint_asked: _builtins.bool
+    @_builtins.property
+    def draining(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        paused: _builtins.bool = ...,
+        stopping: _builtins.bool = ...,
+        checkpoint_asked: _builtins.bool = ...,
+        draining: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_asked", b"checkpoint_asked", "draining", b"draining", "paused", b"paused", "stopping", b"stopping"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperatorStatus: _TypeAlias = OperatorStatus  # noqa: Y015
+
+@_typing.final
+class Bottleneck(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    side: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        side: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["side", b"side", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bottleneck: _TypeAlias = Bottleneck  # noqa: Y015

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.inspect.explain.gather import Gathered
 from headrace.inspect.explain.names import Wanted
+from headrace.wire.api.status import RunStatus, StreamStatus
 
 _REASONS = {
     "stale": "it was older than run.max_staleness allows when its batch was made",
@@ -54,7 +55,7 @@ class Story:
     notes: list[str] = field(default_factory=list)
 
 
-def tell(wanted: Wanted, found: Gathered, status: Mapping[str, Any] | None) -> Story:
+def tell(wanted: Wanted, found: Gathered, status: RunStatus | None) -> Story:
     """Builds the story. `status`: the orchestrator's status of a live run; None if the run is not live."""
     issued = [event for event in found.events if event["event"] == "issued"]
     first = issued[0] if issued else {}
@@ -78,7 +79,7 @@ def tell(wanted: Wanted, found: Gathered, status: Mapping[str, Any] | None) -> S
     return story
 
 
-def _end(story: Story, wanted: Wanted, found: Gathered, status: Mapping[str, Any] | None) -> None:
+def _end(story: Story, wanted: Wanted, found: Gathered, status: RunStatus | None) -> None:
     """Sets state and place from the journal if it has the group, else from the events and the live status."""
     if wanted.eval_version is not None:
         scored = any(event["event"] == "group_scored" for event in found.events)
@@ -103,13 +104,12 @@ def _end(story: Story, wanted: Wanted, found: Gathered, status: Mapping[str, Any
         story.where = _whereabouts(found, status)
 
 
-def _whereabouts(found: Gathered, status: Mapping[str, Any] | None) -> str:
+def _whereabouts(found: Gathered, status: RunStatus | None) -> str:
     names = [event["event"] for event in found.events]
-    streams: Mapping[str, Any] = (status or {}).get("streams") or {}
+    streams = status.streams if status else {}
     if "group_scored" in names:
         said = "scored; it waits for a batch"
-        step = int((status or {}).get("step") or 0) + 1
-        said += f" (the next one is that of step {step})" if status else ""
+        said += f" (the next one is that of step {status.step + 1})" if status else ""
     elif "group_generated" in names:
         said = f"generated; it waits for its score{_queue(streams.get('rollouts'))}"
     else:
@@ -117,10 +117,8 @@ def _whereabouts(found: Gathered, status: Mapping[str, Any] | None) -> str:
     return said if status is not None else f"{said}. The run is not alive: --resume goes on with it"
 
 
-def _queue(stream: Any) -> str:
-    if not isinstance(stream, Mapping):
-        return ""
-    return f" ({stream.get('pending', 0)} groups at work there, {stream.get('undelivered', 0)} wait)"
+def _queue(stream: StreamStatus | None) -> str:
+    return f" ({stream.pending} groups at work there, {stream.undelivered} wait)" if stream else ""
 
 
 def _trace(events: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.diff import kept_tables
-from headrace.inspect.results import evals_of, last_steps, number_of
+from headrace.inspect.results import evals_of, last_steps, number_of, numbers_of
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError
 
@@ -44,8 +44,8 @@ def facts_of(run_dir: Path) -> RunFacts:
     tables = kept_tables(run_dir)
     run = tables.get("run") or {}
     rows = last_steps(run_dir, _LAST)
-    steps = int(rows[-1]["step"]) if rows else 0
-    accuracies = [row["accuracy"] for row in evals_of(run_dir) if row.get("accuracy") is not None]
+    steps = int(number_of(rows[-1]["step"]) or 0) if rows else 0
+    accuracies = numbers_of(evals_of(run_dir), "accuracy")
     began = (run_dir / "config" / "run.toml").stat().st_mtime
     ended = number_of(rows[-1].get("t")) if rows else None
     return RunFacts(

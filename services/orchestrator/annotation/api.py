@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -13,11 +13,13 @@ from headrace.services.orchestrator.annotation.annotation_service import Annotat
 from headrace.services.orchestrator.annotation.ballots import Choice
 from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError
 from headrace.services.orchestrator.http.replies import RequestRefusedError, body_schema, read_body, refusal
+from headrace.wire.api.annotation import AnnotationSummary, AnnotationTurn, VoteRecorded, VoteWithdrawn
 from headrace.wire.errors import HeadraceError
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("annotation")
 
+A = TypeVar("A", AnnotationTurn, AnnotationSummary, VoteRecorded, VoteWithdrawn)
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _NAME = re.compile(r"\w[\w .@'-]{0,39}")
@@ -54,24 +56,24 @@ def add_annotation(app: FastAPI, desk: AnnotationService) -> None:
     _add_page(app)
 
     @app.get("/api/annotation/next")
-    async def get_next(annotator: str) -> dict[str, Any]:
+    async def get_next(annotator: str) -> AnnotationTurn:
         """The next pair for the annotator to judge (null = none left), and their progress."""
         name = _name(annotator)
         return await _answered(desk.ask(lambda book: book.turn(name)))
 
     @app.get("/api/annotation/summary")
-    async def get_summary() -> dict[str, Any]:
+    async def get_summary() -> AnnotationSummary:
         """Counts, annotators and their agreement."""
         return await _answered(desk.ask(lambda book: book.summary()))
 
     @app.post("/api/annotation/votes", openapi_extra=body_schema(Vote))
-    async def post_vote(request: Request) -> dict[str, Any]:
+    async def post_vote(request: Request) -> VoteRecorded:
         """Records a vote; idempotent. Returns the next pair."""
         vote = await read_body(request, Vote)
         return await _answered(desk.change(lambda book: book.vote(vote.annotator, vote.pair, vote.choice)))
 
     @app.post("/api/annotation/undo", openapi_extra=body_schema(Undo))
-    async def post_undo(request: Request) -> dict[str, Any]:
+    async def post_undo(request: Request) -> VoteWithdrawn:
         """Withdraws the annotator's vote on a pair and returns that pair as the next one."""
         undo = await read_body(request, Undo)
         return await _answered(desk.change(lambda book: book.undo(undo.annotator, undo.pair)))
@@ -93,7 +95,7 @@ def _add_page(app: FastAPI) -> None:
         return Response(files[name][0], media_type=files[name][1])
 
 
-async def _answered(asked: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _answered(asked: Awaitable[A]) -> A:
     try:
         return await asked
     except UnknownPairError as error:

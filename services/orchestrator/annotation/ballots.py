@@ -1,11 +1,14 @@
 """The annotators' current verdicts, accumulated from the vote records. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+from pydantic import JsonValue
 
 from headrace.services.orchestrator.annotation.agreement import krippendorff_alpha, percent_agreement
-from headrace.services.orchestrator.annotation.pairs import CompletionPair, Message
+from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
+from headrace.wire.api.annotation import Agreement, AnnotationSummary, AnnotatorCounts, PairCounts
 
 Choice = Literal["left", "right", "tie", "skip"]
 CHOICES: tuple[str, ...] = get_args(Choice)
@@ -23,16 +26,16 @@ class Ballots:
         self._of: dict[str, dict[str, str]] = {}
         """Annotator -> pair -> choice, in the order in which they were made."""
 
-    def apply(self, record: Mapping[str, Any]) -> None:
+    def apply(self, record: Record) -> None:
         """Applies one record of the vote log."""
         if record["kind"] == "pair":
-            pair = CompletionPair.from_record({key: value for key, value in record.items() if key != "kind"})
+            pair = CompletionPair.from_record(record)
             self.pairs[pair.pair_id] = pair
             return
-        pair_id, annotator = record["pair"], record["annotator"]
+        pair_id, annotator = str(record["pair"]), str(record["annotator"])
         if record["kind"] == "vote":
-            self._votes.setdefault(pair_id, {})[annotator] = record["choice"]
-            self._of.setdefault(annotator, {})[pair_id] = record["choice"]
+            self._votes.setdefault(pair_id, {})[annotator] = str(record["choice"])
+            self._of.setdefault(annotator, {})[pair_id] = str(record["choice"])
         else:
             self._votes.get(pair_id, {}).pop(annotator, None)
             self._of.get(annotator, {}).pop(pair_id, None)
@@ -62,7 +65,7 @@ class Ballots:
         overlap = sum(any(other != annotator for other in self._votes[one]) for one in seen)
         return 2 * overlap <= len(seen)
 
-    def ranked(self) -> Iterator[dict[str, Any]]:
+    def ranked(self) -> Iterator[Record]:
         """Rows for the stages reward_model and dpo: pairs in which one side has a strict majority of the verdicts."""
         for pair_id, pair in self.pairs.items():
             verdicts = Counter(self.verdicts(pair_id))
@@ -70,28 +73,29 @@ class Ballots:
                 if 2 * verdicts[chosen] > verdicts.total():
                     yield _row(pair, chosen, rejected, verdicts)
 
-    def summary(self) -> dict[str, Any]:
-        """Counts and agreement, as JSON values."""
+    def summary(self) -> AnnotationSummary:
+        """Counts and agreement."""
         units = [self.verdicts(pair_id) for pair_id in self.pairs]
         choices = Counter(choice for votes in self._votes.values() for choice in votes.values())
-        return {
-            "votes": choices.total(),
-            "choices": {choice: choices[choice] for choice in CHOICES},
-            "pairs": {"judged": sum(map(bool, units)), "ranked": sum(1 for _ in self.ranked())},
-            "annotators": [_person(name, Counter(said.values())) for name, said in sorted(self._of.items()) if said],
-            "agreement": {
-                "pairs": sum(len(unit) > 1 for unit in units),
-                "percent": percent_agreement(units),
-                "alpha": krippendorff_alpha(units),
-            },
-        }
+        people = (_person(name, Counter(said.values())) for name, said in sorted(self._of.items()) if said)
+        return AnnotationSummary(
+            votes=choices.total(),
+            choices={choice: choices[choice] for choice in CHOICES},
+            pairs=PairCounts(judged=sum(map(bool, units)), ranked=sum(1 for _ in self.ranked())),
+            annotators=tuple(people),
+            agreement=Agreement(
+                pairs=sum(len(unit) > 1 for unit in units),
+                percent=percent_agreement(units),
+                alpha=krippendorff_alpha(units),
+            ),
+        )
 
 
-def _person(name: str, choices: Counter[str]) -> dict[str, Any]:
-    return {"name": name, "judged": choices.total() - choices["skip"], "skipped": choices["skip"]}
+def _person(name: str, choices: Counter[str]) -> AnnotatorCounts:
+    return AnnotatorCounts(name=name, judged=choices.total() - choices["skip"], skipped=choices["skip"])
 
 
-def _row(pair: CompletionPair, chosen: str, rejected: str, verdicts: Counter[str]) -> dict[str, Any]:
+def _row(pair: CompletionPair, chosen: str, rejected: str, verdicts: Counter[str]) -> Record:
     texts = {"left": pair.left.text, "right": pair.right.text}
     return {
         "prompt": pair.prompt if isinstance(pair.prompt, str) else list(pair.prompt),
@@ -104,6 +108,6 @@ def _row(pair: CompletionPair, chosen: str, rejected: str, verdicts: Counter[str
     }
 
 
-def _answer(pair: CompletionPair, text: str) -> str | list[Message]:
+def _answer(pair: CompletionPair, text: str) -> JsonValue:
     """The answer in the prompt's form (text or messages): the stages render both the same way."""
     return text if isinstance(pair.prompt, str) else [{"role": "assistant", "content": text}]

@@ -5,9 +5,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import TypedDict
 
-Message = dict[str, Any]
+from pydantic import JsonValue, TypeAdapter
+
+Message = dict[str, JsonValue]
+Record = dict[str, JsonValue]
+"""One line of `votes.jsonl` or `pairs.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +38,39 @@ class CompletionPair:
     left: Side
     right: Side
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Record:
         """The pair as JSON values; `from_record` is the inverse."""
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "CompletionPair":
-        """Inverse of `as_record`; raises KeyError or TypeError for a malformed record."""
-        prompt = record["prompt"]
-        sides = {name: Side(**record[name]) for name in ("left", "right")}
-        return cls(**{**record, **sides, "prompt": prompt if isinstance(prompt, str) else tuple(prompt)})
+    def from_record(cls, record: Mapping[str, JsonValue]) -> "CompletionPair":
+        """Inverse of `as_record`; raises ValueError for a malformed record."""
+        return _PAIR.validate_python(record)
 
 
-def pairs_of_step(rows: Iterable[Mapping[str, Any]], messages: Mapping[str, Sequence[Message]]) -> list[CompletionPair]:
+_PAIR = TypeAdapter(CompletionPair)
+
+
+class RolloutText(TypedDict):
+    """The columns of a rollout that pairs are made of."""
+
+    step: int
+    group_id: str
+    rollout_index: int
+    sample_id: str
+    prompt: str
+    completion: str
+    finish_reason: str
+
+
+def pairs_of_step(rows: Iterable[RolloutText], messages: Mapping[str, Sequence[Message]]) -> list[CompletionPair]:
     """Pairs of a step, interleaved across groups.
 
     `rows` are those of `RUN/rollouts/step-*.parquet`; `messages` maps sample id -> messages, for prompts that have
     them. Each completion is in at most one pair. Empty completions are left out, and of those that differ only in
     outer white space one is used: a chat template would render them identically.
     """
-    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    groups: dict[str, dict[str, RolloutText]] = {}
     for row in rows:
         text = row["completion"].strip()
         if text:
@@ -67,7 +84,7 @@ def pairs_of_step(rows: Iterable[Mapping[str, Any]], messages: Mapping[str, Sequ
     return [pair for turn in zip_longest(*of_groups) for pair in turn if pair is not None]
 
 
-def _pair(one: Mapping[str, Any], other: Mapping[str, Any], messages: Sequence[Message] | None) -> CompletionPair:
+def _pair(one: RolloutText, other: RolloutText, messages: Sequence[Message] | None) -> CompletionPair:
     first, second = sorted((_side(one), _side(other)), key=lambda side: side.rollout_index)
     digest = _digest(one["group_id"], first.rollout_index, first.text, second.rollout_index, second.text)
     left, right = (first, second) if int(digest, 16) % 2 else (second, first)
@@ -82,9 +99,9 @@ def _pair(one: Mapping[str, Any], other: Mapping[str, Any], messages: Sequence[M
     )
 
 
-def _side(row: Mapping[str, Any]) -> Side:
+def _side(row: RolloutText) -> Side:
     return Side(rollout_index=row["rollout_index"], text=row["completion"], truncated=row["finish_reason"] == "length")
 
 
-def _digest(*parts: Any) -> str:
+def _digest(*parts: str | int) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -3,15 +3,12 @@
 import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.services.orchestrator.annotation.ballots import CHOICES
-from headrace.services.orchestrator.annotation.pairs import CompletionPair
+from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
 from headrace.wire.errors import ConfigError, DataError
-
-Record = Mapping[str, Any]
 
 
 class VoteLog:
@@ -27,7 +24,7 @@ class VoteLog:
             raise ConfigError(f"cannot write to {folder}: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.records: list[dict[str, Any]] = self._load()
+            self.records: list[Record] = self._load()
             _sync_folder(folder)
         except BlockingIOError:
             os.close(self._file)
@@ -53,7 +50,7 @@ class VoteLog:
         """Closes the file and releases the lock."""
         os.close(self._file)
 
-    def _load(self) -> list[dict[str, Any]]:
+    def _load(self) -> list[Record]:
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
         if whole < len(data):  # A crash truncated the last line: that request was never answered.
@@ -61,9 +58,9 @@ class VoteLog:
             os.fsync(self._file)
         return [self._record(number, line) for number, line in enumerate(data[:whole].splitlines(), start=1)]
 
-    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+    def _record(self, number: int, line: bytes) -> Record:
         try:
-            record: dict[str, Any] = json.loads(line)
+            record: Record = json.loads(line)
             if _is_act(record):
                 return record
         except (ValueError, KeyError, TypeError):
@@ -71,13 +68,11 @@ class VoteLog:
         raise DataError(f"{self.path}:{number}: not a line of the votes; move the file away to begin anew")
 
 
-def _is_act(record: dict[str, Any]) -> bool:
-    """Whether the record is well-formed; raises KeyError or TypeError for some that are not."""
+def _is_act(record: Record) -> bool:
+    """Whether the record is well-formed; raises KeyError, TypeError or ValueError for some that are not."""
     if record["kind"] == "pair":
-        pair = CompletionPair.from_record({key: value for key, value in record.items() if key != "kind"})
-        texts = (pair.pair_id, pair.left.text, pair.right.text)
-        is_prompt = isinstance(pair.prompt, str) or all(isinstance(message, dict) for message in pair.prompt)
-        return is_prompt and all(isinstance(text, str) for text in texts)
+        CompletionPair.from_record(record)
+        return True
     is_told = isinstance(record["pair"], str) and isinstance(record["annotator"], str)
     return is_told and (record["kind"] == "undo" or (record["kind"] == "vote" and record["choice"] in CHOICES))
 

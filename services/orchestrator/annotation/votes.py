@@ -5,13 +5,23 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.pair_store import PairStore
-from headrace.services.orchestrator.annotation.pairs import CompletionPair, Side
+from headrace.services.orchestrator.annotation.pairs import CompletionPair, Message, Record, Side
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
+from headrace.wire.api.annotation import (
+    AnnotatedPair,
+    AnnotatedSide,
+    AnnotationSummary,
+    AnnotationTurn,
+    PromptMessage,
+    VoteRecorded,
+    VoteWithdrawn,
+)
 from headrace.wire.errors import HeadraceError
 
 
@@ -41,12 +51,12 @@ class VoteBook:
         self._log.records.clear()
         self._is_exported = False
 
-    def turn(self, annotator: str) -> dict[str, Any]:
+    def turn(self, annotator: str) -> AnnotationTurn:
         """The next pair for the annotator to judge, and their progress."""
         with self._lock:
             return self._turn(annotator)
 
-    def vote(self, annotator: str, pair_id: str, choice: str) -> dict[str, Any]:
+    def vote(self, annotator: str, pair_id: str, choice: str) -> VoteRecorded:
         """Records a vote unless it is recorded already; returns the next turn.
 
         Raises UnknownPairError, OtherVoteError, OSError.
@@ -57,18 +67,18 @@ class VoteBook:
                 raise OtherVoteError(f"{annotator} has said {before!r} of this pair; undo that first")
             if before is None:
                 self._keep(annotator, pair_id, choice)
-            return {"recorded": before is None, "next": self._turn(annotator)}
+            return VoteRecorded(recorded=before is None, next=self._turn(annotator))
 
-    def undo(self, annotator: str, pair_id: str) -> dict[str, Any]:
+    def undo(self, annotator: str, pair_id: str) -> VoteWithdrawn:
         """Withdraws a vote, if there is one; returns the same pair as next turn. Raises UnknownPairError, OSError."""
         with self._lock:
             pair = self._pair(pair_id)
             is_there = self._ballots.choice(pair_id, annotator) is not None
             if is_there:
                 self._add({"kind": "undo", "pair": pair_id, "annotator": annotator, "t": _now()})
-            return {"undone": is_there, "next": self._turn(annotator, pair)}
+            return VoteWithdrawn(undone=is_there, next=self._turn(annotator, pair))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AnnotationSummary:
         """Counts and agreement of all annotators."""
         with self._lock:
             return self._ballots.summary()
@@ -94,13 +104,13 @@ class VoteBook:
 
     def _keep(self, annotator: str, pair_id: str, choice: str) -> None:
         pair = self._pair(pair_id)
-        vote = {"kind": "vote", "pair": pair_id, "annotator": annotator, "choice": choice, "t": _now()}
+        vote: Record = {"kind": "vote", "pair": pair_id, "annotator": annotator, "choice": choice, "t": _now()}
         # The log includes the texts, so it remains usable when the rollouts are gone.
-        first = [] if pair_id in self._ballots.pairs else [{"kind": "pair", **pair.as_record()}]
+        first: list[Record] = [] if pair_id in self._ballots.pairs else [{"kind": "pair", **pair.as_record()}]
         self._add(*first, vote)
         metrics.ANNOTATION_VOTES.labels(choice).inc()
 
-    def _add(self, *records: dict[str, Any]) -> None:
+    def _add(self, *records: Record) -> None:
         self._log.append(records)
         for record in records:
             self._ballots.apply(record)
@@ -112,17 +122,17 @@ class VoteBook:
             raise UnknownPairError(f"there is no pair {pair_id!r} in the rollouts of this run")
         return pair
 
-    def _turn(self, annotator: str, pair: CompletionPair | None = None) -> dict[str, Any]:
+    def _turn(self, annotator: str, pair: CompletionPair | None = None) -> AnnotationTurn:
         self._shelf.look()
         seen = self._ballots.seen(annotator)
         pair = pair or self._next(annotator)
         known = set(self._ballots.pairs).union(self._shelf.newest())
-        return {
-            "pair": None if pair is None else _shown(pair),
-            "undo": next(reversed(seen), None) if seen else None,
-            "judged": len(seen),
-            "waiting": len(known.difference(seen)),
-        }
+        return AnnotationTurn(
+            pair=None if pair is None else _shown(pair),
+            undo=next(reversed(seen), None) if seen else None,
+            judged=len(seen),
+            waiting=len(known.difference(seen)),
+        )
 
     def _next(self, annotator: str) -> CompletionPair | None:
         wanted, rest = self._ballots.shared(annotator)
@@ -137,26 +147,25 @@ class VoteBook:
         return self._ballots.pairs[others[0]] if others else None
 
 
-def _shown(pair: CompletionPair) -> dict[str, Any]:
+def _shown(pair: CompletionPair) -> AnnotatedPair:
     """The pair as shown to an annotator: without rewards and rollout indices."""
-    prompt = [{"role": "prompt", "content": pair.prompt}] if isinstance(pair.prompt, str) else pair.prompt
-    return {
-        "id": pair.pair_id,
-        "step": pair.step,
-        "prompt": [{"role": str(one.get("role", "")), "content": _text(one.get("content"))} for one in prompt],
-        "left": _shown_side(pair.left),
-        "right": _shown_side(pair.right),
-    }
+    plain: Message = {"role": "prompt", "content": pair.prompt if isinstance(pair.prompt, str) else ""}
+    prompt = (plain,) if isinstance(pair.prompt, str) else pair.prompt
+    return AnnotatedPair(
+        id=pair.pair_id,
+        step=pair.step,
+        prompt=tuple(PromptMessage(role=str(one.get("role", "")), content=_text(one.get("content"))) for one in prompt),
+        left=_shown_side(pair.left),
+        right=_shown_side(pair.right),
+    )
 
 
-def _shown_side(side: Side) -> dict[str, Any]:
-    return {"text": side.text, "truncated": side.truncated}
+def _shown_side(side: Side) -> AnnotatedSide:
+    return AnnotatedSide(text=side.text, truncated=side.truncated)
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return json.dumps(content, ensure_ascii=False, indent=2)
+def _text(content: JsonValue) -> str:
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2)
 
 
 def _now() -> float:

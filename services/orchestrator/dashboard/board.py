@@ -1,10 +1,9 @@
 """Everything the dashboard shows: the run's files, its status, and the feed of events."""
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,7 +11,10 @@ from headrace.services.orchestrator.dashboard.event_feed import Event, EventFeed
 from headrace.services.orchestrator.dashboard.readers.curves import Fresh
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
-from headrace.services.orchestrator.dashboard.readers.records import Record, RunLog
+from headrace.services.orchestrator.dashboard.readers.records import RunLog
+from headrace.wire.api.fleet import PublicationTimeline
+from headrace.wire.api.series import Resync, StepMetrics
+from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus, StreamStatus, TrainerStatus
 from headrace.wire.errors import HeadraceError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
@@ -30,9 +32,9 @@ _BURST = 200
 
 
 class RunSource(Protocol):
-    """A live or ended run. Returns JSON values only; times are unix seconds."""
+    """A live or ended run."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> RunStatus:
         """The whole run in one object."""
         ...
 
@@ -40,23 +42,23 @@ class RunSource(Protocol):
         """The state of the run, as in `status`; the same holds for the methods below."""
         ...
 
-    def evals(self) -> list[dict[str, Any]]:
+    def evals(self) -> tuple[EvaluationRow, ...]:
         """All evaluations so far."""
         ...
 
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         """Replicas with a live lease."""
         ...
 
-    def trainer(self) -> dict[str, Any]:
+    def trainer(self) -> TrainerStatus:
         """The trainer's state, what it waits for, and its metrics."""
         ...
 
-    def streams(self) -> dict[str, dict[str, Any]]:
+    def streams(self) -> dict[str, StreamStatus]:
         """Stream name -> its entry counts."""
         ...
 
-    def publications(self) -> list[dict[str, Any]]:
+    def publications(self) -> tuple[PublicationTimeline, ...]:
         """Publications, newest first."""
         ...
 
@@ -69,7 +71,7 @@ class Board:
         self.source = source
         self.feed = EventFeed()
         self._loaded = asyncio.Event()
-        self._told = ""
+        self._told: RunStatus | None = None
 
     async def run(self) -> None:
         """Polls files, rollouts and status. Runs until cancelled."""
@@ -97,8 +99,8 @@ class Board:
         files = self.files
         while fresh := await files.curves.look():
             self._tell_steps(fresh)
-        for record in await files.evals.look():
-            self.feed.send(Event.of("eval", record))
+        for row in await files.evals.look():
+            self.feed.send(Event.of("eval", row))
         for record in await files.log.look():
             self.feed.send(Event.of("log", record))
         if not self._loaded.is_set():
@@ -120,9 +122,9 @@ class Board:
     async def _look_at_status(self) -> None:
         if len(self.feed):
             status = self.source.status()
-            said = json.dumps({key: value for key, value in status.items() if key != "now"})
-            if said != self._told:
-                self._told = said
+            told = status.model_copy(update={"now": 0.0})
+            if told != self._told:
+                self._told = told
                 self.feed.send(_status(status))
 
 
@@ -140,24 +142,24 @@ async def _again(look: Callable[[], Awaitable[None]], pause_s: float) -> None:
         await asyncio.sleep(max(pause_s, 3 * (time.monotonic() - began)))
 
 
-def _missed(rows: MetricRows, evals: list[Record], lines: RunLog, after: int) -> list[Event]:
+def _missed(rows: MetricRows, evals: Iterable[EvaluationRow], lines: RunLog, after: int) -> list[Event]:
     start = int(rows.steps.searchsorted(after, side="right"))
     if start == 0 or rows.steps[start - 1] != after or len(rows) - start > MOST_MISSED:
         return [_resync(rows)]
     moment = float(rows.row(start - 1).get("t", 0.0))
     events = [_step(rows, position) for position in range(start, len(rows))]
-    events += [Event.of("eval", one) for one in evals if float(one.get("t", 0.0)) >= moment]
+    events += [Event.of("eval", one) for one in evals if (one.t or 0.0) >= moment]
     return events + [Event.of("log", one) for one in lines.since(moment)]
 
 
-def _status(status: Mapping[str, Any]) -> Event:
+def _status(status: RunStatus) -> Event:
     """A status event with only the newest evaluations: they have events of their own, and a long run has many."""
-    return Event.of("status", {**status, "eval": status["eval"][-_EVALS:]})
+    return Event.of("status", status.model_copy(update={"eval": status.eval[-_EVALS:]}))
 
 
 def _step(rows: MetricRows, position: int) -> Event:
-    return Event.of("step", rows.row(position), int(rows.steps[position]))
+    return Event.of("step", StepMetrics(rows.row(position)), int(rows.steps[position]))
 
 
 def _resync(rows: MetricRows) -> Event:
-    return Event.of("resync", {"last": int(rows.steps[-1]) if len(rows) else 0})
+    return Event.of("resync", Resync(last=int(rows.steps[-1]) if len(rows) else 0))

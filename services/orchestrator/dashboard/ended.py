@@ -2,36 +2,43 @@
 
 import contextlib
 import sqlite3
-import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from headrace.services.orchestrator.dashboard.bottleneck import bottleneck
 from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.dashboard.whole_status import run_identity, whole_status
+from headrace.wire.api.fleet import PublicationTimeline
+from headrace.wire.api.model import Metrics
+from headrace.wire.api.status import (
+    Credit,
+    EvaluationRow,
+    GroupCounts,
+    OperatorStatus,
+    ReplicaStatus,
+    RunProgress,
+    RunStatus,
+    StreamStatus,
+    TrainerStatus,
+)
 from headrace.wire.errors import ConfigError
 
 _STATES = {"run_ended": "finished", "run_stopped": "stopped"}
 
 
-def read_config(run_dir: Path) -> dict[str, Any]:
+def read_config(run_dir: Path) -> dict[str, object]:
     """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is no run directory."""
     file = run_dir / "config" / "run.toml"
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return {**tomllib.loads(file.read_text(encoding="utf-8"))}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
-def table_of(tables: dict[str, Any], name: str) -> dict[str, Any]:
+def table_of(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
     """The table of this name; empty if there is none."""
     found = tables.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def run_view(run_dir: Path, run_id: str, began: float | None) -> dict[str, Any]:
-    """The `run` object of the status."""
-    return {"id": run_id, "run_dir": str(run_dir), "name": run_dir.resolve().name, "began": began}
 
 
 class EndedRun:
@@ -40,67 +47,66 @@ class EndedRun:
     def __init__(self, files: Files) -> None:
         """Raises ConfigError if the folder is no run directory."""
         self._files = files
-        self._run: dict[str, Any] = table_of(read_config(files.run_dir), "run")
+        self._run = table_of(read_config(files.run_dir), "run")
         self._groups = _groups(files.run_dir / "state.sqlite")
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> RunStatus:
         """Implements `RunSource.status`: no credit limit, no publication and no operator requests."""
         last = self._last()
         step = int(last["step"])
         state = self._state(step)
-        status: dict[str, Any] = {
-            "run": run_view(self._files.run_dir, str(self._run.get("id", "run")), self._files.log.began),
-            "state": state,
-            "reason": "",
-            "step": step,
-            "max_steps": self._max_steps(step),
-            "version": step,
-            "incarnation": int(last.get("incarnation", 0)),
-            "eval": self.evals(),
-            "evaluating": "",
-            "waiting_for": "",
-            "credit": {"issued": self._groups["open"], "limit": 0},
-            "groups": self._groups,
-            "trainer": self.trainer(),
-            "replicas": self.replicas(),
-            "streams": self.streams(),
-            "publication": None,
-            "operator": {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []},
-            "now": round(time.time(), 3),
-        }
-        return status | {"bottleneck": bottleneck(status)}
+        progress = RunProgress(
+            state=state,
+            reason="",
+            step=step,
+            max_steps=self._max_steps(step),
+            version=step,
+            incarnation=int(last.get("incarnation", 0)),
+            eval=self.evals(),
+            evaluating="",
+            waiting_for="",
+            credit=Credit(issued=self._groups.open, limit=0),
+            groups=self._groups,
+            trainer=self.trainer(),
+            replicas=self.replicas(),
+            streams=self.streams(),
+            publication=None,
+        )
+        run = run_identity(self._files.run_dir, str(self._run.get("id", "run")), self._files.log.began)
+        operator = OperatorStatus(paused=False, stopping=False, checkpoint_asked=False, draining=())
+        return whole_status(progress, run, operator)
 
     def state(self) -> str:
         """Implements `RunSource.state`: `finished` or `stopped`."""
         return self._state(int(self._last()["step"]))
 
-    def evals(self) -> list[dict[str, Any]]:
+    def evals(self) -> tuple[EvaluationRow, ...]:
         """Implements `RunSource.evals` from `evals.jsonl`."""
         return self._files.evals.all
 
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         """Implements `RunSource.replicas`: none is alive."""
-        return []
+        return ()
 
-    def trainer(self) -> dict[str, Any]:
+    def trainer(self) -> TrainerStatus:
         """Implements `RunSource.trainer` with the metrics of the last step."""
         last = self._last()
-        return {
-            "state": "finished" if self.state() == "finished" else "absent",
-            "waiting_for": "",
-            "waiting_share": float(last.get("wait_batch_share", 0.0)),
-            "metrics": last,
-        }
+        return TrainerStatus(
+            state="finished" if self.state() == "finished" else "absent",
+            waiting_for="",
+            waiting_share=float(last.get("wait_batch_share", 0.0)),
+            metrics=last,
+        )
 
-    def streams(self) -> dict[str, dict[str, Any]]:
+    def streams(self) -> dict[str, StreamStatus]:
         """Implements `RunSource.streams`: empty, since nothing polls the broker."""
         return {}
 
-    def publications(self) -> list[dict[str, Any]]:
+    def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications` from the event logs."""
         return self._files.log.publications
 
-    def _last(self) -> dict[str, Any]:
+    def _last(self) -> Metrics:
         rows = self._files.curves.rows
         return rows.row(len(rows) - 1) if len(rows) else {"step": 0}
 
@@ -111,12 +117,12 @@ class EndedRun:
     def _state(self, step: int) -> str:
         """By the orchestrator's last end-of-run event; by the step count if it was killed before writing one."""
         for record in self._files.log.newest(50):
-            if record["service"] == "orchestrator" and record["event"] in _STATES:
-                return _STATES[str(record["event"])]
+            if record.service == "orchestrator" and record.event in _STATES:
+                return _STATES[record.event]
         return "finished" if step and step >= self._max_steps(step + 1) else "stopped"
 
 
-def _groups(path: Path) -> dict[str, Any]:
+def _groups(path: Path) -> GroupCounts:
     """Group counts in the form of the live status; zeros if the database is missing or damaged."""
     query = (
         "SELECT CASE WHEN step IS NULL THEN 'open' WHEN step > 0 THEN 'trained' ELSE reason END, COUNT(*) "
@@ -133,4 +139,4 @@ def _groups(path: Path) -> dict[str, Any]:
             counts = {str(fate): int(count) for fate, count in db.execute(query)}
     trained, num_open = counts.pop("trained", 0), counts.pop("open", 0)
     issued = trained + num_open + sum(counts.values())
-    return {"issued": issued, "trained": trained, "dropped": counts, "open": num_open}
+    return GroupCounts(issued=issued, trained=trained, dropped=counts, open=num_open)

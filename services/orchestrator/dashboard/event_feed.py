@@ -1,10 +1,12 @@
 """Server-sent events for all connected browsers; a client that is too slow is disconnected and resumes later."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from pydantic import BaseModel
+
+from headrace.wire.api.model import encode
 
 MOST_CLIENTS = 64
 _QUEUE = 512
@@ -12,7 +14,7 @@ _HEARTBEAT_S = 10.0
 _AT_ONCE = 64
 """Missed events per send: sending each on its own would take ten times as long."""
 
-Missed = Callable[[], Coroutine[Any, Any, list["Event"]]]
+Missed = Callable[[], Awaitable[list["Event"]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Event:
     step: int | None = None
 
     @classmethod
-    def of(cls, kind: str, data: Any, step: int | None = None) -> "Event":
-        """Creates an event from JSON values."""
-        return cls(kind, json.dumps(data, separators=(",", ":")), step)
+    def of(cls, kind: str, data: BaseModel, step: int | None = None) -> "Event":
+        """Creates an event whose data is a model of the API."""
+        return cls(kind, encode(data).decode(), step)
 
     @property
     def text(self) -> str:

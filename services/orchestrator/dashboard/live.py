@@ -1,15 +1,14 @@
 """The live run as the dashboard sees it: its status and the operator requests."""
 
-import time
 from pathlib import Path
-from typing import Any
 
-from headrace.services.orchestrator.dashboard.bottleneck import bottleneck
-from headrace.services.orchestrator.dashboard.ended import run_view
 from headrace.services.orchestrator.dashboard.readers.records import RunLog
+from headrace.services.orchestrator.dashboard.whole_status import run_identity, whole_status
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.state.operator import Operator
 from headrace.services.orchestrator.status import Status
+from headrace.wire.api.fleet import PublicationTimeline
+from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus, StreamStatus, TrainerStatus
 
 
 class LiveRun:
@@ -30,24 +29,20 @@ class LiveRun:
         self._publisher = publisher
         self._log = log
 
-    def status(self) -> dict[str, Any]:
-        """Implements `RunSource.status`: adds operator requests, time and bottleneck to `Status.view`."""
-        view = self._status.view() | {
-            "run": run_view(self._run_dir, self._run_id, self._log.began),
-            "operator": self._operator.view(),
-            "now": round(time.time(), 3),
-        }
-        return view | {"bottleneck": bottleneck(view)}
+    def status(self) -> RunStatus:
+        """Implements `RunSource.status`: adds run, operator requests, time and bottleneck to `Status.view`."""
+        run = run_identity(self._run_dir, self._run_id, self._log.began)
+        return whole_status(self._status.view(), run, self._operator.view())
 
-    def evals(self) -> list[dict[str, Any]]:
+    def evals(self) -> tuple[EvaluationRow, ...]:
         """Implements `RunSource.evals`."""
         return self._status.evals()
 
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         """Implements `RunSource.replicas`."""
         return self._status.replicas()
 
-    def trainer(self) -> dict[str, Any]:
+    def trainer(self) -> TrainerStatus:
         """Implements `RunSource.trainer`."""
         return self._status.trainer()
 
@@ -55,11 +50,11 @@ class LiveRun:
         """Implements `RunSource.state`."""
         return self._status.state
 
-    def streams(self) -> dict[str, dict[str, Any]]:
+    def streams(self) -> dict[str, StreamStatus]:
         """Implements `RunSource.streams`: as of the last housekeeping pass."""
         return self._status.streams_view()
 
-    def publications(self) -> list[dict[str, Any]]:
+    def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications`: those in progress first, then those of the event log."""
-        now = [progress.timeline() | {"ended": False} for progress in self._publisher.sessions]
-        return [*sorted(now, key=lambda one: -float(one["began"])), *self._log.publications]
+        now = sorted(self._publisher.sessions, key=lambda one: -one.began)
+        return (*(progress.timeline(ended=False) for progress in now), *self._log.publications)

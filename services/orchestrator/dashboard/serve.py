@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from fastapi import FastAPI
+
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.dashboard.api import add_dashboard
@@ -15,6 +17,14 @@ from headrace.wire.lifecycle import Shutdown
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("dashboard")
+
+
+def page_app(board: Board, desk: AnnotationService) -> FastAPI:
+    """The read-only dashboard and the annotation page, without a guard."""
+    app = admin_app("dashboard", lambda: None)
+    add_annotation(app, desk)
+    add_dashboard(app, board)
+    return app
 
 
 async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: bool = False) -> int:
@@ -30,10 +40,8 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     desk = AnnotationService(run_dir)
     if takes_votes:
         await desk.ask(lambda book: book.summary())
-    app = admin_app("dashboard", lambda: None)
+    app = page_app(board, desk)
     app.add_middleware(Guard, bound=host)
-    add_annotation(app, desk)
-    add_dashboard(app, board)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))
     looking = asyncio.create_task(board.run())

@@ -1,7 +1,6 @@
 """The built page, served from the package: `/` and `/assets/`. Nothing is fetched from elsewhere."""
 
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +20,8 @@ _TYPES = {
     ".txt": "text/plain; charset=utf-8",
     ".webmanifest": "application/manifest+json",
 }
-_HASHED = re.compile(r".+-[\w-]{8,}\.\w+")
-_FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
+"""Names of the built files are stable: a browser keeps them, and asks by their ETag whether they are the newest."""
 _MISSING = (
     "The dashboard's page is not part of this installation: services/orchestrator/dashboard/static/index.html is "
     "missing.\nBuild it in a checkout: cd ui && npm ci && npm run build. The API is at /api, its description at "
@@ -36,7 +34,6 @@ class _File:
     data: bytes
     media_type: str
     etag: str
-    cache: str
 
 
 def add_static(app: FastAPI, folder: Path = STATIC) -> None:
@@ -47,7 +44,7 @@ def add_static(app: FastAPI, folder: Path = STATIC) -> None:
         file = files.get(name)
         if file is None:
             return PlainTextResponse(_MISSING if name == "index.html" else f"there is no {name!r}\n", 404)
-        headers = {"ETag": file.etag, "Cache-Control": file.cache}
+        headers = {"ETag": file.etag, "Cache-Control": _ASK_AGAIN}
         if if_none_match is not None and file.etag in if_none_match:
             return Response(status_code=304, headers=headers)
         return Response(file.data, media_type=file.media_type, headers=headers)
@@ -71,5 +68,4 @@ def add_static(app: FastAPI, folder: Path = STATIC) -> None:
 def _read(path: Path) -> _File:
     data = path.read_bytes()
     digest = hashlib.blake2b(data, digest_size=12).hexdigest()
-    cache = _FOREVER if path.parent.name == "assets" and _HASHED.fullmatch(path.name) else _ASK_AGAIN
-    return _File(data, _TYPES[path.suffix], f'"{digest}"', cache)
+    return _File(data, _TYPES[path.suffix], f'"{digest}"')

@@ -1,26 +1,42 @@
 """Parses untrusted JSON: requests, and files that may be truncated or malformed. Pure.
 
-Python's own parser accepts NaN and infinities, which are not JSON, and raises RecursionError for deeply nested input.
+Python's own parser accepts NaN, infinities and halves of surrogate pairs, which are not JSON, and raises
+RecursionError for deeply nested input.
 """
 
 import json
 import math
-from typing import Any
+import re
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def read_strict(text: str | bytes) -> Any:
+def read_strict(text: str | bytes) -> JsonValue:
     """Parses a request. Raises ValueError for invalid JSON and for too deep nesting."""
-    return _read(text, parse_constant=_refuse)
+    return _read(text, _refuse)
 
 
-def read_lenient(text: str | bytes) -> Any:
-    """Parses a file: NaN, infinities and overflowing numbers become None. Raises ValueError for invalid JSON."""
-    return _read(text, parse_constant=_nothing, parse_float=_finite)
+def read_lenient(text: str | bytes) -> JsonValue:
+    """Parses a file. Raises ValueError for invalid JSON.
+
+    NaN, infinities and overflowing numbers become None, and half a surrogate pair, which is no character and can be
+    neither stored nor sent, becomes a question mark.
+    """
+    value = _read(text, _nothing, _finite)
+    if _SURROGATE.search(text if isinstance(text, str) else text.decode()):
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
 
 
-def _read(text: str | bytes, **how: Any) -> Any:
+def _read(
+    text: str | bytes, constant: Callable[[str], None], number: Callable[[str], float | None] | None = None
+) -> JsonValue:
     try:
-        return json.loads(text, **how)
+        value: JsonValue = json.loads(text, parse_constant=constant, parse_float=number)
+        return value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

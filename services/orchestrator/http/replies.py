@@ -1,15 +1,15 @@
-"""Helpers of all routes: size-limited bodies, JSON responses without re-validation, and refusals."""
+"""Helpers of all routes: size-limited bodies, answers encoded beside the event loop, and refusals."""
 
 import asyncio
-import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from headrace.services.orchestrator.http.json_text import read_strict
+from headrace.wire.api.model import encode
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -35,14 +35,14 @@ async def busy(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 503)
 
 
-def answer(value: Any) -> Response:
-    """Responds with JSON values, without validation."""
-    return Response(_encoded(value), media_type="application/json")
+def answer(value: BaseModel | Sequence[BaseModel]) -> Response:
+    """Responds with a model of the API, or a list of them; fields that were not set are absent."""
+    return Response(encode(value), media_type="application/json")
 
 
-async def on_thread(make: Callable[[], Any]) -> Response:
-    """Responds with the result of `make` as JSON; runs and encodes it on a thread."""
-    return Response(await asyncio.to_thread(lambda: _encoded(make())), media_type="application/json")
+async def on_thread(make: Callable[[], BaseModel | Sequence[BaseModel]]) -> Response:
+    """Responds with the result of `make`; runs and encodes it on a thread."""
+    return Response(await asyncio.to_thread(lambda: encode(make())), media_type="application/json")
 
 
 async def read_body(request: Request, kind: type[B]) -> B:
@@ -61,11 +61,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
         raise RequestRefusedError(400, f"not valid JSON: {error}") from error
 
 
-def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+def body_schema(kind: type[BaseModel]) -> dict[str, JsonValue]:
     """OpenAPI schema of a body: FastAPI does not see what `read_body` reads."""
-    content = {"application/json": {"schema": kind.model_json_schema()}}
+    content: JsonValue = {"application/json": {"schema": kind.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
-
-
-def _encoded(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
+from headrace.wire.api.queues import DeadLetterPage, DeadLetterRow
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -80,12 +80,14 @@ class DeadLetters:
         self._known: list[DeadLetter] = []
         self._lock = asyncio.Lock()
 
-    async def page(self, offset: int, limit: int) -> dict[str, Any]:
+    async def page(self, offset: int, limit: int) -> DeadLetterPage:
         """One page, newest first; `total` includes letters beyond the limit. Raises TransientError without a broker."""
         known, total = await self._look()
         requeued = self._store.requeued()
-        rows = [asdict(one) | {"requeued": one.group_index in requeued} for one in known[offset : offset + limit]]
-        return {"total": total, "rows": rows}
+        rows = (
+            DeadLetterRow(**asdict(one), requeued=one.group_index in requeued) for one in known[offset : offset + limit]
+        )
+        return DeadLetterPage(total=total, rows=tuple(rows))
 
     async def requeue(self, entry_id: str, who: str) -> str:
         """Schedules the prompt of a dead group to be issued again, as a new group, when credit allows. Idempotent.

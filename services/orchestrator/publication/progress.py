@@ -2,9 +2,9 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from headrace.services.orchestrator.publication.routes import ReplicaProof
+from headrace.wire.api.fleet import PhaseSpan, PublicationMember, PublicationTimeline
 from headrace.wire.contracts import PolicyVersion
 
 
@@ -54,33 +54,34 @@ class PublicationProgress:
         self.phase, self.since, self.deadline_s, self.waiting_for = name, lasting.since, deadline_s, replicas
         return lasting
 
-    def timeline(self) -> dict[str, Any]:
-        """JSON values: `began` is unix time, other times are seconds since then; an unfinished phase ends now."""
+    def timeline(self, *, ended: bool) -> PublicationTimeline:
+        """The publication until now; an unfinished phase ends now."""
         now = time.monotonic()
-        return {
-            "id": self.id,
-            "version": self.version.version,
-            "incarnation": self.version.incarnation,
-            "began": round(time.time() - now + self.began, 3),
-            "seconds": round(now - self.began, 3),
-            "phases": [
-                {
-                    "phase": phase.name,
-                    "from_s": round(phase.since - self.began, 3),
-                    "to_s": round((phase.until or now) - self.began, 3),
-                }
-                for phase in self.phases
-            ],
-            "members": [
-                {
-                    "replica_id": replica_id,
-                    "route": self.routes.get(replica_id, ""),
-                    "route_reason": self.reasons.get(replica_id, ""),
-                    "committed": replica_id in self.committed,
-                    "reason": self.missed.get(replica_id, ""),
-                    "proof": self.proofs.get(replica_id, ""),
-                    "proof_note": self.notes.get(replica_id, ""),
-                }
-                for replica_id in self.members
-            ],
-        }
+        return PublicationTimeline(
+            id=self.id,
+            version=self.version.version,
+            incarnation=self.version.incarnation,
+            began=round(time.time() - now + self.began, 3),
+            seconds=round(now - self.began, 3),
+            phases=tuple(self._span(phase, now) for phase in self.phases),
+            members=tuple(map(self._member, self.members)),
+            ended=ended,
+        )
+
+    def _span(self, phase: Phase, now: float) -> PhaseSpan:
+        return PhaseSpan(
+            phase=phase.name,
+            from_s=round(phase.since - self.began, 3),
+            to_s=round((phase.until or now) - self.began, 3),
+        )
+
+    def _member(self, replica_id: str) -> PublicationMember:
+        return PublicationMember(
+            replica_id=replica_id,
+            route=self.routes.get(replica_id, ""),
+            route_reason=self.reasons.get(replica_id, ""),
+            committed=replica_id in self.committed,
+            reason=self.missed.get(replica_id, ""),
+            proof=self.proofs.get(replica_id, ""),
+            proof_note=self.notes.get(replica_id, ""),
+        )

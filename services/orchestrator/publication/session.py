@@ -96,7 +96,8 @@ class PublicationSession:
                 raise
             finally:
                 if members:
-                    self._office.events.append("publication", **self.progress.timeline())
+                    told = self.progress.timeline(ended=True)
+                    self._office.events.append("publication", **told.model_dump(exclude={"ended"}))
             span.set(missed=[outcome.replica_id for outcome in outcomes if not outcome.committed])
         return outcomes
 

@@ -3,10 +3,10 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.wire.api.status import OperatorStatus
 from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.events import EventLog
@@ -35,15 +35,15 @@ class Operator:
         self._events = events
         self._run_dir = run_dir
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> OperatorStatus:
         """The operator requests in force."""
         wishes = self._state.wishes
-        return {
-            "paused": wishes.paused,
-            "stopping": wishes.stopping,
-            "checkpoint_asked": bool(wishes.checkpoint),
-            "draining": sorted(wishes.drained),
-        }
+        return OperatorStatus(
+            paused=wishes.paused,
+            stopping=wishes.stopping,
+            checkpoint_asked=bool(wishes.checkpoint),
+            draining=tuple(sorted(wishes.drained)),
+        )
 
     async def pause(self, who: str) -> str:
         """Stops issuing prompts; open groups are still trained."""

@@ -1,4 +1,4 @@
-"""The committed page is what its source builds to, byte for byte; and the source's own tests pass."""
+"""The committed page is what its source builds to, byte for byte; its types are those of the API; its tests pass."""
 
 import shutil
 import subprocess
@@ -11,6 +11,7 @@ from headrace.run.launch import inherited_environment
 
 ROOT = Path(__file__).parents[3]
 STATIC = Path("services/orchestrator/dashboard/static")
+TYPES = Path("src/api/schema.ts")
 REQUIRE = "HEADRACE_REQUIRE_NODE"
 UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET")
 BUILD_S = 170
@@ -52,6 +53,12 @@ def test_the_committed_page_is_what_the_source_builds_to(source: Path) -> None:
     built, committed = files(source.parent / STATIC), files(ROOT / STATIC)
     assert sorted(built) == sorted(committed), "cd ui && npm ci && npm run build, and commit what it wrote"
     assert [name for name in built if built[name] != committed[name]] == []
+
+
+def test_the_types_are_what_the_schema_says(source: Path) -> None:
+    done = npm(source, "run", "types")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (source / TYPES).read_text() == (ROOT / "ui" / TYPES).read_text(), "make generate"
 
 
 def test_the_tests_of_the_source_pass(source: Path) -> None:

@@ -18,6 +18,7 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
+from tests.status import status_json
 
 SCRIPT = Path(__file__).with_name("small_service.py")
 QUICK = EndDeadlines(poll_s=0.05, settle_s=2.0, finish_s=2.0, drain_s=3.0, grace_s=1.0)
@@ -44,7 +45,7 @@ def orchestra(run_dir: Path, *trainer_options: str, **more: tuple[str, ...]) -> 
 
 
 def say(run_dir: Path, state: str, **more: str | int) -> None:
-    (run_dir / "status.new").write_text(json.dumps({"state": state, **more}))
+    (run_dir / "status.new").write_text(json.dumps(status_json(state=state, **more)))
     (run_dir / "status.new").rename(run_dir / "status")
 
 
@@ -191,7 +192,7 @@ def test_a_run_that_was_over_goes_on_when_its_trainer_registers(tmp_path: Path, 
     seen: list[str] = []
 
     def act(view: View) -> None:
-        seen.append(str(view.status.get("state", "")))
+        seen.append(view.status.state if view.status else "")
         if seen.count(left) == 5:
             say(tmp_path, "running", incarnation=4)
         if "running" in seen:

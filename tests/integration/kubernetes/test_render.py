@@ -1,14 +1,10 @@
 """Every overlay, and each component on the base, renders into objects that an API server would take."""
 
-import filecmp
-import subprocess
-import sys
-
 import kubernetes_validate
 import pytest
 from jsonschema import ValidationError
 
-from tests.integration.kubernetes.rendered import ALL, KUBERNETES, ROOT, named, pods, render
+from tests.integration.kubernetes.rendered import ALL, ROOT, named, pods, render
 from tests.integration.kubernetes.schemas import check_custom, check_own, is_own, need_schemas
 
 
@@ -44,18 +40,6 @@ def test_a_field_that_nobody_knows_is_refused():
 
 def test_the_base_needs_no_custom_resource():
     assert all(is_own(manifest) for name in ("cpu", "single-node-gpu") for manifest in render(name))
-
-
-def test_the_rules_are_those_of_prometheus(tmp_path):
-    maker = KUBERNETES / "components" / "monitoring" / "make_rules.py"
-    copy = tmp_path / "deploy" / "kubernetes" / "components" / "monitoring" / maker.name
-    copy.parent.mkdir(parents=True)
-    copy.write_text(maker.read_text())
-    (tmp_path / "deploy" / "prometheus").symlink_to(ROOT / "deploy" / "prometheus")
-    subprocess.run([sys.executable, copy], check=True, timeout=30)
-    assert filecmp.cmp(copy.with_name("rules.yaml"), maker.with_name("rules.yaml"), shallow=False), (
-        f"run `python {maker.relative_to(ROOT)}`"
-    )
 
 
 def test_every_dashboard_is_a_config_map_that_kubectl_can_apply():

@@ -1,10 +1,13 @@
 """One group with all its rollouts, as the dashboard shows them side by side. Pure."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from headrace.services.orchestrator.dashboard.readers.rollout_index import number_or_none
 from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.api.rollouts import GroupView, RolloutView, TokenView, VersionSpanView
+from headrace.wire.errors import DataError
 
 COLUMNS = (
     *("group_id", "group_index", "rollout_index", "sample_id", "prompt", "completion", "reward", "components"),
@@ -15,69 +18,123 @@ _SPAN = ("start", "end", "version", "weights_digest")
 Decode = Callable[[Sequence[int]], list[str] | None]
 
 
-def group_view(step: int, rows: Sequence[dict[str, Any]], decode: Decode) -> dict[str, Any]:
-    """The group as JSON values, from at least one of the step's `rows`. `decode` returns the tokens' texts, or None."""
-    first = rows[0]
-    return {
-        "step": step,
-        "group_index": first.get("group_index"),
-        "group_id": first.get("group_id") or "",
-        "sample_id": first.get("sample_id") or "",
-        "prompt": first.get("prompt") or "",
-        "trace_id": first.get("trace_id") or "",
-        "rollouts": [_rollout(row, decode) for row in rows],
-    }
+class RolloutRecord(BaseModel):
+    """One row of `RUN/rollouts/step-*.parquet`; older files lack some columns."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group_id: str | None = None
+    group_index: int | None = None
+    rollout_index: int | None = None
+    sample_id: str | None = None
+    prompt: str | None = None
+    completion: str | None = None
+    reward: float | None = None
+    components: str | None = None
+    """JSON: scorer -> score."""
+    token_score: float | None = None
+    reason: str | None = None
+    scorers: str | None = None
+    """JSON: scorer -> its identity."""
+    advantage: float | None = None
+    min_version: int | None = None
+    max_version: int | None = None
+    finish_reason: str | None = None
+    tokens: int | None = None
+    trained_tokens: int | None = None
+    replica_id: str | None = None
+    spans: str | None = None
+    """JSON: list of (start, end, version, digest of the weights)."""
+    trace_id: str | None = None
+    token_ids: list[int] | None = None
+    logprobs: list[float | None] | None = None
+    token_advantages: list[float | None] | None = None
 
 
-def _rollout(row: dict[str, Any], decode: Decode) -> dict[str, Any]:
-    return {
-        "rollout_index": row.get("rollout_index"),
-        "completion": row.get("completion") or "",
-        "reward": number_or_none(row.get("reward")),
-        "advantage": number_or_none(row.get("advantage")),
-        "token_score": number_or_none(row.get("token_score")),
-        "components": _finite(_json(row.get("components"), {})),
-        "reason": row.get("reason") or "",
-        "scorers": _json(row.get("scorers"), {}),
-        "finish_reason": row.get("finish_reason") or "",
-        "num_tokens": row.get("tokens"),
-        "trained_tokens": row.get("trained_tokens"),
-        "min_version": row.get("min_version"),
-        "max_version": row.get("max_version"),
-        "replica_id": row.get("replica_id") or "",
-        "spans": [dict(zip(_SPAN, span, strict=True)) for span in _json(row.get("spans"), []) if _is_span(span)],
-        "tokens": _tokens(row, decode),
-    }
+def group_view(step: int, rows: Sequence[Mapping[str, object]], decode: Decode) -> GroupView:
+    """The group, from at least one of the step's `rows`. `decode` returns the tokens' texts, or None.
+
+    Raises DataError if a column of the file has another type.
+    """
+    try:
+        records = [RolloutRecord.model_validate(row) for row in rows]
+    except ValidationError as error:
+        raise DataError(f"the rollouts of step {step} have columns of other types: {error}") from error
+    first = records[0]
+    return GroupView(
+        step=step,
+        group_index=first.group_index,
+        group_id=first.group_id or "",
+        sample_id=first.sample_id or "",
+        prompt=first.prompt or "",
+        trace_id=first.trace_id or "",
+        rollouts=tuple(_rollout(record, decode) for record in records),
+    )
 
 
-def _tokens(row: dict[str, Any], decode: Decode) -> list[dict[str, Any]]:
+def _rollout(row: RolloutRecord, decode: Decode) -> RolloutView:
+    return RolloutView(
+        rollout_index=row.rollout_index,
+        completion=row.completion or "",
+        reward=number_or_none(row.reward),
+        advantage=number_or_none(row.advantage),
+        token_score=number_or_none(row.token_score),
+        components=_finite(_object(row.components)),
+        reason=row.reason or "",
+        scorers={name: str(value) for name, value in _object(row.scorers).items()},
+        finish_reason=row.finish_reason or "",
+        num_tokens=row.tokens,
+        trained_tokens=row.trained_tokens,
+        min_version=row.min_version,
+        max_version=row.max_version,
+        replica_id=row.replica_id or "",
+        spans=_spans(row.spans),
+        tokens=_tokens(row, decode),
+    )
+
+
+def _tokens(row: RolloutRecord, decode: Decode) -> tuple[TokenView, ...]:
     """Token entries; empty for files without token ids. A logprob of None means that the token was not sampled."""
-    ids = row.get("token_ids") or []
+    ids = row.token_ids or []
     nothing: list[str | None] = [None] * len(ids)
     texts = decode(ids) or nothing
-    logprobs = row.get("logprobs") or [None] * len(ids)
-    advantages = row.get("token_advantages") or [row.get("advantage")] * len(ids)
-    return [
-        {"id": token, "text": text, "logprob": number_or_none(logprob), "advantage": number_or_none(advantage)}
+    logprobs = row.logprobs or [None] * len(ids)
+    advantages = row.token_advantages or [row.advantage] * len(ids)
+    return tuple(
+        TokenView(id=token, text=text, logprob=number_or_none(logprob), advantage=number_or_none(advantage))
         for token, text, logprob, advantage in zip(ids, texts, logprobs, advantages, strict=False)
-    ]
+    )
 
 
-def _is_span(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == len(_SPAN)
+def _spans(text: str | None) -> tuple[VersionSpanView, ...]:
+    spans = _json(text)
+    return tuple(found for span in spans if (found := _span(span))) if isinstance(spans, list) else ()
 
 
-def _json(text: str | None, otherwise: Any) -> Any:
+def _span(value: JsonValue) -> VersionSpanView | None:
+    if not isinstance(value, list) or len(value) != len(_SPAN):
+        return None
     try:
-        value = read_lenient(text or "null")
+        return VersionSpanView.model_validate(dict(zip(_SPAN, value, strict=True)))
+    except ValidationError:
+        return None
+
+
+def _object(text: str | None) -> dict[str, JsonValue]:
+    value = _json(text)
+    return value if isinstance(value, dict) else {}
+
+
+def _json(text: str | None) -> JsonValue:
+    try:
+        return read_lenient(text or "null")
     except ValueError:
-        return otherwise
-    return value if type(value) is type(otherwise) else otherwise
+        return None
 
 
-def _finite(values: dict[str, Any]) -> dict[str, float | None]:
-    return {name: number_or_none(value) for name, value in values.items() if value is None or _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+def _finite(values: Mapping[str, JsonValue]) -> dict[str, float | None]:
+    return {
+        name: None if value is None else number_or_none(value)
+        for name, value in values.items()
+        if value is None or isinstance(value, int | float)
+    }

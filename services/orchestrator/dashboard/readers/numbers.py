@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import json as pa_json
+from pydantic import JsonValue
 
 from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.api.model import Metrics
 
 Column = NDArray[np.float64]
 
@@ -32,8 +33,8 @@ class MetricRows:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def row(self, position: int) -> dict[str, float | int]:
-        """One row as a dict, without missing values."""
+    def row(self, position: int) -> Metrics:
+        """One row, without missing values."""
         values = {name: float(column[position]) for name, column in self.columns.items()}
         return {STEP: int(self.steps[position]), **{name: value for name, value in values.items() if value == value}}
 
@@ -79,25 +80,26 @@ def _finite(column: Column) -> Column:
     return column
 
 
-def _records(data: bytes) -> Iterable[dict[str, Any]]:
+def _records(data: bytes) -> Iterable[tuple[int, dict[str, JsonValue]]]:
     for line in data.splitlines():
         try:
             record = read_lenient(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and type(record.get(STEP)) is int and abs(record[STEP]) <= _MOST_STEP:
-            yield record
+        step = record.get(STEP) if isinstance(record, dict) else None
+        if isinstance(record, dict) and type(step) is int and abs(step) <= _MOST_STEP:
+            yield step, record
 
 
-def _of_records(records: Iterable[dict[str, Any]]) -> MetricRows:
+def _of_records(records: Iterable[tuple[int, dict[str, JsonValue]]]) -> MetricRows:
     kept = list(records)
     columns: dict[str, Column] = {}
-    for position, record in enumerate(kept):
+    for position, (_, record) in enumerate(kept):
         for name, value in record.items():
             if name != STEP and isinstance(value, int | float):
                 column = columns.setdefault(name, np.full(len(kept), np.nan))
                 column[position] = value if abs(value) <= _LARGEST else np.nan
-    return in_order(MetricRows(np.array([record[STEP] for record in kept], np.int64), columns))
+    return in_order(MetricRows(np.array([step for step, _ in kept], np.int64), columns))
 
 
 def in_order(rows: MetricRows) -> MetricRows:

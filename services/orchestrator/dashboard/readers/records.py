@@ -4,13 +4,18 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue, ValidationError
 
 from headrace.services.orchestrator.dashboard.readers.tail import Tail
 from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.api.fleet import PublicationTimeline
+from headrace.wire.api.series import LogRecord
+from headrace.wire.api.status import EvaluationRow
 from headrace.wire.lifecycle import wait_for
 
-Record = dict[str, Any]
+Record = dict[str, JsonValue]
+"""A line of a file."""
 
 _READ_S = 120.0
 _PER_GROUP = tuple(
@@ -37,20 +42,20 @@ class Evals:
 
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path)
-        self._by_version: dict[int, Record] = {}
+        self._by_version: dict[int, EvaluationRow] = {}
 
     @property
-    def all(self) -> list[Record]:
+    def all(self) -> tuple[EvaluationRow, ...]:
         """All evaluations, ordered by version."""
-        return [self._by_version[version] for version in sorted(self._by_version)]
+        return tuple(self._by_version[version] for version in sorted(self._by_version))
 
-    async def look(self) -> list[Record]:
+    async def look(self) -> list[EvaluationRow]:
         """Reads new lines and returns their evaluations."""
         added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
         if added.anew:
             self._by_version = {}
         fresh = [_evaluation(record) for record in _parsed(added.data.splitlines()) if _is_version(record)]
-        self._by_version.update((int(record["version"]), record) for record in fresh)
+        self._by_version.update((row.version, row) for row in fresh)
         return fresh
 
 
@@ -60,59 +65,58 @@ class RunLog:
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / "events"
         self._tails: dict[Path, Tail] = {}
-        self._events: deque[Record] = deque(maxlen=_KEPT)
+        self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.
-        self._publications: deque[Record] = deque(maxlen=_KEPT_PUBLICATIONS)
+        self._publications: deque[LogRecord] = deque(maxlen=_KEPT_PUBLICATIONS)
         self.began: float | None = None
         """Unix seconds of the run's first event."""
 
-    def newest(self, limit: int) -> list[Record]:
+    def newest(self, limit: int) -> list[LogRecord]:
         """The newest events, newest first."""
         return sorted((*self._events, *self._publications), key=_time, reverse=True)[:limit]
 
-    def since(self, moment: float) -> list[Record]:
+    def since(self, moment: float) -> list[LogRecord]:
         """Events after `moment` (unix seconds), oldest first."""
         told = (record for record in (*self._events, *self._publications) if _time(record) > moment)
         return sorted(told, key=_time)
 
     @property
-    def publications(self) -> list[Record]:
-        """Publications in the form of `/api/fleet`, newest first."""
-        hidden = ("t", "event", "service")
-        return [
-            {key: value for key, value in record.items() if key not in hidden} | {"ended": True}
-            for record in reversed(self._publications)
-            if _is_publication(record)
-        ]
+    def publications(self) -> tuple[PublicationTimeline, ...]:
+        """Publications, newest first; a damaged one is left out."""
+        found = (_timeline(record) for record in reversed(self._publications))
+        return tuple(one for one in found if one is not None)
 
-    async def look(self) -> list[Record]:
+    async def look(self) -> list[LogRecord]:
         """Reads new events and returns them, oldest first."""
         fresh, began = await wait_for(asyncio.to_thread(self._read), _READ_S, "the event logs to be read")
         if began is not None:
             self.began = began if self.began is None else min(began, self.began)
         fresh.sort(key=_time)
-        self._publications.extend(record for record in fresh if record["event"] == PUBLICATION)
-        self._events.extend(record for record in fresh if record["event"] != PUBLICATION)
+        self._publications.extend(record for record in fresh if record.event == PUBLICATION)
+        self._events.extend(record for record in fresh if record.event != PUBLICATION)
         return fresh
 
-    def _read(self) -> tuple[list[Record], float | None]:
-        fresh: list[Record] = []
+    def _read(self) -> tuple[list[LogRecord], float | None]:
+        fresh: list[LogRecord] = []
         began: list[float] = []
         for path in sorted(path for teller in _TELLERS for path in self._folder.glob(f"{teller}-*.jsonl")):
             if path not in self._tails:
                 self._tails[path] = Tail(path, newest=_NEWEST)
                 began += _first_time(path)
             while data := self._tails[path].read().data:
-                fresh += [_named(record, path) for record in _parsed(_wanted(data)) if _is_event(record)]
+                fresh += _events(_wanted(data), path)
         return fresh, min(began, default=None)
 
 
-def _time(record: Record) -> float:
-    return float(record["t"])
+def _time(record: LogRecord) -> float:
+    return record.t
 
 
-def _named(record: Record, path: Path) -> Record:
-    return {"t": record["t"], "event": record["event"], "service": path.stem.rpartition("-")[0], **record}
+def _events(lines: Iterable[bytes], path: Path) -> Iterable[LogRecord]:
+    service = path.stem.rpartition("-")[0]
+    for record in _parsed(lines):
+        if _is_event(record):
+            yield LogRecord.model_validate({"service": service, **record})
 
 
 def _is_version(record: Record) -> bool:
@@ -120,10 +124,14 @@ def _is_version(record: Record) -> bool:
     return type(version) is int and 0 <= version <= _MOST_VERSION
 
 
-def _evaluation(record: Record) -> Record:
-    """The record with numeric `accuracy` and `t`, which the reader sorts and plots by; invalid ones are dropped."""
-    told = record | {"accuracy": number_of(record, "accuracy")}
-    return told if number_of(record, "t") is not None else {key: one for key, one in told.items() if key != "t"}
+def _evaluation(record: Record) -> EvaluationRow:
+    """The record without what is no number, which the reader sorts and plots by."""
+    numbers = {name: value for name, value in record.items() if value is None or isinstance(value, int | float)}
+    try:
+        return EvaluationRow.model_validate({"accuracy": None, **numbers})
+    except ValidationError as error:
+        wrong = {one["loc"][0] for one in error.errors()}
+        return EvaluationRow.model_validate({"accuracy": None} | {k: v for k, v in numbers.items() if k not in wrong})
 
 
 def number_of(record: Record, name: str) -> float | None:
@@ -132,9 +140,13 @@ def number_of(record: Record, name: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def _is_publication(record: Record) -> bool:
-    lists = (record.get("phases"), record.get("members"))
-    return all(isinstance(one, list) for one in lists) and isinstance(record.get("seconds"), int | float)
+def _timeline(record: LogRecord) -> PublicationTimeline | None:
+    try:
+        return PublicationTimeline.model_validate(
+            {**record.model_dump(exclude={"t", "event", "service"}), "ended": True}, extra="ignore"
+        )
+    except ValidationError:
+        return None
 
 
 def _is_event(record: Record) -> bool:
@@ -147,7 +159,7 @@ def _first_time(path: Path) -> list[float]:
             line = file.readline(1 << 20)
     except OSError:
         return []
-    return [float(record["t"]) for record in _parsed([line]) if _is_event(record)]
+    return [event.t for event in _events([line], path)]
 
 
 def _wanted(data: bytes) -> Iterable[bytes]:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from headrace.services.orchestrator.dashboard.readers.rollout_file import (
     step_of,
 )
 from headrace.services.orchestrator.dashboard.readers.texts import Texts
+from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.errors import DataError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
@@ -108,7 +109,7 @@ class RolloutIndex:
             self._orders.popitem(last=False)
         return found
 
-    async def listed(self, facts: RolloutFacts, positions: Positions) -> list[dict[str, Any]]:
+    async def listed(self, facts: RolloutFacts, positions: Positions) -> list[RolloutRow]:
         """Rows of the list, in the order of `positions`."""
         return await self._on_thread(lambda: self._listed(facts, positions), "the rollouts to be read")
 
@@ -184,14 +185,14 @@ class RolloutIndex:
             mask[start : start + len(hits)] = hits[: len(facts) - start]
         return positions[mask[positions]], partial
 
-    def _listed(self, facts: RolloutFacts, positions: Positions) -> list[dict[str, Any]]:
+    def _listed(self, facts: RolloutFacts, positions: Positions) -> list[RolloutRow]:
         starts = np.searchsorted(facts.step, facts.step[positions], side="left")
         return [
             self._row(facts, int(position), int(position - start))
             for position, start in zip(positions, starts, strict=True)
         ]
 
-    def _row(self, facts: RolloutFacts, position: int, number: int) -> dict[str, Any]:
+    def _row(self, facts: RolloutFacts, position: int, number: int) -> RolloutRow:
         step = int(facts.step[position])
         try:
             said = self._texts.of(step)
@@ -199,24 +200,24 @@ class RolloutIndex:
             prompt, completion, group_id = (text[number].as_py() or "" for text in texts)
         except (DataError, IndexError):
             prompt = completion = group_id = ""  # The file was damaged or replaced after it was indexed.
-        return {
-            "step": step,
-            "group_index": int(facts.group_index[position]),
-            "group_id": group_id,
-            "rollout_index": int(facts.rollout_index[position]),
-            "reward": number_or_none(facts.reward[position]),
-            "advantage": number_or_none(facts.advantage[position]),
-            "finish_reason": self.names.finish.words[facts.finish_reason[position]],
-            "tokens": int(facts.tokens[position]),
-            "min_version": int(facts.min_version[position]),
-            "max_version": int(facts.max_version[position]),
-            "replica_id": self.names.replica.words[facts.replica_id[position]],
-            "prompt": prompt[:SHORT],
-            "completion": completion[:SHORT],
-        }
+        return RolloutRow(
+            step=step,
+            group_index=int(facts.group_index[position]),
+            group_id=group_id,
+            rollout_index=int(facts.rollout_index[position]),
+            reward=number_or_none(facts.reward[position]),
+            advantage=number_or_none(facts.advantage[position]),
+            finish_reason=self.names.finish.words[facts.finish_reason[position]],
+            tokens=int(facts.tokens[position]),
+            min_version=int(facts.min_version[position]),
+            max_version=int(facts.max_version[position]),
+            replica_id=self.names.replica.words[facts.replica_id[position]],
+            prompt=prompt[:SHORT],
+            completion=completion[:SHORT],
+        )
 
 
-def number_or_none(value: float | np.floating[Any] | None) -> float | None:
+def number_or_none(value: float | np.float64 | None) -> float | None:
     """The value, or None if it is not finite: JSON has no NaN."""
     return None if value is None or not np.isfinite(value) else float(value)
 

@@ -3,14 +3,17 @@
 import contextlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from headrace.services.orchestrator.dashboard.ended import read_config, table_of
-from headrace.services.orchestrator.dashboard.readers.records import number_of
+from headrace.services.orchestrator.dashboard.readers.records import Record, number_of
 from headrace.services.orchestrator.http.json_text import read_lenient
+from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
 
 MOST = 200
@@ -50,23 +53,24 @@ def find_run(parent: Path, name: str) -> RunFolder:
     return found
 
 
-def run_row(folder: RunFolder, now: float) -> dict[str, Any]:
-    """One row of `/api/runs`, without `current`."""
+def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) -> RunRow:
+    """One row of `/api/runs`; `current_state`: the state of the run that answers, None for any other."""
     try:
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
     metrics = last_record(folder.path / "metrics.jsonl")
     evaluated = last_record(folder.path / "evals.jsonl")
-    return {
-        "name": folder.name,
-        "id": run_id,
-        "state": _state(folder.path, now),
-        "steps": number_of(metrics, "step") or 0,
-        "reward_mean": number_of(metrics, "reward_mean"),
-        "accuracy": number_of(evaluated, "accuracy"),
-        "began": round(folder.began, 3),
-    }
+    return RunRow(
+        name=folder.name,
+        id=run_id,
+        state=_state(folder.path, now) if current_state is None else current_state,
+        steps=number_of(metrics, "step") or 0,
+        reward_mean=number_of(metrics, "reward_mean"),
+        accuracy=number_of(evaluated, "accuracy"),
+        began=round(folder.began, 3),
+        current=current_state is not None,
+    )
 
 
 def _state(path: Path, now: float) -> str:
@@ -90,7 +94,7 @@ def _logs(folder: Path) -> list[tuple[float, Path]]:
     return found
 
 
-def last_record(path: Path) -> dict[str, Any]:
+def last_record(path: Path) -> Record:
     """The last complete line that is a JSON object; empty if there is none."""
     try:
         with path.open("rb") as file:
@@ -108,9 +112,9 @@ def last_record(path: Path) -> dict[str, Any]:
     return {}
 
 
-def flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:
     """Flattens the tables to dotted keys, with JSON values."""
-    found: dict[str, Any] = {}
+    found: dict[str, JsonValue] = {}
     for key, value in tables.items():
         if isinstance(value, dict):
             found |= flat(value, f"{prefix}{key}.")
@@ -119,19 +123,19 @@ def flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JsonValue:
     """Converts to a JSON value: TOML has dates and non-finite numbers."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {str(key): _plain(one) for key, one in value.items()}
     return value if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)) else str(value)
 
 
-def config_rows(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def config_rows(configs: Sequence[Mapping[str, JsonValue]]) -> list[ConfigKey]:
     """One row per key of the flattened configs, differing ones first; a key that a run lacks is null."""
     rows = []
     for key in sorted({key for config in configs for key in config}):
         values = [config.get(key) for config in configs]
-        rows.append({"key": key, "values": values, "differs": any(value != values[0] for value in values)})
-    return sorted(rows, key=lambda row: not row["differs"])
+        rows.append(ConfigKey(key=key, values=tuple(values), differs=any(value != values[0] for value in values)))
+    return sorted(rows, key=lambda row: not row.differs)

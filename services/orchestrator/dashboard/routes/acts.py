@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, body_schema, read_body
 from headrace.services.orchestrator.state.operator import Operator
+from headrace.wire.api.actions import Said
 from headrace.wire.errors import ConfigError, TransientError
 
 ENDED = "nothing of this run is alive: only its files are shown; `headrace train --resume` goes on with it"
@@ -44,37 +45,37 @@ def add_acts(app: FastAPI, operator: Operator | None) -> None:
             raise RequestRefusedError(409, ENDED)
         return operator
 
-    @app.post("/api/actions/pause", openapi_extra=body_schema(Act))
+    @app.post("/api/actions/pause", response_model=Said, openapi_extra=body_schema(Act))
     async def post_pause(request: Request) -> Response:
         """Stops issuing new prompts."""
         act = await read_body(request, Act)
         return await said(acting().pause(act.who))
 
-    @app.post("/api/actions/resume", openapi_extra=body_schema(Act))
+    @app.post("/api/actions/resume", response_model=Said, openapi_extra=body_schema(Act))
     async def post_resume(request: Request) -> Response:
         """Resumes issuing prompts."""
         act = await read_body(request, Act)
         return await said(acting().resume(act.who))
 
-    @app.post("/api/actions/checkpoint", openapi_extra=body_schema(Act))
+    @app.post("/api/actions/checkpoint", response_model=Said, openapi_extra=body_schema(Act))
     async def post_checkpoint(request: Request) -> Response:
         """Requests a checkpoint after the trainer's current step."""
         act = await read_body(request, Act)
         return await said(acting().checkpoint(act.who))
 
-    @app.post("/api/actions/stop", openapi_extra=body_schema(Act))
+    @app.post("/api/actions/stop", response_model=Said, openapi_extra=body_schema(Act))
     async def post_stop(request: Request) -> Response:
         """Requests that the trainer finish its step, write a checkpoint and exit."""
         act = await read_body(request, Act)
         return await said(acting().stop(act.who))
 
-    @app.post("/api/actions/scale", openapi_extra=body_schema(Scale))
+    @app.post("/api/actions/scale", response_model=Said, openapi_extra=body_schema(Scale))
     async def post_scale(request: Request) -> Response:
         """Sets the number of replicas of a service."""
         act = await read_body(request, Scale)
         return await said(acting().scale(act.service, act.count, act.who))
 
-    @app.post("/api/actions/drain", openapi_extra=body_schema(Drain))
+    @app.post("/api/actions/drain", response_model=Said, openapi_extra=body_schema(Drain))
     async def post_drain(request: Request) -> Response:
         """Drains a replica, or ends its drain."""
         act = await read_body(request, Drain)
@@ -84,7 +85,7 @@ def add_acts(app: FastAPI, operator: Operator | None) -> None:
 async def said(act: Awaitable[str]) -> Response:
     """Answers with what was done, in one sentence; 409 if it is impossible, 503 if a service is unavailable."""
     try:
-        return answer({"said": await act})
+        return answer(Said(said=await act))
     except ConfigError as error:
         raise RequestRefusedError(409, str(error)) from error
     except TransientError as error:

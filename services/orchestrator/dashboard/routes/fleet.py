@@ -1,34 +1,36 @@
-"""`/api/status` and `/api/fleet`."""
-
-from typing import Any
+"""`/api/status`, `/api/evals`, `/api/replicas` and `/api/fleet`."""
 
 from fastapi import FastAPI, Response
 
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.http.replies import answer
+from headrace.wire.api.fleet import Fleet
+from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus
+
+_PUBLICATIONS = 50
 
 
 def add_fleet(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/status")
+    @app.get("/api/status", response_model=RunStatus)
     async def get_status() -> Response:
         """The whole run in one object."""
         return answer(board.source.status())
 
-    @app.get("/api/evals")
-    async def get_evals() -> list[dict[str, Any]]:
+    @app.get("/api/evals", response_model=list[EvaluationRow])
+    async def get_evals() -> Response:
         """All evaluations so far."""
-        return board.source.evals()
+        return answer(board.source.evals())
 
-    @app.get("/api/replicas")
-    async def get_replicas() -> list[dict[str, Any]]:
+    @app.get("/api/replicas", response_model=list[ReplicaStatus])
+    async def get_replicas() -> Response:
         """Replicas with a live lease."""
-        return board.source.replicas()
+        return answer(board.source.replicas())
 
-    @app.get("/api/fleet")
+    @app.get("/api/fleet", response_model=Fleet)
     async def get_fleet() -> Response:
         """Replicas, trainer, and the last publications, newest first."""
         source = board.source
-        publications = source.publications()[:50]
-        return answer({"replicas": source.replicas(), "trainer": source.trainer(), "publications": publications})
+        publications = source.publications()[:_PUBLICATIONS]
+        return answer(Fleet(replicas=source.replicas(), trainer=source.trainer(), publications=publications))

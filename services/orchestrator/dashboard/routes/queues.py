@@ -8,48 +8,48 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.routes.acts import ENDED, Act, said
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, body_schema, read_body
 from headrace.services.orchestrator.issuing.dead_letters import DeadLetters
+from headrace.wire.api.actions import Said
+from headrace.wire.api.queues import DeadLetterPage, QueueList, QueueRow
+from headrace.wire.api.status import StreamStatus
 from headrace.wire.errors import TransientError
 
 
 def add_queues(app: FastAPI, board: Board, dead: DeadLetters | None) -> None:
     """Adds the routes; without `dead` there are no dead letters to list or requeue."""
 
-    @app.get("/api/queues")
+    @app.get("/api/queues", response_model=QueueList)
     async def get_queues() -> Response:
         """The streams as of the last housekeeping pass, about once a second."""
         streams = board.source.streams()
-        return answer(
-            {
-                "streams": [
-                    {
-                        "name": name,
-                        "length": stats["length"],
-                        "pending": stats["pending"],
-                        "undelivered": stats["undelivered"],
-                        "oldest_pending_seconds": round(float(stats["oldest_pending_s"]), 3),
-                    }
-                    for name, stats in streams.items()
-                ],
-                "dead": streams.get("dead", {}).get("length", 0),
-            }
-        )
+        rows = tuple(_row(name, stream) for name, stream in streams.items())
+        return answer(QueueList(streams=rows, dead=streams["dead"].length if "dead" in streams else 0))
 
-    @app.get("/api/dead")
+    @app.get("/api/dead", response_model=DeadLetterPage)
     async def get_dead(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=0, le=200)] = 50
     ) -> Response:
         """Groups that were given up, newest first."""
         if dead is None:
-            return answer({"total": 0, "rows": []})
+            return answer(DeadLetterPage(total=0, rows=()))
         try:
             return answer(await dead.page(offset, limit))
         except TransientError as error:
             raise RequestRefusedError(503, str(error)) from error
 
-    @app.post("/api/dead/{entry}/requeue", openapi_extra=body_schema(Act))
+    @app.post("/api/dead/{entry}/requeue", response_model=Said, openapi_extra=body_schema(Act))
     async def post_requeue(entry: str, request: Request) -> Response:
         """Issues the prompt of a dead group again, once, as a new group."""
         act = await read_body(request, Act)
         if dead is None:
             raise RequestRefusedError(409, ENDED)
         return await said(dead.requeue(entry, act.who))
+
+
+def _row(name: str, stream: StreamStatus) -> QueueRow:
+    return QueueRow(
+        name=name,
+        length=stream.length,
+        pending=stream.pending,
+        undelivered=stream.undelivered,
+        oldest_pending_seconds=round(stream.oldest_pending_s, 3),
+    )

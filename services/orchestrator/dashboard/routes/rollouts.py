@@ -8,15 +8,17 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.readers import query as queries
 from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS, group_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
+from headrace.wire.api.rollouts import DamagedStep, GroupView, RolloutPage
 from headrace.wire.errors import DataError
 
 _MOST_TEXT = 200
+_MOST_DAMAGED = 20
 
 
 def add_rollouts(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/rollouts")
+    @app.get("/api/rollouts", response_model=RolloutPage)
     async def get_rollouts(
         step_from: int | None = None,
         step_to: int | None = None,
@@ -38,26 +40,28 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
         )  # fmt: skip
         shelf = board.files.shelf
         found = await shelf.find(wanted)
+        damaged = sorted(shelf.damaged.items())[:_MOST_DAMAGED]
         rows = await shelf.listed(found.facts, found.positions[offset : offset + limit])
         return answer(
-            {
-                "total": len(found.positions),
-                "rows": rows,
-                "partial": found.partial,
-                "reading": shelf.reading,
-                "finish_reasons": sorted(shelf.names.finish.words),
-                "replicas": sorted(shelf.names.replica.words),
-                "damaged": [{"step": step, "error": words} for step, words in sorted(shelf.damaged.items())[:20]],
-            }
+            RolloutPage(
+                total=len(found.positions),
+                rows=tuple(rows),
+                partial=found.partial,
+                reading=shelf.reading,
+                finish_reasons=tuple(sorted(shelf.names.finish.words)),
+                replicas=tuple(sorted(shelf.names.replica.words)),
+                damaged=tuple(DamagedStep(step=step, error=words) for step, words in damaged),
+            )
         )
 
-    @app.get("/api/rollouts/{step}/{group_index}")
+    @app.get("/api/rollouts/{step}/{group_index}", response_model=GroupView)
     async def get_group(step: int, group_index: int) -> Response:
         """All rollouts of a group, token by token."""
         try:
             table = await board.files.shelf.table(step, group_index, COLUMNS)
+            if table is None:
+                raise RequestRefusedError(404, f"step {step} has no trained group {group_index}")
+            found = table
+            return await on_thread(lambda: group_view(step, found.to_pylist(), board.files.decoder.texts))
         except DataError as error:
             raise RequestRefusedError(404, str(error)) from error
-        if table is None:
-            raise RequestRefusedError(404, f"step {step} has no trained group {group_index}")
-        return await on_thread(lambda: group_view(step, table.to_pylist(), board.files.decoder.texts))

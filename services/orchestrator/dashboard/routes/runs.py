@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 
@@ -22,6 +22,7 @@ from headrace.services.orchestrator.dashboard.readers.run_list import (
 )
 from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, series_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
+from headrace.wire.api.runs import ComparedRun, RunComparison, RunRow
 from headrace.wire.errors import ConfigError
 
 _MOST_RUNS = 8
@@ -53,21 +54,18 @@ def add_runs(app: FastAPI, board: Board) -> None:
     run_dir = board.files.run_dir.resolve()
     siblings = Siblings()
 
-    @app.get("/api/runs")
+    @app.get("/api/runs", response_model=list[RunRow])
     async def get_runs() -> Response:
         """All sibling runs, newest first."""
         state, now = board.source.state(), time.time()
 
-        def rows() -> list[dict[str, Any]]:
-            found = []
-            for folder in run_folders(run_dir.parent):
-                row = run_row(folder, now) | {"current": folder.path == run_dir}
-                found.append(row | {"state": state} if row["current"] else row)
-            return found
+        def rows() -> list[RunRow]:
+            folders = run_folders(run_dir.parent)
+            return [run_row(one, now, current_state=state if one.path == run_dir else None) for one in folders]
 
         return await on_thread(rows)
 
-    @app.get("/api/compare")
+    @app.get("/api/compare", response_model=RunComparison)
     async def get_compare(
         runs: str, names: str = "reward_mean", points: Annotated[int, Query(ge=4, le=5000)] = 500
     ) -> Response:
@@ -82,11 +80,11 @@ def add_runs(app: FastAPI, board: Board) -> None:
             raise RequestRefusedError(404, str(error)) from error
         read = [await siblings.read(folder) for folder in folders]
 
-        def compared() -> dict[str, Any]:
+        def compared() -> RunComparison:
             shown = []
             for folder, (curves, evals) in zip(folders, read, strict=True):
-                view = series_view(curves.rows, metrics, points, None, None)
-                shown.append({"name": folder.name, "evals": evals.all} | view)
-            return {"runs": shown, "config": config_rows(configs)}
+                view = series_view(curves.rows, metrics, points, None, None, evals.all)
+                shown.append(ComparedRun(name=folder.name, **dict(view)))
+            return RunComparison(runs=tuple(shown), config=tuple(config_rows(configs)))
 
         return await on_thread(compared)

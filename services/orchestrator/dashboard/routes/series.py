@@ -1,7 +1,8 @@
 """`/api/series`, `/api/events` and `/api/log`."""
 
 import re
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from fastapi import FastAPI, Header, Query, Response
@@ -11,6 +12,8 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
 from headrace.services.orchestrator.dashboard.readers.thin import thin
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
+from headrace.wire.api.series import CurvePoints, LogRecord, MetricSeries
+from headrace.wire.api.status import EvaluationRow
 
 MOST_NAMES = 64
 _MOST_POINTS = 20_000
@@ -21,7 +24,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 def add_curves(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/series")
+    @app.get("/api/series", response_model=MetricSeries)
     async def get_series(
         names: str = "",
         points: Annotated[int, Query(ge=4, le=_MOST_POINTS)] = 1000,
@@ -33,7 +36,7 @@ def add_curves(app: FastAPI, board: Board) -> None:
         if len(wanted) > MOST_NAMES:
             raise RequestRefusedError(422, f"names: at most {MOST_NAMES} at once")
         rows, evals = board.files.curves.rows, board.files.evals.all
-        return await on_thread(lambda: series_view(rows, wanted, points, first, last) | {"evals": evals})
+        return await on_thread(lambda: series_view(rows, wanted, points, first, last, evals))
 
     @app.get("/api/events", response_class=StreamingResponse)
     async def get_events(after: str = "", last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
@@ -45,14 +48,21 @@ def add_curves(app: FastAPI, board: Board) -> None:
         stream = board.feed.listen(lambda: board.missed(known))
         return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
-    @app.get("/api/log")
+    @app.get("/api/log", response_model=list[LogRecord])
     async def get_log(limit: Annotated[int, Query(ge=0, le=2000)] = 200) -> Response:
         """Run-level events, newest first."""
         return answer(board.files.log.newest(limit))
 
 
-def series_view(rows: MetricRows, names: list[str], points: int, first: int | None, last: int | None) -> dict[str, Any]:
-    """The answer of `/api/series`, without the evaluations. Pure."""
+def series_view(
+    rows: MetricRows,
+    names: Sequence[str],
+    points: int,
+    first: int | None,
+    last: int | None,
+    evals: tuple[EvaluationRow, ...],
+) -> MetricSeries:
+    """The answer of `/api/series`. Pure."""
     start = 0 if first is None else int(np.searchsorted(rows.steps, first, side="left"))
     end = len(rows) if last is None else int(np.searchsorted(rows.steps, last, side="right"))
     steps = rows.steps[start:end]
@@ -62,5 +72,6 @@ def series_view(rows: MetricRows, names: list[str], points: int, first: int | No
             values = rows.columns[name][start:end]
             kept = thin(values, points)
             numbers = [None if value != value else float(f"{value:.7g}") for value in values[kept].tolist()]
-            series[name] = {"x": steps[kept].tolist(), "y": numbers}
-    return {"last": int(rows.steps[-1]) if len(rows) else 0, "names": [*rows.columns], "series": series}
+            series[name] = CurvePoints(x=tuple(steps[kept].tolist()), y=tuple(numbers))
+    last_step = int(rows.steps[-1]) if len(rows) else 0
+    return MetricSeries(last=last_step, names=tuple(rows.columns), series=series, evals=evals)

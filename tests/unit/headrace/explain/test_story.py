@@ -9,10 +9,12 @@ from headrace.inspect.explain.gather import Gathered
 from headrace.inspect.explain.names import parse_name
 from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, tell
+from headrace.wire.api.status import RunStatus
 from headrace.wire.journal import BatchRecord, DroppedRecord
+from tests.status import run_status
 
 GROUP = "demo/g00000005"
-LIVE: dict[str, Any] = {"step": 2, "streams": {"rollouts": {"pending": 3, "undelivered": 4}}}
+LIVE = run_status(step=2, streams={"rollouts": {"pending": 3, "undelivered": 4}})
 TRACE = "00-2de6e4b1cc2d31a75c05d19540cbf5f7-8c0c395ba84f16e1-01"
 
 
@@ -39,7 +41,7 @@ def batch(step: int = 4) -> BatchRecord:
     return BatchRecord(step=step, group_indices=(4, 5), group_ids=names, digest="d", payload="p")
 
 
-def told(found: Gathered, status: dict[str, Any] | None = None, name: str = "g5") -> Story:
+def told(found: Gathered, status: RunStatus | None = None, name: str = "g5") -> Story:
     return tell(parse_name(name, "demo"), found, status)
 
 

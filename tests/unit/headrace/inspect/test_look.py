@@ -12,6 +12,7 @@ import pytest
 from headrace.inspect.status import look, look_at, look_where
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError, TransientError
+from tests.status import status_json
 
 
 @contextmanager
@@ -37,11 +38,26 @@ def serving(body: bytes, status: int = 200) -> Iterator[str]:
 
 
 def test_an_orchestrator_anywhere_is_asked() -> None:
-    status = {"state": "running", "step": 4, "replicas": [], "eval": [], "trainer": {"metrics": {"loss": 0.5}}}
+    status = status_json(step=4, trainer={"metrics": {"loss": 0.5}})
     with serving(json.dumps(status).encode()) as url:
         shown = look_at(f"{url}/")
-    assert shown["steps"] == 4 and shown["metrics"] == {"loss": 0.5}
-    assert [party["who"] for party in shown["waits"]] == ["orchestrator", "trainer", "reward"]
+    told = shown.as_json()
+    assert list(told) == ["url", "services", "orchestrator", "steps", "metrics", "eval", "waits"]
+    assert json.loads(json.dumps(told))["orchestrator"] == status
+    assert shown.steps == 4 and shown.metrics == {"loss": 0.5}
+    assert [party.who for party in shown.waits] == ["orchestrator", "trainer", "reward"]
+
+
+def test_an_orchestrator_of_another_version_is_named_with_the_way_out() -> None:
+    status = status_json()
+    del status["credit"]["limit"]
+    with (
+        serving(json.dumps(status).encode()) as url,
+        pytest.raises(ConfigError, match=r"credit\.limit: Field required"),
+    ):
+        look_at(url)
+    with serving(json.dumps(status_json() | {"weather": "rain"}).encode()) as url:
+        assert look_at(url).steps == 0
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"<html>", 200), (b"{}", 200), (b"[]", 200), (b"{}", 404)])
@@ -76,7 +92,7 @@ def test_without_a_place_it_is_the_one_live_run(tmp_path: Path, monkeypatch: pyt
         (tmp_path / "runs" / name / "config").mkdir(parents=True)
         (tmp_path / "runs" / name / "config" / "run.toml").write_text("[run]\n")
     lock = RunLock(tmp_path / "runs" / "live")
-    assert look_where(None, "")["run_dir"] == "runs/live"
+    assert look_where(None, "").run_dir == "runs/live"
     second = RunLock(tmp_path / "runs" / "dead")
     with pytest.raises(ConfigError, match="alive: runs/dead, runs/live"):
         look_where(None, "")
@@ -90,5 +106,5 @@ def test_an_ended_run_is_read_without_its_whole_metrics(tmp_path: Path) -> None:
     rows = "".join(json.dumps({"step": step, "reward_mean": step / 10}) + "\n" for step in range(1, 2001))
     (tmp_path / "metrics.jsonl").write_text(rows + '{"step": 2001, "rew')
     shown = look(tmp_path)
-    assert shown["steps"] == 2000 and shown["metrics"]["reward_mean"] == 200.0
-    assert shown["supervisor"] is None and shown["orchestrator"] is None and shown["waits"] == []
+    assert shown.steps == 2000 and shown.metrics["reward_mean"] == 200.0
+    assert shown.supervisor is None and shown.orchestrator is None and shown.waits == []

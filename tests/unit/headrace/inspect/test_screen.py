@@ -11,6 +11,7 @@ from headrace.inspect.screen import Lines, draw, eval_line, step_line
 from headrace.run.execute import Output, begin_screen
 from headrace.supervisor.supervisor import View
 from headrace.wire.events import EventLog
+from tests.status import run_status
 
 STATUS = {
     "state": "running",
@@ -52,7 +53,7 @@ SERVICES = dict.fromkeys(
 
 
 def text_of(view: View, evals: list[dict[str, float]]) -> str:
-    console = Console(width=160, force_terminal=False)
+    console = Console(width=200, force_terminal=False)
     with console.capture() as capture:
         console.print(draw(view, evals))
     return capture.get()
@@ -60,7 +61,7 @@ def text_of(view: View, evals: list[dict[str, float]]) -> str:
 
 def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
     services = SERVICES | {"rollout-3": "draining"}
-    text = text_of(View(STATUS, services, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
+    text = text_of(View(run_status(**STATUS), services, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
     for part in (
         "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
         "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
@@ -72,7 +73,7 @@ def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
 
 
 def test_the_table_can_be_drawn_before_anything_is_known() -> None:
-    assert "trainer waits for batches -" in text_of(View({}, SERVICES, ()), [])
+    assert "trainer waits for batches -" in text_of(View(None, SERVICES, (), started=False), [])
 
 
 def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
@@ -83,9 +84,9 @@ def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
         status["trainer"]["metrics"] |= more
         console = Console(width=80, force_terminal=False)
         with console.capture() as capture:
-            console.print(draw(View(status, SERVICES, ()), []))
+            console.print(draw(View(run_status(**status), SERVICES, ()), []))
         assert expected in [line.rstrip() for line in capture.get().splitlines()]
-    assert "tokens/s" not in text_of(View(STATUS | {"replicas": []}, SERVICES, ()), [])
+    assert "tokens/s" not in text_of(View(run_status(**STATUS | {"replicas": []}), SERVICES, ()), [])
     said = step_line({"step": 3, "seconds": 2.0, "trained_tokens_per_second": 812.4, "mfu": 0.31})
     assert said == "step 3  seconds 2.00  trained tokens/s 812  MFU 31.0%"
     assert step_line({"step": 3, "seconds": 2.0, "mfu": None}) == "step 3  seconds 2.00"
@@ -94,7 +95,7 @@ def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
 def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
     said: list[str] = []
     lines = Lines(tmp_path, said.append)
-    view = View(STATUS, SERVICES, ())
+    view = View(run_status(**STATUS), SERVICES, ())
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 1, "reward_mean": 0.25}) + "\n" + '{"step": 2, "rew')
         file.flush()
@@ -104,7 +105,7 @@ def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
         lines.show(view)
         lines.show(view)
     (tmp_path / "evals.jsonl").write_text('{"version": 2, "accuracy": 0.5, "prompts": 10, "missing": 1}\n')
-    lines.show(View(STATUS, SERVICES, ("rollout-0 died",)))
+    lines.show(View(run_status(**STATUS), SERVICES, ("rollout-0 died",)))
     assert said == [
         "step 1  reward 0.250",
         "step 2  reward 0.500",
@@ -119,11 +120,13 @@ def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) ->
     lines = begin_screen(tmp_path, 8080, Output(Console(file=io.StringIO()), json=False))
     assert isinstance(lines, Lines)
     lines._say = said.append
-    lines.show(View({}, {"orchestrator": "starting", "trainer": "starting"}, ("the broker's folder was put aside",)))
-    lines.show(View({}, {"orchestrator": "ready", "trainer": "starting"}, ("the broker's folder was put aside",)))
+    notices = ("the broker's folder was put aside",)
+    for state in ("starting", "ready"):
+        services = {"orchestrator": state, "trainer": "starting"}
+        lines.show(View(None, services, notices, started=False))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
     for _ in range(2):
-        lines.show(View(STATUS, SERVICES, ("the broker's folder was put aside",)))
+        lines.show(View(run_status(**STATUS), SERVICES, notices))
     assert said == [
         "the broker's folder was put aside",
         "starting: orchestrator starting, trainer starting",
@@ -136,7 +139,7 @@ def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) ->
 def test_on_a_terminal_it_stands_above_the_table(tmp_path: Path) -> None:
     shown = io.StringIO()
     screen = begin_screen(tmp_path, 8080, Output(Console(file=shown, force_terminal=True, highlight=False), json=False))
-    screen.show(View({}, SERVICES, ()))
+    screen.show(View(None, SERVICES, (), started=False))
     screen.close()
     before, _, after = shown.getvalue().partition("dashboard: http://127.0.0.1:8080/ as long as the run lives\n")
     assert before == "" and "orchestrator" in after
@@ -171,7 +174,7 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
 
 def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -> None:
     evals = [{"accuracy": 0.4}, {"accuracy": None}]
-    assert "40.0% -> -" in text_of(View(STATUS, SERVICES, ()), evals)  # type: ignore[arg-type]
+    assert "40.0% -> -" in text_of(View(run_status(**STATUS), SERVICES, ()), evals)  # type: ignore[arg-type]
     rows = [
         {"version": 0, "accuracy": 0.25, "prompts": 4},
         {"version": 2, "accuracy": None, "prompts": 0, "missing": 4},

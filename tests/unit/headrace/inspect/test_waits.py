@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.inspect.waits import Party, duration, evaluation_in_words, parties, refusals_in_words
+from tests.status import run_status
 
 STATUS: dict[str, Any] = {
     "state": "running",
@@ -33,7 +34,7 @@ STATUS: dict[str, Any] = {
 
 
 def by_name(status: dict[str, Any], processes: dict[str, str]) -> dict[str, Party]:
-    return {party.who: party for party in parties(status, processes)}
+    return {party.who: party for party in parties(run_status(**status), processes)}
 
 
 def test_everybody_has_a_line_with_since_and_until() -> None:
@@ -73,8 +74,8 @@ def test_the_orchestrator_waits_for_the_replicas_of_a_publication_until_its_dead
 def test_the_orchestrator_waits_for_an_evaluation_or_for_the_first_replicas() -> None:
     evaluating = {"evaluating": "evaluation of version 6", "evaluating_since": 1.0, "evaluating_until": 121.0}
     assert by_name(STATUS | evaluating, {})["orchestrator"].until == 121.0
-    assert evaluation_in_words(evaluating, 3.0) == "waits for evaluation of version 6, 2.0 s of 120 s"
-    assert evaluation_in_words(STATUS, 3.0) == ""
+    assert evaluation_in_words(run_status(**evaluating), 3.0) == "waits for evaluation of version 6, 2.0 s of 120 s"
+    assert evaluation_in_words(run_status(**STATUS), 3.0) == ""
     beginning = {"waiting_for": "2 replicas to serve, 1 do", "waiting_since": 1.0, "waiting_until": 601.0}
     assert by_name(STATUS | beginning, {})["orchestrator"].waits_for == "2 replicas to serve, 1 do"
 
@@ -86,7 +87,7 @@ def test_a_status_without_times_still_says_who_waits() -> None:
 
 
 def test_nothing_is_known_before_the_first_answer() -> None:
-    assert [party.in_words(0.0) for party in parties({}, {"trainer": "starting"})] == [""]
+    assert [party.in_words(0.0) for party in parties(None, {"trainer": "starting"})] == [""]
 
 
 def test_durations_are_short() -> None:
@@ -118,5 +119,5 @@ def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
 
 def test_a_replica_that_the_trainer_opens_no_group_to_is_told_with_the_reason() -> None:
     replicas = [{"id": "rollout-0", "refused": "3 joins hang"}, {"id": "rollout-1", "refused": ""}, {"id": "rollout-2"}]
-    assert refusals_in_words({"replicas": replicas}) == ["rollout-0 gets weights over the disk: 3 joins hang"]
-    assert refusals_in_words({}) == []
+    assert refusals_in_words(run_status(replicas=replicas)) == ["rollout-0 gets weights over the disk: 3 joins hang"]
+    assert refusals_in_words(run_status()) == []

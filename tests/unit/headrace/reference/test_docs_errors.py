@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.config.schema import RunFile
-from headrace.reference import config_docs
 from headrace.services.trainer.reporter import FENCED_EXIT
 from headrace.wire.contracts import DropReason
 from headrace.wire.entry import GIVEN_UP, REFUSED
@@ -68,9 +67,3 @@ def test_every_key_that_a_wait_names_is_one() -> None:
         for name in path:
             table = table.model_fields[name].annotation  # type: ignore[attr-defined]
         assert last == "*" or last in table.model_fields, cell  # type: ignore[attr-defined]
-
-
-def test_the_reference_of_the_config_is_what_the_services_declare() -> None:
-    assert config_docs.DOC.read_text(encoding="utf-8") == config_docs.as_markdown(), (
-        "docs/config.md is old: run `python -m headrace.reference.config_docs`"
-    )

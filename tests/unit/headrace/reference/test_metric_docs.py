@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.reference.metric_docs import DOC, MODULES, Described, as_markdown, describe
+from headrace.reference.metric_docs import MODULES, Described, describe
 
 ROOT = Path(__file__).parents[4]
 BOUNDED = {
@@ -34,10 +34,6 @@ NO_UNIT = re.compile(
     r"_(info|operation_active|abandoned_join_threads|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
     r"circuit_open|score_mean|reward_mean|reward_std|loss|value_loss|\w*grad_norm|learning_rate)$"
 )
-
-
-def test_the_page_is_what_the_services_declare() -> None:
-    assert DOC.read_text(encoding="utf-8") == as_markdown(), "run `python -m headrace.reference.metric_docs`"
 
 
 def test_names_and_labels_follow_the_rules() -> None:

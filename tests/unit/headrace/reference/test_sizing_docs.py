@@ -6,12 +6,6 @@ from headrace.doctor.memory_plan import GB
 from headrace.reference import sizing_docs
 
 
-def test_the_sizing_page_is_what_the_plan_counts() -> None:
-    assert sizing_docs.DOC.read_text(encoding="utf-8") == sizing_docs.as_markdown(), (
-        "docs/sizing.md is old: run `python -m headrace.reference.sizing_docs`"
-    )
-
-
 @pytest.mark.parametrize("memory", sizing_docs.MEMORIES)
 def test_a_recipe_fits_and_the_ones_before_it_do_not(memory: int) -> None:
     names = list(sizing_docs.RECIPES)

@@ -17,10 +17,10 @@ const signOf = (value: number | null) => (value === null || value === 0 ? "" : v
 
 export function RolloutCard({ rollout, mode, largest, isChosen }: Props) {
   const place = useRef<HTMLElement>(null);
-  const title = `Rollout ${rollout.rollout_index}`;
+  const title = `Rollout ${rollout.rollout_index ?? ""}`;
   const hasText = rollout.tokens.length > 0 && rollout.tokens.every((token) => token.text !== null);
   useLayoutEffect(() => {
-    if (isChosen && rollout.rollout_index > 0) {
+    if (isChosen && (rollout.rollout_index ?? 0) > 0) {
       place.current?.scrollIntoView({ block: "nearest" });
     }
   }, [isChosen]);
@@ -88,7 +88,7 @@ function Origin({ rollout }: { rollout: Rollout }) {
   const spans = rollout.spans.map((one) => `${one.start}\u2013${one.end} by version ${one.version}`).join(", ");
   return (
     <p class="origin muted small">
-      {plural(rollout.num_tokens, "token")}, ended by {rollout.finish_reason}, on {rollout.replica_id}
+      {plural(rollout.num_tokens ?? rollout.tokens.length, "token")}, ended by {rollout.finish_reason}, on {rollout.replica_id}
       {spans && `; tokens ${spans}`}
     </p>
   );

@@ -7,7 +7,7 @@ import { onSteps } from "../../state/live";
 import { Actions } from "./actions";
 import { keep, secondsPerStep } from "./rate";
 
-const SIDES = { trainer: "Trainer", rollout: "Rollout", reward: "Reward" };
+const SIDES: Record<string, string> = { trainer: "Trainer", rollout: "Rollout", reward: "Reward" };
 
 export function stateOf(view: Status): string {
   if (view.state === "running" && view.operator) {
@@ -55,7 +55,7 @@ export function Headline({ view, numbers }: { view: Status; numbers: Numbers }) 
       <Tiles view={view} numbers={numbers} />
       {view.reason && <p class="reason">{view.reason}</p>}
       <p class="bottleneck">
-        {view.bottleneck.side !== "none" && <span class="side">{SIDES[view.bottleneck.side]}</span>}
+        {view.bottleneck.side !== "none" && <span class="side">{SIDES[view.bottleneck.side] ?? view.bottleneck.side}</span>}
         <span>{view.bottleneck.text}</span>
       </p>
     </section>

@@ -24,7 +24,7 @@ def judge(book: VoteBook, name: str, *choices: str) -> list[str]:
     """Pair ids in the order in which they were asked."""
     asked = []
     for choice in choices:
-        pair = book.turn(name)["pair"]["id"]
+        pair = book.turn(name).pair.id
         book.vote(name, pair, choice)
         asked.append(pair)
     return asked
@@ -39,10 +39,10 @@ def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> 
     asked = judge(book, "ann", "left", "skip", "tie", "right", "left", "left")
     assert len(set(asked)) == 6 and [one[0] for one in asked] == ["2"] * 3 + ["1"] * 3
     turn = book.turn("ann")
-    assert turn["pair"] is None and (turn["judged"], turn["waiting"]) == (6, 0)
+    assert turn.pair is None and (turn.judged, turn.waiting) == (6, 0)
     write_step(run_dir, 3, [["new", "newer"]])
     book._shelf._next_look = 0.0
-    assert book.turn("ann")["pair"]["step"] == 3
+    assert book.turn("ann").pair.step == 3
     book.close()
 
 
@@ -56,15 +56,15 @@ def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -
 
 def test_what_is_shown_tells_nothing_of_scores(run_dir: Path) -> None:
     book = VoteBook(run_dir)
-    assert book.turn("ann")["pair"].keys() == {"id", "step", "prompt", "left", "right"}
-    assert book.turn("ann")["pair"]["left"].keys() == {"text", "truncated"}
+    assert type(book.turn("ann").pair).model_fields.keys() == {"id", "step", "prompt", "left", "right"}
+    assert type(book.turn("ann").pair.left).model_fields.keys() == {"text", "truncated"}
     book.close()
 
 
 def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Path) -> None:
     book = VoteBook(run_dir)
     (pair,) = judge(book, "ann", "left")
-    assert book.vote("ann", pair, "left")["recorded"] is False
+    assert book.vote("ann", pair, "left").recorded is False
     with pytest.raises(OtherVoteError, match="has said 'left'"):
         book.vote("ann", pair, "right")
     with pytest.raises(UnknownPairError):
@@ -77,12 +77,12 @@ def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Pat
 def test_undo_asks_the_same_pair_again_and_is_idempotent(run_dir: Path) -> None:
     book = VoteBook(run_dir)
     first, second = judge(book, "ann", "left", "right")
-    assert book.turn("ann")["undo"] == second
+    assert book.turn("ann").undo == second
     undone = book.undo("ann", second)
-    assert undone["undone"] and undone["next"]["pair"]["id"] == second and undone["next"]["undo"] == first
-    assert book.undo("ann", second)["undone"] is False
+    assert undone.undone and undone.next.pair.id == second and undone.next.undo == first
+    assert book.undo("ann", second).undone is False
     book.vote("ann", second, "tie")
-    assert book.summary()["choices"] == {"left": 1, "right": 0, "tie": 1, "skip": 0}
+    assert book.summary().choices == {"left": 1, "right": 0, "tie": 1, "skip": 0}
     book.close()
 
 
@@ -94,8 +94,8 @@ def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
     for path in (run_dir / "rollouts").iterdir():
         path.unlink()
     again = VoteBook(run_dir)
-    assert again.summary() == before and before["votes"] == 3
-    assert again.undo("ann", asked[0])["undone"]
+    assert again.summary() == before and before.votes == 3
+    assert again.undo("ann", asked[0]).undone
     again.close()
     assert len(ranked(run_dir)) == 1
 
@@ -107,8 +107,8 @@ def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) ->
         path.unlink()
     book._shelf._texts.clear()
     turn = book.turn("ann")
-    assert turn["pair"] is None and turn["waiting"] == 0
-    assert book.turn("bob")["waiting"] == 1
+    assert turn.pair is None and turn.waiting == 0
+    assert book.turn("bob").waiting == 1
     book.close()
 
 
@@ -120,7 +120,7 @@ def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
     whole = votes.read_bytes()
     votes.write_bytes(whole[:-5])
     again = VoteBook(run_dir)
-    assert again.summary()["votes"] == 1
+    assert again.summary().votes == 1
     judge(again, "ann", "right")
     again.close()
     kinds = [json.loads(line)["kind"] for line in votes.read_text().splitlines()]
@@ -143,14 +143,14 @@ def test_a_full_disk_loses_the_vote_aloud_and_leaves_no_half_of_it(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = VoteBook(run_dir)
-    pair = book.turn("ann")["pair"]["id"]
+    pair = book.turn("ann").pair.id
     with monkeypatch.context() as patch:
         written = os.write
         patch.setattr(os, "write", lambda file, data: written(file, data[:10]) if len(data) > 10 else _full())
         patch.setattr(os, "fsync", lambda file: _full())
         with pytest.raises(OSError, match="full"):
             book.vote("ann", pair, "left")
-    assert book.summary()["votes"] == 0 and (run_dir / "annotations" / "votes.jsonl").read_bytes() == b""
+    assert book.summary().votes == 0 and (run_dir / "annotations" / "votes.jsonl").read_bytes() == b""
     book.vote("ann", pair, "left")
     book.close()
     assert len(ranked(run_dir)) == 1
@@ -181,12 +181,12 @@ def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
     for pair, choice in zip(pairs, ("left", "left", "left"), strict=True):
         book.vote("bob", pair, choice)
     found = book.summary()
-    assert found["annotators"] == [
+    assert [one.model_dump() for one in found.annotators] == [
         {"name": "ann", "judged": 2, "skipped": 1}, {"name": "bob", "judged": 3, "skipped": 0}
     ]  # fmt: skip
-    assert found["pairs"] == {"judged": 3, "ranked": 2}
-    assert found["agreement"]["pairs"] == 2 and found["agreement"]["percent"] == 0.5
-    assert found["agreement"]["alpha"] == pytest.approx(0.0)
+    assert found.pairs.model_dump() == {"judged": 3, "ranked": 2}
+    assert found.agreement.pairs == 2 and found.agreement.percent == 0.5
+    assert found.agreement.alpha == pytest.approx(0.0)
     book.close()
 
 

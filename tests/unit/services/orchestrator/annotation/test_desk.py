@@ -44,7 +44,7 @@ async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     await asyncio.gather(asking, return_exceptions=True)
     slow.set()
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
-    assert (await desk.ask(lambda book: book.summary()))["votes"] == 0
+    assert (await desk.ask(lambda book: book.summary())).votes == 0
     await desk.close()
     VoteBook(tmp_path).close()
 
@@ -68,7 +68,7 @@ async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path)
         with pytest.raises(ConfigError, match="already served"):
             await desk.ask(lambda book: book.summary())
     other.close()
-    assert (await desk.ask(lambda book: book.summary()))["votes"] == 0
+    assert (await desk.ask(lambda book: book.summary())).votes == 0
     await desk.close()
 
 

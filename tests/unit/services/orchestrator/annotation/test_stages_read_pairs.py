@@ -77,6 +77,6 @@ def _roll_out(run_dir: Path, policy: list[dict[str, Any]]) -> None:
 
 def _judge(run_dir: Path) -> None:
     book = VoteBook(run_dir)
-    while (pair := book.turn("ann")["pair"]) is not None:
-        book.vote("ann", pair["id"], "left" if "right" in pair["left"]["text"] else "right")
+    while (pair := book.turn("ann").pair) is not None:
+        book.vote("ann", pair.id, "left" if "right" in pair.left.text else "right")
     book.close()

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from headrace.services.orchestrator.dashboard.bottleneck import SIDES, bottleneck
+from headrace.wire.api.status import RunStatus
+from tests.status import run_status
 
 
-def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others: Any) -> dict[str, Any]:
+def status(waits: float = 0.0, rollout: float = 0.0, unscored: int = 0, **others: Any) -> RunStatus:
     replicas = [{"state": "serving", "waiting_share": rollout}, {"state": "updating", "waiting_share": rollout}]
-    return {
-        "state": "running",
-        "operator": {"paused": False},
-        "trainer": {"state": "alive", "waiting_share": waits},
+    told: dict[str, Any] = {
+        "trainer": {"waiting_share": waits},
         "replicas": replicas,
         "streams": {"rollouts": {"pending": unscored - unscored // 2, "undelivered": unscored // 2}},
         "credit": {"issued": 100, "limit": 100},
-        **others,
     }
+    return run_status(**told | others)
 
 
 IN_TURNS = {"state": "alive", "waiting_share": 0.53, "metrics": {"phase_seconds_turn": 0.1}}
@@ -42,17 +42,20 @@ IN_TURNS = {"state": "alive", "waiting_share": 0.53, "metrics": {"phase_seconds_
         (status(0.9, replicas=[{"state": "starting", "waiting_share": 0}]), "rollout", "No rollout replica serves"),
     ],
 )
-def test_the_side_and_its_words(given: dict[str, Any], side: str, words: str) -> None:
-    said = bottleneck(given)
-    assert said["side"] == side and side in SIDES
-    assert words in said["text"]
+def test_the_side_and_its_words(given: RunStatus, side: str, words: str) -> None:
+    said = bottleneck(given, paused=given.operator.paused)
+    assert said.side == side and side in SIDES
+    assert words in said.text
 
 
 def test_a_trainer_that_is_behind_is_told_by_its_largest_phases() -> None:
     phases = {"wait": 50.0, "policy_update": 7.0, "reference": 2.0, "record": 0.9, "other": 0.1}
     metrics = {"loss": 1.0, **{f"phase_seconds_{name}": seconds for name, seconds in phases.items()}}
     behind = status(0.05, 0.6, trainer={"state": "alive", "waiting_share": 0.05, "metrics": metrics})
-    assert "Its time goes to policy update 70 %, reference 20 %. Scale the trainer" in bottleneck(behind)["text"]
+    assert (
+        "Its time goes to policy update 70 %, reference 20 %. Scale the trainer"
+        in bottleneck(behind, paused=False).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,4 +63,4 @@ def test_a_trainer_that_is_behind_is_told_by_its_largest_phases() -> None:
 )
 def test_a_trainer_that_tells_no_phases_is_told_without(metrics: dict[str, float]) -> None:
     behind = status(0.05, 0.6, trainer={"state": "alive", "waiting_share": 0.05, "metrics": metrics})
-    assert "for credit. Scale the trainer" in bottleneck(behind)["text"]
+    assert "for credit. Scale the trainer" in bottleneck(behind, paused=False).text

@@ -7,10 +7,11 @@ import pytest
 
 from headrace.services.orchestrator.dashboard import event_feed as feed_module
 from headrace.services.orchestrator.dashboard.event_feed import Event, EventFeed
+from headrace.wire.api.series import LogRecord, Resync, StepMetrics
 
 
 def step(number: int) -> Event:
-    return Event.of("step", {"step": number}, number)
+    return Event.of("step", StepMetrics({"step": number}), number)
 
 
 async def nothing() -> list[Event]:
@@ -26,7 +27,10 @@ async def begun(feed: EventFeed, missed=nothing) -> AsyncIterator[str]:
 
 async def test_an_event_has_a_name_a_line_of_data_and_a_step_has_an_id() -> None:
     assert step(3).text == 'id: s3\nevent: step\ndata: {"step":3}\n\n'
-    assert Event.of("log", {"a": "b\nc"}).text == 'event: log\ndata: {"a":"b\\nc"}\n\n'
+    assert (
+        Event.of("log", LogRecord(t=1, event="x", service="b\nc")).text
+        == 'event: log\ndata: {"t":1.0,"event":"x","service":"b\\nc"}\n\n'
+    )
 
 
 async def test_all_clients_hear_all_events() -> None:
@@ -54,7 +58,7 @@ async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
 async def test_after_a_resync_lower_steps_count_again() -> None:
     feed = EventFeed()
     stream = await begun(feed)
-    for event in (step(9), Event.of("resync", {}), step(1)):
+    for event in (step(9), Event.of("resync", Resync(last=0)), step(1)):
         feed.send(event)
     heard = [await anext(stream) for _ in range(3)]
     assert heard[2] == step(1).text

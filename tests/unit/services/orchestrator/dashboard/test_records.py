@@ -25,14 +25,14 @@ async def test_groups_and_steps_are_left_out_and_lives_are_merged(tmp_path: Path
     write(tmp_path, "trainer-1", event(2.0, "incarnation_opened"), event(3.0, "batch", group_ids=["a"]))
     write(tmp_path, "reward-0-x", event(4.0, "group_scored"))
     log = RunLog(tmp_path)
-    assert [one["event"] for one in await log.look()] == ["incarnation_opened", "operator_action", "run_ended"]
-    assert [one["service"] for one in log.newest(2)] == ["orchestrator", "orchestrator"]
-    assert log.newest(1)[0]["event"] == "run_ended" and log.newest(0) == []
+    assert [one.event for one in await log.look()] == ["incarnation_opened", "operator_action", "run_ended"]
+    assert [one.service for one in log.newest(2)] == ["orchestrator", "orchestrator"]
+    assert log.newest(1)[0].event == "run_ended" and log.newest(0) == []
     assert log.began == 1.0
     assert await log.look() == []
     write(tmp_path, "orchestrator-b", event(8.0, "run_stopped"))
-    assert [one["event"] for one in await log.look()] == ["run_stopped"]
-    assert [one["t"] for one in log.since(5.0)] == [7.0, 8.0]
+    assert [one.event for one in await log.look()] == ["run_stopped"]
+    assert [one.t for one in log.since(5.0)] == [7.0, 8.0]
 
 
 def publication(t: float, **fields: Any) -> dict[str, Any]:
@@ -44,8 +44,14 @@ async def test_publications_do_not_push_out_what_operators_did(tmp_path: Path) -
     write(tmp_path, "orchestrator-a", *(publication(2.0 + n, version=n) for n in range(3000)))
     log = RunLog(tmp_path)
     await log.look()
-    assert log.newest(5000)[-1]["event"] == "operator_action"
-    assert log.publications[0] == {"version": 2999, "members": [], "phases": [], "seconds": 0.5, "ended": True}
+    assert log.newest(5000)[-1].event == "operator_action"
+    assert log.publications[0].model_dump(mode="json", exclude_unset=True) == {
+        "version": 2999,
+        "members": [],
+        "phases": [],
+        "seconds": 0.5,
+        "ended": True,
+    }
 
 
 @pytest.mark.parametrize("damage", ['{"t": 1, "event"\n', "[]\n", '{"event": "x"}\n', '{"t": "x", "event": "y"}\n'])
@@ -59,15 +65,15 @@ async def test_a_damaged_line_is_passed_over(tmp_path: Path, damage: str) -> Non
 
 async def test_the_newest_evaluation_of_a_version_counts(tmp_path: Path) -> None:
     evals = Evals(tmp_path / "evals.jsonl")
-    assert await evals.look() == [] and evals.all == []
+    assert await evals.look() == [] and evals.all == ()
     (tmp_path / "evals.jsonl").write_text(
         '{"version": 25, "accuracy": 0.5}\n{"version": 0, "accuracy": 0.1}\nx\n{"version": 25, "accuracy": 0.6}\n'
     )
     assert len(await evals.look()) == 3
-    assert [(one["version"], one["accuracy"]) for one in evals.all] == [(0, 0.1), (25, 0.6)]
+    assert [(one.version, one.accuracy) for one in evals.all] == [(0, 0.1), (25, 0.6)]
 
 
 async def test_an_event_log_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     write(tmp_path, "orchestrator-b", event(7.0, "run_ended"))
     (tmp_path / "events" / "orchestrator-a.jsonl").mkdir()
-    assert [one["event"] for one in await RunLog(tmp_path).look()] == ["run_ended"]
+    assert [one.event for one in await RunLog(tmp_path).look()] == ["run_ended"]

@@ -15,6 +15,7 @@ from headrace.services.orchestrator.dashboard.readers.run_list import (
     run_folders,
     run_row,
 )
+from headrace.wire.api.runs import ConfigKey
 from headrace.wire.errors import ConfigError
 from tests.dashboard_run import write_run
 
@@ -42,7 +43,7 @@ def test_a_folder_that_cannot_be_looked_at_is_passed_over(tmp_path: Path) -> Non
     assert [one.name for one in run_folders(tmp_path)] == ["run"]
     for number in range(2, 22):  # Some of them come before those that are there.
         (run / "events" / f"orchestrator-{number}.jsonl").symlink_to("gone")
-    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600)["state"] == "finished"
+    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600).state == "finished"
 
 
 @pytest.mark.parametrize("name", ["..", "../run", ".", "", "run/../run", "/etc", "none", "link"])
@@ -57,9 +58,10 @@ def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_row_tells_how_the_run_ended_and_how_far_it_came(tmp_path: Path, state: str, shown: str) -> None:
     run = write_run(tmp_path / "run", steps=40, rollouts=0, state=state, run_id="arith")
     row = run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600)
-    assert (row["name"], row["id"], row["state"], row["steps"]) == ("run", "arith", shown, 40)
-    assert 0 < row["reward_mean"] < 1 and 0 < row["accuracy"] < 1
-    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime)["state"] == (
+    assert (row.name, row.id, row.state, row.steps) == ("run", "arith", shown, 40)
+    assert row.reward_mean is not None and 0 < row.reward_mean < 1
+    assert row.accuracy is not None and 0 < row.accuracy < 1
+    assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime).state == (
         "running" if state == "killed" else shown
     )
 
@@ -68,7 +70,7 @@ def test_a_run_without_anything_yet_has_a_row(tmp_path: Path) -> None:
     (tmp_path / "new" / "config").mkdir(parents=True)
     (tmp_path / "new" / "config" / "run.toml").write_text("damaged = ")
     row = run_row(find_run(tmp_path, "new"), now=0.0)
-    assert row["steps"] == 0 and row["reward_mean"] is None and row["accuracy"] is None
+    assert row.steps == 0 and row.reward_mean is None and row.accuracy is None
 
 
 def test_the_last_whole_line_counts(tmp_path: Path) -> None:
@@ -82,6 +84,6 @@ def test_configs_are_compared_key_by_key_those_that_differ_first() -> None:
     left = flat({"run": {"id": "a", "seed": 0}, "rollout": {"sampling": {"top_p": 1.0}}, "list": [1, 2]})
     right = flat({"run": {"id": "b", "seed": 0}, "list": [1, 2]})
     rows = config_rows([left, right])
-    assert rows[0] == {"key": "rollout.sampling.top_p", "values": [1.0, None], "differs": True}
-    assert [row["key"] for row in rows if row["differs"]] == ["rollout.sampling.top_p", "run.id"]
-    assert {"key": "list", "values": [[1, 2], [1, 2]], "differs": False} in rows
+    assert rows[0] == ConfigKey(key="rollout.sampling.top_p", values=(1.0, None), differs=True)
+    assert [row.key for row in rows if row.differs] == ["rollout.sampling.top_p", "run.id"]
+    assert ConfigKey(key="list", values=([1, 2], [1, 2]), differs=False) in rows

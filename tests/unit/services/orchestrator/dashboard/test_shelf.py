@@ -1,6 +1,5 @@
 """The index of rollouts grows with the folder; damaged, replaced and older files are told apart."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,11 @@ async def test_a_row_has_its_own_text(folder: Path) -> None:
     shelf = await read(RolloutIndex(folder))
     found = await shelf.find(Query(step_from=2, step_to=2, group_index=5, sort="step"))
     rows = await shelf.listed(found.facts, found.positions)
-    assert [row["rollout_index"] for row in rows] == [0, 1, 2, 3]
+    assert [row.rollout_index for row in rows] == [0, 1, 2, 3]
     table = await shelf.table(2, 5, ("completion", "group_id", "prompt"))
     assert table is not None
     for row, whole in zip(rows, table.to_pylist(), strict=True):
-        assert (
-            row["completion"] == whole["completion"][:160] and row["group_id"] == whole["group_id"] == "demo/g00000005"
-        )
+        assert row.completion == whole["completion"][:160] and row.group_id == whole["group_id"] == "demo/g00000005"
     assert await shelf.table(2, 99, ("completion",)) is None
 
 
@@ -66,7 +63,7 @@ async def test_a_replaced_file_replaces_its_rollouts_and_their_texts(folder: Pat
     await read(shelf)
     assert shelf.facts.step.tolist() == [1, 1, 2, 2, 2, 2]
     found = await shelf.find(Query(text="QUITE"))
-    assert [row["completion"] for row in await shelf.listed(found.facts, found.positions)] == ["quite another"]
+    assert [row.completion for row in await shelf.listed(found.facts, found.positions)] == ["quite another"]
     assert len((await shelf.find(query)).positions) == 4
 
 
@@ -89,7 +86,7 @@ async def test_files_of_before_some_columns_are_read(folder: Path) -> None:
     shelf = await read(RolloutIndex(folder))
     assert shelf.facts.group_index.tolist() == [0, 0, 1, 1, 7, 7, 7, 7]
     found = await shelf.find(Query(sort="-reward"))
-    assert [row["reward"] for row in await shelf.listed(found.facts, found.positions)][-4:] == [None] * 4
+    assert [row.reward for row in await shelf.listed(found.facts, found.positions)][-4:] == [None] * 4
     table = await shelf.table(1, 1, ("completion", "token_ids"))
     assert table is not None and table.to_pylist() == [{"completion": "three"}, {"completion": "four"}]
 
@@ -142,5 +139,5 @@ async def test_texts_stay_within_their_bound(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(texts, "_MOST_BYTES", 1)
     found = await shelf.find(Query())
     rows = await shelf.listed(found.facts, found.positions)
-    assert len({json.dumps(row) for row in rows}) == 32 and all(row["completion"] for row in rows)
+    assert len({row.model_dump_json() for row in rows}) == 32 and all(row.completion for row in rows)
     assert len(shelf._texts._said) == 1

@@ -35,18 +35,20 @@ def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
         "spans": '[[0, 2, "1.3", "d"]]', "token_ids": [5, 6], "logprobs": [-0.5, None], "token_advantages": [1.0, None],
     }  # fmt: skip
     view = group_view(3, [row, {**row, "token_advantages": None}], lambda ids: ["a", "b"])
-    assert view["group_id"] == "demo/g7" and view["step"] == 3
-    first, second = view["rollouts"]
-    assert first["tokens"] == [
+    assert view.group_id == "demo/g7" and view.step == 3
+    first, second = view.rollouts
+    assert [token.model_dump() for token in first.tokens] == [
         {"id": 5, "text": "a", "logprob": -0.5, "advantage": 1.0},
         {"id": 6, "text": "b", "logprob": None, "advantage": None},
     ]
-    assert [token["advantage"] for token in second["tokens"]] == [0.5, 0.5]
-    assert first["components"] == {"exact": 1.0, "judge": None}
-    assert first["spans"] == [{"start": 0, "end": 2, "version": "1.3", "weights_digest": "d"}]
+    assert [token.advantage for token in second.tokens] == [0.5, 0.5]
+    assert first.components == {"exact": 1.0, "judge": None}
+    assert [span.model_dump() for span in first.spans] == [
+        {"start": 0, "end": 2, "version": "1.3", "weights_digest": "d"}
+    ]
 
 
 def test_a_row_of_before_tokens_were_written_is_shown_whole() -> None:
     view = group_view(1, [{"group_id": "g", "completion": "all of it", "components": "damaged"}], lambda ids: None)
-    assert view["rollouts"][0]["completion"] == "all of it"
-    assert view["rollouts"][0]["tokens"] == [] and view["rollouts"][0]["components"] == {}
+    assert view.rollouts[0].completion == "all of it"
+    assert view.rollouts[0].tokens == () and view.rollouts[0].components == {}

@@ -16,6 +16,7 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
+from headrace.wire.api.queues import DeadLetterPage
 from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, encode
 from headrace.wire.errors import ConfigError
 from headrace.wire.events import EventLog, read_events
@@ -100,12 +101,12 @@ async def test_a_letter_tells_whose_it_was_and_why(house: House) -> None:
     await house.bury(1)
     await house.bury(2, DropReason.POISON)
     page = await house.dead.page(0, 10)
-    assert page["total"] == 2
-    newest, oldest = page["rows"]
-    assert (newest["group_index"], newest["reason"], newest["service"]) == (2, "poison", "reward")
-    assert oldest["error"] == "gave 1 up" and oldest["group_id"] == "test/g00000001" and oldest["purpose"] == "train"
-    assert oldest["prompt"] == f"prompt {issued[1][1:]}" and oldest["bytes"] > 0 and not oldest["requeued"]
-    assert (await house.dead.page(1, 10))["rows"] == [oldest]
+    assert page.total == 2
+    newest, oldest = page.rows
+    assert (newest.group_index, newest.reason, newest.service) == (2, "poison", "reward")
+    assert oldest.error == "gave 1 up" and oldest.group_id == "test/g00000001" and oldest.purpose == "train"
+    assert oldest.prompt == f"prompt {issued[1][1:]}" and oldest.bytes > 0 and not oldest.requeued
+    assert (await house.dead.page(1, 10)).rows == (oldest,)
 
 
 async def test_its_prompt_takes_the_next_free_index_and_no_prompt_is_lost(house: House) -> None:
@@ -116,7 +117,7 @@ async def test_its_prompt_takes_the_next_free_index_and_no_prompt_is_lost(house:
     await house.train(0, 2, 3)
     assert await house.issue() == usual([4, 5, 6], moved=1)
     assert "issued again as test/g00000003" in await house.dead.requeue(entry, "dashboard")
-    assert (await house.dead.page(0, 1))["rows"][0]["requeued"]
+    assert (await house.dead.page(0, 1)).rows[0].requeued
 
 
 async def test_it_is_issued_once_however_often_it_is_asked_and_whoever_lives(house: House) -> None:
@@ -228,9 +229,9 @@ async def test_a_letter_with_a_damaged_body_is_found_by_the_runs_order(house: Ho
     data[-1] ^= 0xFF
     house.broker.put(StreamName.DEAD, bytes(data))
     house.store.end([(1, 0, "poison")])
-    (row,) = (await house.dead.page(0, 1))["rows"]
-    assert row["group_index"] == 1 and "bad_checksum" in row["error"]
-    await house.dead.requeue(row["id"], "x")
+    (row,) = (await house.dead.page(0, 1)).rows
+    assert row.group_index == 1 and "bad_checksum" in row.error
+    await house.dead.requeue(row.id, "x")
     assert await house.issue() == [(3, issued[1])]
 
 
@@ -242,10 +243,10 @@ async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: Hou
     house.store = Store(house.path / "other.sqlite")
     letters = DeadLetters(house.broker, house.store, house.issuer, ROWS, house.state, house.events, "test")
     house.store.end([(1, 4, "")])
-    rows = (await letters.page(0, 10))["rows"]
+    rows = (await letters.page(0, 10)).rows
     for entry, words in (
-        (rows[2]["id"], "it is of an evaluation"),
-        (rows[1]["id"], "nobody can tell whose it was"),
+        (rows[2].id, "it is of an evaluation"),
+        (rows[1].id, "nobody can tell whose it was"),
         (trained, "was trained in step 4"),
         ("9-9", "there is no dead letter"),
     ):
@@ -259,9 +260,9 @@ async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: Hou
 async def test_a_broker_that_lost_its_data_has_no_letters(house: House) -> None:
     await house.issue()
     await house.bury(1)
-    assert (await house.dead.page(0, 10))["total"] == 1
+    assert (await house.dead.page(0, 10)).total == 1
     house.broker.streams[StreamName.DEAD].entries.clear()
-    assert await house.dead.page(0, 10) == {"total": 0, "rows": []}
+    assert await house.dead.page(0, 10) == DeadLetterPage(total=0, rows=())
 
 
 async def test_many_letters_are_read_in_pieces_newest_first(house: House) -> None:
@@ -270,9 +271,9 @@ async def test_many_letters_are_read_in_pieces_newest_first(house: House) -> Non
         for put in bury_puts(encode(message), DropReason.POISON, "x", "reward"):
             house.broker.put(put.stream, put.data, note=put.note)
         if index == 9:
-            assert (await house.dead.page(0, 1))["rows"][0]["group_index"] == 9
-    rows = (await house.dead.page(0, 50))["rows"]
-    assert [row["group_index"] for row in rows] == list(range(19, -1, -1))
+            assert (await house.dead.page(0, 1)).rows[0].group_index == 9
+    rows = (await house.dead.page(0, 50)).rows
+    assert [row.group_index for row in rows] == list(range(19, -1, -1))
 
 
 async def test_who_reports_a_fate_does_not_move_what_waits(house: House) -> None:

@@ -60,7 +60,7 @@ async def test_a_publication_that_was_broken_off_says_so(tmp_path: Path) -> None
         while "receive" not in slow.calls:
             await asyncio.sleep(0.01)
         (progress,) = it.publisher.sessions
-        assert [phase["phase"] for phase in progress.timeline()["phases"]] == ["prepare", "transfer"]
+        assert [phase.phase for phase in progress.timeline(ended=False).phases] == ["prepare", "transfer"]
         it.publisher.supersede()
         with pytest.raises(TransientError):
             await publishing

@@ -45,8 +45,8 @@ async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_aga
         assert routes(tmp_path, 4) == {"bad": ("disk", REASON), "good": ("gloo", "")}
         assert bad.disk_paths == ["/weights/3", "/weights/4"] and len(it.trainer.opened) == opened
         status = Status(it.state._store, it.state, it.registry, None, it.publisher, None)  # type: ignore[arg-type]
-        (told,) = [one for one in status.replicas() if one["id"] == "bad"]
-        assert (told["route"], told["route_reason"], told["refused"]) == ("disk", REASON, REASON)
+        (told,) = [one for one in status.replicas() if one.id == "bad"]
+        assert (told.route, told.route_reason, told.refused) == ("disk", REASON, REASON)
 
 
 async def test_a_new_life_of_the_trainer_is_asked_again(tmp_path: Path) -> None:

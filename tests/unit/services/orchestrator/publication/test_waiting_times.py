@@ -69,12 +69,12 @@ async def test_the_status_tells_unix_seconds_and_nothing_of_who_works(tmp_path: 
     async with office(tmp_path) as it:
         await it.state.report(pb.ReportProgressRequest(incarnation=1, waiting_for="a batch", waiting_left_s=60.0))
         view = status_of(it, registry).view()
-    busy, idle = view["replicas"]
-    assert idle["waiting_since"] == pytest.approx(began - 5.0, abs=2) and busy["waiting_since"] is None
-    trainer = view["trainer"]
-    assert trainer["waiting_since"] == pytest.approx(began, abs=5)
-    assert trainer["waiting_until"] - trainer["waiting_since"] == pytest.approx(60.0, abs=0.3)
-    assert view["waiting_since"] is None and view["evaluating_until"] is None
+    busy, idle = view.replicas
+    assert idle.waiting_since == pytest.approx(began - 5.0, abs=2) and busy.waiting_since is None
+    trainer = view.trainer
+    assert trainer.waiting_since == pytest.approx(began, abs=5)
+    assert trainer.waiting_until - trainer.waiting_since == pytest.approx(60.0, abs=0.3)
+    assert view.waiting_since is None and view.evaluating_until is None
 
 
 async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
@@ -97,11 +97,11 @@ async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
         publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
         publisher.progress = progress
         view = Status(it.store, it.state, registry, it.issuer, publisher, None).view()
-    assert view["publication"]["since"] == pytest.approx(time.time() - 2.0, abs=2)
-    assert view["publication"]["deadline_s"] == 30.0
-    (replica,) = view["replicas"]
-    assert replica["publication"] == "verify of 1.7 over gloo"
-    assert replica["publication_until"] - replica["publication_since"] == pytest.approx(30.0, abs=0.3)
+    assert view.publication.since == pytest.approx(time.time() - 2.0, abs=2)
+    assert view.publication.deadline_s == 30.0
+    (replica,) = view.replicas
+    assert replica.publication == "verify of 1.7 over gloo"
+    assert replica.publication_until - replica.publication_since == pytest.approx(30.0, abs=0.3)
 
 
 async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path:
     trainer = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version="2.30.7", devices=["GPU-t"])
     async with office(tmp_path) as it:
         await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t", address="a:1", routes=trainer))
-        told = {one["id"]: (one["route"], one["route_reason"]) for one in status_of(it, registry).replicas()}
+        told = {one.id: (one.route, one.route_reason) for one in status_of(it, registry).replicas()}
     assert told["equal"] == ("nccl", "")
     assert told["unequal"] == ("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica 2.29.7)")
 

@@ -11,6 +11,7 @@ from headrace.services.orchestrator.state.operator_requests import OperatorReque
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
+from headrace.wire.api.status import OperatorStatus
 from headrace.wire.errors import ConfigError
 from headrace.wire.events import EventLog, read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -161,7 +162,7 @@ async def test_acts_are_told_and_logged(tmp_path: Path) -> None:
     assert "paused" in await acts.pause("cli")
     await acts.checkpoint("cli")
     await acts.drain("rollout-0", True, "dashboard")
-    assert acts.view() == {"paused": True, "stopping": False, "checkpoint_asked": True, "draining": ["rollout-0"]}
+    assert acts.view() == OperatorStatus(paused=True, stopping=False, checkpoint_asked=True, draining=("rollout-0",))
     await acts.stop("cli")
     assert state.wishes.stopping
     state.stopped()

@@ -1,0 +1,77 @@
+"""Writes every generated file that Python can write: `python generate.py`; with `--check` it names those that are old.
+
+The page's types and the built page need Node: `make generate` writes them, too.
+"""
+
+import argparse
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from deploy.grafana import generate as grafana
+from headrace.reference import algorithms, config_docs, metric_docs, openapi, sizing_docs
+
+ROOT = Path(__file__).parent
+Files = Iterator[tuple[Path, str]]
+"""File -> what it should hold."""
+
+
+def contracts() -> Files:
+    """`wire/v1` from `proto/wire/v1`."""
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([sys.executable, ROOT / "proto" / "generate.py", out], check=True, timeout=120)
+        for path in sorted((Path(out) / "wire" / "v1").iterdir()):
+            yield ROOT / "wire" / "v1" / path.name, path.read_text(encoding="utf-8")
+
+
+def pages() -> Files:
+    """The pages of the documentation, or their sections, that the code describes."""
+    yield config_docs.DOC, config_docs.as_markdown()
+    yield metric_docs.DOC, metric_docs.as_markdown()
+    yield sizing_docs.DOC, sizing_docs.as_markdown()
+    page = ROOT / "docs" / "algorithms.md"
+    yield page, algorithms.page_with_table(page.read_text(encoding="utf-8"), algorithms.describe())
+
+
+def dashboards() -> Files:
+    """Grafana's dashboards, and Prometheus' rules as Kubernetes takes them."""
+    for name, text in grafana.rendered().items():
+        yield grafana.FOLDER / name, text
+    maker = ROOT / "deploy" / "kubernetes" / "components" / "monitoring" / "make_rules.py"
+    yield maker.with_name("rules.yaml"), runpy.run_path(str(maker))["rules"]()
+
+
+def schema() -> Files:
+    """The schema of the dashboard's API."""
+    yield ROOT / "ui" / "openapi.json", openapi.as_json()
+
+
+GENERATORS: tuple[Callable[[], Files], ...] = (contracts, pages, dashboards, schema)
+
+
+def old_files(generators: Iterable[Callable[[], Files]] = GENERATORS) -> dict[Path, str]:
+    """Files that hold something else than they should -> what they should hold."""
+    found = dict(pair for generator in generators for pair in generator())
+    return {
+        path: text for path, text in found.items() if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
+
+
+def main() -> int:
+    """Writes what is old, or names it; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a file is old")
+    check = parser.parse_args().check
+    old = old_files()
+    for path, text in old.items():
+        sys.stdout.write(f"{'old' if check else 'written'}: {path.relative_to(ROOT)}\n")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if check and old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

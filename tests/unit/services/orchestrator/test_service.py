@@ -1,0 +1,22 @@
+"""The orchestrator's gRPC face over a real server."""
+
+import pytest
+
+from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
+from headrace.wire.api.status_proto import status_from_proto
+from headrace.wire.rpc import call, channel, serve
+from headrace.wire.v1 import orchestrator_pb2 as pb
+from headrace.wire.v1 import orchestrator_pb2_grpc
+from tests.status import run_status
+
+
+async def test_the_status_is_the_same_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = run_status(step=7, replicas=[{"id": "r", "version": "1.7"}], streams={"dead": {"length": 2}})
+    servicer = OrchestratorServicer.__new__(OrchestratorServicer)
+    monkeypatch.setattr(servicer, "_status", lambda: status, raising=False)
+    server = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)
+    async with channel(f"127.0.0.1:{server.port}") as opened:
+        ask = orchestrator_pb2_grpc.OrchestratorServiceStub(opened).GetStatus
+        answer = await call(ask, pb.GetStatusRequest(), timeout_s=60, what="the status")
+    await server.stop()
+    assert status_from_proto(answer) == status

@@ -1,0 +1,1 @@
+"""Answers of the orchestrator's HTTP API and of the dashboard: one model an answer, one module a topic."""
