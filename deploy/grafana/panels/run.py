@@ -175,7 +175,7 @@ _TRUST = Row(
             ),
         ),
         Panel(
-            title="Too old to be trained",
+            title="Stale tokens",
             unit="percentunit",
             bad_above=0.05,
             description="Share of the tokens that arrived, dropped or masked by run.stale. `wait` has none.",

@@ -12,9 +12,9 @@ from tests.browser import opened
 from tests.e2e.dashboard.shown import Shown
 
 CHARTS = [
-    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip share", "Staleness", "Step time"),
-    *("Tokens a second", "Tokens a second, one GPU", "MFU", "Peak memory", "Length"),
-    *("Too old to be trained", "Logprob gap"),
+    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip fraction", "Staleness", "Step time"),
+    *("Tokens a second", "Tokens a second, one GPU", "MFU", "Peak memory", "Completion length"),
+    *("Stale tokens", "Logprob gap"),
 ]
 
 

@@ -35,7 +35,7 @@ export const CHARTS: ChartSpec[] = [
   { id: "loss", title: "Loss", hint: "Policy loss of a step", curves: one("loss") },
   { id: "kl", title: "KL", hint: "Divergence from the policy that sampled", curves: one("kl") },
   { id: "entropy", title: "Entropy", hint: "Nats per token", curves: one("entropy") },
-  { id: "clip", title: "Clip share", hint: "Share of tokens clipped", curves: one("clip_fraction", "clipped"), format: share },
+  { id: "clip", title: "Clip fraction", hint: "Share of tokens clipped", curves: one("clip_fraction", "clipped"), format: share },
   {
     id: "staleness",
     title: "Staleness",
@@ -94,7 +94,7 @@ export const CHARTS: ChartSpec[] = [
   },
   {
     id: "length",
-    title: "Length",
+    title: "Completion length",
     hint: "Tokens of a completion; where trained is below arrived, the bound on staleness filters by length",
     curves: [
       { name: "completion_length_mean", label: "trained, mean" },
@@ -105,7 +105,7 @@ export const CHARTS: ChartSpec[] = [
   },
   {
     id: "stale",
-    title: "Too old to be trained",
+    title: "Stale tokens",
     hint: "Share of the tokens that arrived, dropped or masked by run.stale",
     curves: one("stale_tokens_share", "tokens"),
     format: share,
@@ -121,7 +121,7 @@ export const CHARTS: ChartSpec[] = [
   },
   {
     id: "mismatch",
-    title: "Off-policy gap",
+    title: "Mismatch gap",
     hint: "Trainer against engine on all tokens, stale ones too, nats",
     curves: [
       { name: "mismatch_gap_mean", label: "mean" },
