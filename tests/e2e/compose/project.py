@@ -37,12 +37,14 @@ def wait_until(what: str, look: Callable[[], T], *, seconds: float, told: Callab
 
 
 class Project:
-    """One project of docker-compose.yml, that of `folder`."""
+    """One project of docker-compose.yml, that of `folder`; its images have a tag."""
 
-    def __init__(self, name: str, profile: str, variables: Mapping[str, str], folder: Path = ROOT) -> None:
+    def __init__(
+        self, name: str, profile: str, variables: Mapping[str, str], folder: Path = ROOT, tag: str = "test"
+    ) -> None:
         self.name = name
         self.folder = folder
-        self.tag = "test"
+        self.tag = tag
         self.port = free_port()
         self._environment = {
             **os.environ,

@@ -1,0 +1,74 @@
+"""A real node for a control plane: containerd and kubelet, with the project's images and enforced policies."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.wire.lifecycle import die_with_parent
+from tests.integration.kubernetes.control_plane import ControlPlane
+
+_JOIN_S = 1200
+
+
+def need_root() -> None:
+    """Skips aloud: a node mounts, and makes network interfaces."""
+    if os.geteuid() != 0:
+        pytest.skip("a real node needs root")
+
+
+@contextmanager
+def joined(plane: ControlPlane, *images: str) -> Iterator[None]:
+    """A node with images of the local docker engine; it is gone afterwards, whatever has happened.
+
+    The control plane's own end takes down the pods, kubelet and containerd.
+    """
+    try:
+        command = ["bash", plane.recipe / "node.sh", plane.folder, *images]
+        done = subprocess.run(
+            command, env=plane.environment, capture_output=True, text=True, timeout=_JOIN_S, check=False
+        )
+        assert done.returncode == 0, f"node.sh\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        with _policies(plane):
+            yield
+    finally:
+        plane.stop()
+        _kill_what_is_left(plane.folder)
+
+
+def denied_packets() -> int:
+    """How many the policies have dropped so far."""
+    shown = subprocess.run(
+        ["iptables", "-w", "-L", "NETPOL-DENIED", "-v", "-x", "-n"], capture_output=True, text=True, check=True
+    )
+    (rule,) = re.findall(r"^\s*(\d+)\s+\d+\s+DROP", shown.stdout, re.M)
+    return int(rule)
+
+
+@contextmanager
+def _policies(plane: ControlPlane) -> Iterator[None]:
+    command = [sys.executable, plane.recipe / "policies.py", plane.kubeconfig]
+    with (plane.folder / "logs" / "policies.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+        subprocess.run([*command, "--remove"], capture_output=True, timeout=120, check=False)
+
+
+def _kill_what_is_left(folder: Path) -> None:
+    """Containers' shims outlive containerd if their pods did not end in time."""
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in one.read_bytes():
+                os.kill(int(one.parent.name), signal.SIGKILL)
+        except OSError:
+            continue

@@ -1,0 +1,120 @@
+"""The overlay `cpu` in pods on a real node, with its NetworkPolicies enforced: trained to the end through a kill."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
+from tests.e2e.compose.project import Project, wait_until
+from tests.integration.kubernetes import control_plane
+from tests.integration.kubernetes.policies import policy_edges
+from tests.integration.kubernetes.real_node import denied_packets, joined, need_root
+from tests.integration.kubernetes.rendered import Manifest
+from tests.integration.kubernetes.scenario import Scenario
+from tests.integration.kubernetes.test_docs import TEXT
+
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(3000)]
+BUILD_S, TRAIN_S = 1200, 1500
+STEPS = 100
+"""Those of the demo."""
+TAG = "pods"
+IMAGES = {"orchestrator": TAG, "reward": TAG, "rollout": f"{TAG}-cpu", "trainer": f"{TAG}-cpu"}
+SOURCES = ("orchestrator", "rollout", "reward")
+PORTS = (("valkey", 6379), *((name, port) for name in SOURCES for port in (7000, 8080)))
+CONNECT = """
+import concurrent.futures, json, socket, sys
+def opens(target):
+    try:
+        socket.create_connection(target, timeout=5).close()
+    except OSError:
+        return False
+    return True
+targets = [tuple(one) for one in json.loads(sys.argv[1])]
+with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
+    print(json.dumps(list(pool.map(opens, targets))))
+"""
+STATUS = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/api/status').read().decode())"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+    """The overlay, applied to a node of its own."""
+    control_plane.need_kubernetes()
+    need_root()
+    need_engine()
+    variables = engine_images()
+    Project(f"headrace-pods-{os.getpid()}", "cpu", variables, tag=TAG).compose("build", seconds=BUILD_S)
+    valkey = variables.get("VALKEY_IMAGE", "valkey/valkey:8.1.4")
+    ours = [{"name": f"headrace-{name}", "newTag": tag} for name, tag in IMAGES.items()]
+    # The recipe's server of names runs in this one.
+    images = [LOCAL_IMAGES["PYTHON_IMAGE"], valkey, *(f"{one['name']}:{one['newTag']}" for one in ours)]
+    name, _, tag = valkey.partition(":")
+    with control_plane.started() as plane, joined(plane, *images):
+        made = Scenario(plane, "headrace", tmp_path_factory.mktemp("overlays"))
+        made.apply("cpu", images=[*ours, {"name": "valkey/valkey", "newName": name, "newTag": tag}])
+        yield made
+
+
+def test_nothing_that_the_run_needs_is_denied(run: Scenario) -> None:
+    wait_for_step(run, 2)
+    before = denied_packets()
+    wait_for_step(run, step(run) + 5)
+    assert denied_packets() == before
+
+
+def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) -> None:
+    before = denied_packets()
+    opened = set()
+    for source in SOURCES:
+        (pod,) = run.ready(source)
+        targets = [one for one in PORTS if one[0] != source]
+        words = ("exec", pod["metadata"]["name"], "-c", source, "--", "python", "-I", "-c", CONNECT)
+        found = json.loads(run.kubectl(*words, json.dumps(targets)))
+        opened |= {(source, *target) for target, yes in zip(targets, found, strict=True) if yes}
+    assert opened == {one for one in policy_edges("cpu") if one[0] in SOURCES and one[1:] in PORTS}
+    assert denied_packets() > before
+
+
+def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
+    assert not ended(run), "the run was over before the kill"
+    (trainer,) = run.ready("trainer")
+    run.kubectl("delete", "pod", trainer["metadata"]["name"], "--wait=false")
+    wait_until("the Job to end", lambda: ended(run), seconds=TRAIN_S, told=run.shown)
+    assert job(run)["status"].get("succeeded") == 1 and step(run) == STEPS, run.shown()
+
+
+def test_the_documented_commands_prove_the_run_and_fetch_the_model(run: Scenario, tmp_path: Path) -> None:
+    (check,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .*)$", TEXT, re.M)
+    assert f"in order: {STEPS} steps" in run.kubectl(*check.split())
+    (fetch,) = re.findall(r"^\$ kubectl -n headrace (cp .*) my-model$", TEXT, re.M)
+    run.kubectl(*fetch.split(), str(tmp_path / "my-model"))
+    assert (tmp_path / "my-model" / "model.safetensors").is_file()
+
+
+def job(run: Scenario) -> Manifest:
+    found: Manifest = json.loads(run.kubectl("get", "job", "trainer", "-o", "json"))
+    return found
+
+
+def ended(run: Scenario) -> bool:
+    conditions = job(run)["status"].get("conditions", ())
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+
+
+def step(run: Scenario) -> int:
+    """What the dashboard's API says; -1 while it does not answer."""
+    words = ("exec", "orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", STATUS)
+    done = run.plane.attempt("-n", run.namespace, *words)
+    return int(json.loads(done.stdout).get("step", 0)) if done.returncode == 0 else -1
+
+
+def wait_for_step(run: Scenario, wanted: int) -> None:
+    def reached() -> bool:
+        assert not ended(run), run.shown()
+        return step(run) >= wanted
+
+    wait_until(f"step {wanted}", reached, seconds=TRAIN_S, told=run.shown)
