@@ -23,7 +23,7 @@ class Description:
     use: str
     notes: str
     parts: dict[str, str]
-    """Advantage, policy loss, aggregation, what ratios are taken to, where the KL acts, critic, greedy baseline."""
+    """Advantage, policy loss, aggregation, anchor of the ratios, place of the KL, needs, critic, greedy baseline."""
     settings: dict[str, Any]
     """Keys whose default the algorithm sets."""
     defaults: dict[str, Any]
@@ -48,6 +48,8 @@ def _describe(name: str) -> Description:
     defaults = table.model_dump(mode="json")
     parts = {key: str(defaults[key]) for key in _ALWAYS}
     parts["kl"] = f"{table.kl_estimator} in the {table.kl_in}, {table.kl_coef:g}" if table.kl_coef else "off"
+    needs = [need.name.lower().replace("_", " ") for need in table.estimator.needs if need.name]
+    parts["needs"] = ", ".join(needs) or "nothing"
     parts["critic"] = "yes" if table.needs_critic else "no"
     parts["baseline rollout"] = "greedy" if table.greedy_last else "none"
     return Description(

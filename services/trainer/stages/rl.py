@@ -29,6 +29,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.services.trainer.stages.follower import MEETING, make_crew
+from headrace.services.trainer.stages.own_functions import code_digest
 from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from headrace.services.trainer.stages.restore import read_history, replay
 from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
@@ -146,8 +147,9 @@ class RlStage:
             discard_limit=algorithm.discard_limit,
             fates=fates.values(),
         )
+        code = code_digest(self._settings)
         book = self._runtime.open_book(
-            ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
+            ledger, records, version=self._version, digest=held.digest, code_digest=code, given_up=self._stop.asked
         )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
         self._reporter().has_turn = lambda: self._turns.has
@@ -155,7 +157,7 @@ class RlStage:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
         self._keeper = CheckpointSchedule(
-            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail
+            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail, code_digest=code
         )
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
             self._checkpoint()
@@ -175,6 +177,9 @@ class RlStage:
         if checkpoint.state.config_digest != config_digest(self._settings):
             effect = "the same seed need not give the same weights"
             log.warning("config_changed", step=checkpoint.state.step, effect=effect)
+        if checkpoint.state.code_digest != code_digest(self._settings):
+            effect = "steps after the checkpoint may be replayed to other weights"
+            log.warning("code_changed", step=checkpoint.state.step, effect=effect)
         self._leader.load(checkpoint)
 
     def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
