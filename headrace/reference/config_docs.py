@@ -82,9 +82,6 @@ def _type(annotation: Any, field: FieldInfo) -> str:
         return f"list of {_type(arguments[0], field)}"
     if origin in (dict, Mapping):
         return "table"
-    named = field.json_schema_extra.get("enum") if isinstance(field.json_schema_extra, dict) else None
-    if isinstance(named, list):
-        return ", ".join(f"`{value}`" for value in named)
     words = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", Any: "any"}
     return words.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(annotation, field)
 

@@ -1,8 +1,10 @@
 """The keys of `[algorithm]` that choose its parts. Imports no torch."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field, field_validator
+from pydantic.config import JsonDict
 
 from headrace.services.trainer.algorithms.own import is_own, own_advantage, own_loss
 from headrace.services.trainer.algorithms.parts.part import (
@@ -16,6 +18,12 @@ from headrace.services.trainer.algorithms.parts.part import (
 from headrace.services.trainer.algorithms.recipes import recipes
 from headrace.services.trainer.algorithms.registry import find_part
 
+
+def _part_or_own(declared: Iterable[str]) -> JsonDict:
+    """The schema of a key that names a part or a function of the user's own."""
+    return {"anyOf": [{"enum": [*declared]}, {"pattern": "^[^:]+:[^:]+$"}]}
+
+
 OwnNeed = Literal["group", "critic", "reference", "greedy", "old_logprobs", "token_rewards"]
 
 
@@ -24,14 +32,14 @@ class Composition(PartOptions):
 
     name: str = Field("grpo", json_schema_extra={"enum": list(recipes())})
     """A recipe; `headrace algorithms` lists them with their defaults."""
-    advantage: str = Field("group", json_schema_extra={"enum": list(ADVANTAGES)})
+    advantage: str = Field("group", json_schema_extra=_part_or_own(ADVANTAGES))
     """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic.
 
     Scores of single tokens count in all of them; `group_process` compares the steps of a group with each other.
-    `module:function` is one of your own.
+    docs/algorithms.md has all; `module:function` is one of your own.
     """
-    policy_loss: str = Field("ppo_clip", json_schema_extra={"enum": list(POLICY_LOSSES)})
-    """From advantages and ratios to a loss. `module:function` is one of your own."""
+    policy_loss: str = Field("ppo_clip", json_schema_extra=_part_or_own(POLICY_LOSSES))
+    """From advantages and ratios to a loss. docs/algorithms.md has all; `module:function` is one of your own."""
     needs: tuple[OwnNeed, ...] = ()
     """For an `advantage` of your own: what it cannot do without. The run provides it, or is refused.
 

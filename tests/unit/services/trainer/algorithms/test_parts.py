@@ -1,5 +1,6 @@
 """A part is declared once; names, keys, checks and pages are derived from that."""
 
+import re
 import typing
 from pathlib import Path
 
@@ -133,3 +134,10 @@ def test_every_key_of_a_part_has_a_meaning(part):
     for key, field in part.options.model_fields.items():
         assert field.description, key
         assert typing.get_origin(field.annotation) is None, f"{key} is one number, word or switch"
+
+
+def test_the_schema_names_the_parts_and_lets_a_function_pass():
+    for key, declared in (("advantage", ADVANTAGES), ("policy_loss", POLICY_LOSSES)):
+        names, own = AlgorithmTable.model_json_schema()["properties"][key]["anyOf"]
+        assert names == {"enum": [*declared]}
+        assert re.search(own["pattern"], "mine:f") and not any(re.search(own["pattern"], name) for name in declared)
