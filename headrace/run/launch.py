@@ -202,7 +202,11 @@ def _check_functions(resolved: Resolved, run_dir: Path, env: dict[str, str], cod
     try:
         run_once("checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:
-        raise ConfigError(f"{resolved.place('algorithm', key)}: {_told(error.message)}") from None
+        message = _told(error.message)
+        if code is not None:
+            # The user edits the folder, not its copy.
+            message = message.replace(str(code.aside), str(table.path))
+        raise ConfigError(f"{resolved.place('algorithm', key)}: {message}") from None
 
 
 def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *, settings: Path) -> None:

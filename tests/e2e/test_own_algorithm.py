@@ -82,7 +82,7 @@ def test_a_dry_run_refuses_a_function_that_cannot_train(run: TinyRun) -> None:
     assert not run.run_dir.exists()
     mine.write_text(mine.read_text().replace("import torch", "import torch\nimport no_such_module"))
     done = headrace(run, "--dry-run")
-    assert "my_algorithm.py:4: No module named 'no_such_module'" in done.stderr
+    assert f"{mine}:4: No module named 'no_such_module'" in done.stderr
     mine.write_text((EXAMPLE / "my_algorithm.py").read_text())
     ready = headrace(run, "--dry-run", "--json")
     assert (run.run_dir / "algorithm" / "my_algorithm.py").is_file(), ready.stderr

@@ -1,5 +1,6 @@
 """The user's own functions in a trainer process: made importable, and checked before a model is loaded."""
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -20,17 +21,15 @@ def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Al
     table = settings.algorithm
     if not table.own_functions:
         return build_algorithm(table)
-    folder = None
     if table.path is not None:
         folder = code or settings.code_dir / FOLDER
         if code is None:
             checked_digest(settings.code_dir)
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
-    algorithm = build_algorithm(table)
-    if folder is not None:
         for target in table.own_functions:
             _check_origin(target, folder)
+    algorithm = build_algorithm(table)
     shape = BatchShape(groups=settings.batch.groups, group_size=settings.batch.group_size, longest=settings.max_tokens)
     _check(table, algorithm, shape)
     return algorithm
@@ -53,12 +52,13 @@ def _check(table: AlgorithmTable, algorithm: Algorithm, shape: BatchShape) -> No
 
 def _check_origin(target: str, folder: Path) -> None:
     """Refuses a module that stands in the folder but was found in front of it: the copy would not be what trains."""
-    name = target.partition(":")[0]
-    top = name.partition(".")[0]
-    stands = (folder / f"{top}.py").is_file() or (folder / top).is_dir()
-    file = sys.modules[name].__file__
-    if stands and (file is None or not Path(file).resolve().is_relative_to(folder.resolve())):
+    top = target.partition(":")[0].partition(".")[0]
+    if not (folder / f"{top}.py").is_file() and not (folder / top).is_dir():
+        return
+    found = importlib.util.find_spec(top)
+    places = [found.origin, *(found.submodule_search_locations or ())] if found is not None else []
+    if not any(place and Path(place).resolve().is_relative_to(folder.resolve()) for place in places):
         raise ConfigError(
             f"{target}: algorithm.path has a module {top}, but another of that name comes before it on the import path "
-            f"({file}): rename yours"
+            f"({places[0] if places else 'built in'}): rename yours"
         )
