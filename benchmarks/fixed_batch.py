@@ -49,7 +49,7 @@ def headrace_loss(model: Path, out: Path) -> float:
 def _recipe() -> StepConfig:
     table = AlgorithmTable(clip_low=0.2, clip_high=0.2, aggregation="seq-mean-token-mean")
     return StepConfig(
-        algorithm=build_algorithm(table.model_dump()),
+        algorithm=build_algorithm(table),
         table=table,
         micro_batch_tokens=512,
         logprob_chunk=64,

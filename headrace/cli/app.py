@@ -34,6 +34,9 @@ app = typer.Typer(
 )
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
+AcceptChangedCode = Annotated[
+    bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
 
 
@@ -81,6 +84,7 @@ def train(
     run_dir: RunDir = None,
     resume: Resume = False,
     dry_run: DryRun = False,
+    accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
     """Trains as RUN.toml says; `--resume` needs only the run directory."""
@@ -92,16 +96,38 @@ def train(
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         if resolved.config.run.stage != "rl":
             start_stage(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
-        start(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
+        start(
+            resolved,
+            run_dir,
+            output,
+            resume=resume,
+            dry_run=dry_run,
+            began=began,
+            accept_changed_code=accept_changed_code,
+        )
 
 
 def start(
-    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
+    resolved: Resolved,
+    run_dir: Path | None,
+    output: Output,
+    *,
+    resume: bool,
+    dry_run: bool,
+    began: float,
+    accept_changed_code: bool = False,
 ) -> None:
     """Prepares and, unless it is a dry run, runs; ends the command with the exit status."""
     folder = run_dir or Path("runs") / resolved.config.run.id
     environment = inherited_environment()
-    prepared = prepare_run(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
+    prepared = prepare_run(
+        resolved,
+        folder,
+        resume=resume,
+        environment=environment,
+        dry_run=dry_run,
+        accept_changed_code=accept_changed_code,
+    )
     data = prepared.data
     said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
     if data.dropped_overlong:

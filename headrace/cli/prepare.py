@@ -25,13 +25,22 @@ def prepare(
     orchestrator: Annotated[
         str, typer.Option("--orchestrator", metavar="HOST:PORT", help="Its gRPC server.")
     ] = "orchestrator:7000",
+    accept_changed_code: Annotated[
+        bool, typer.Option("--accept-changed-code", help="Go on with an algorithm.path that has changed.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; what was prepared before goes on."""
     output = Output.choose(json=json)
     with told(output):
         resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)
-        found = prepare_elsewhere(resolved, run_dir, orchestrator=orchestrator, environment=inherited_environment())
+        found = prepare_elsewhere(
+            resolved,
+            run_dir,
+            orchestrator=orchestrator,
+            environment=inherited_environment(),
+            accept_changed_code=accept_changed_code,
+        )
         said = "goes on" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
         if output.json:

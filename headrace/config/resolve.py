@@ -76,9 +76,10 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     tables = _walk(tables, (), layer)
     for key in ("path", "eval_path"):
         tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
-    if tables["reward"]["path"] == Path("."):
-        # For other keys an empty path, the same `Path` as ".", means none; for this one None does.
-        tables["reward"]["path"] = _base(layer, ("reward", "path")).resolve()
+    for table in ("reward", "algorithm"):
+        if tables[table]["path"] == Path("."):
+            # For other keys an empty path, the same `Path` as ".", means none; for these None does.
+            tables[table]["path"] = _base(layer, (table, "path")).resolve()
     _absolute_scorers(tables["reward"]["scorers"], _base(layer, ("reward", "scorers")))
     for name, task in tables["reward"]["tasks"].items():
         _absolute_scorers(task["scorers"], _base(layer, ("reward", "tasks", name, "scorers")))

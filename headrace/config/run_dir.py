@@ -39,6 +39,9 @@ PREPARED = (
     "examples.parquet",
     "eval_examples.parquet",
     "logs",
+    "algorithm",
+    ".aside-algorithm",
+    ".aside-old-algorithm",
     "run",
     "demo",
 )

@@ -98,6 +98,7 @@ def settings_of(config: RunFile, seat: ProcessSpec, place: RunLayout, ports: Por
         own["rollout"]["sglang"]["base_gpu_id"] = place.first_gpu
     found = {
         "sampling": _plain(config.rollout.sampling),
+        "max_tokens": config.rollout.sampling.max_tokens,
         "stop_token_ids": list(place.stop_token_ids),
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",

@@ -11,8 +11,6 @@ from headrace.wire.errors import ConfigError
 _ALWAYS = ("advantage", "policy_loss", "aggregation", "anchor")
 """The parts: told for every algorithm, whatever the table's own default."""
 
-_BEGIN, _END = "<!-- algorithms -->", "<!-- /algorithms -->"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
@@ -25,7 +23,7 @@ class Description:
     use: str
     notes: str
     parts: dict[str, str]
-    """Advantage, policy loss, aggregation, what ratios are taken to, where the KL acts, critic, greedy baseline."""
+    """Advantage, policy loss, aggregation, anchor of the ratios, place of the KL, needs, critic, greedy baseline."""
     settings: dict[str, Any]
     """Keys whose default the algorithm sets."""
     defaults: dict[str, Any]
@@ -50,6 +48,8 @@ def _describe(name: str) -> Description:
     defaults = table.model_dump(mode="json")
     parts = {key: str(defaults[key]) for key in _ALWAYS}
     parts["kl"] = f"{table.kl_estimator} in the {table.kl_in}, {table.kl_coef:g}" if table.kl_coef else "off"
+    needs = [need.name.lower().replace("_", " ") for need in table.estimator.needs if need.name]
+    parts["needs"] = ", ".join(needs) or "nothing"
     parts["critic"] = "yes" if table.needs_critic else "no"
     parts["baseline rollout"] = "greedy" if table.greedy_last else "none"
     return Description(
@@ -92,15 +92,6 @@ def as_markdown(found: Sequence[Description]) -> str:
         cells = (f"`{one.name}`", f"`{one.formula}`", _values(one.settings), one.source, one.use)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
-
-
-def page_with_table(page: str, found: Sequence[Description]) -> str:
-    """The page with the table between its two comments. Raises ValueError if they are not there, once each."""
-    before, _, rest = page.partition(_BEGIN)
-    inside, _, after = rest.partition(_END)
-    if f"{before}{_BEGIN}{inside}{_END}{after}" != page or _BEGIN in rest:
-        raise ValueError(f"the page has no {_BEGIN} with {_END} behind it")
-    return f"{before}{_BEGIN}\n\n{as_markdown(found)}\n\n{_END}{after}"
 
 
 def _values(values: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from headrace.config.schema import RunFile
 DOC = Path(__file__).parents[2] / "docs" / "config.md"
 _HEAD = """# Every key of run.toml
 
-This page is written by `python -m headrace.reference.config_docs` from what the services declare; `headrace
+This page is written by `make generate` from what the services declare; `headrace
 config --schema` prints the same as JSON.
 
 - A key is given in the file, as an option (`--trainer.learning-rate 2e-6`) or in the environment

@@ -22,8 +22,10 @@ from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes
+from headrace.run.own_code import StagedCode, staged_code
 from headrace.run.plans import Planner, choose_ports
-from headrace.services.trainer.config.checks import NEEDS_GROUP
+from headrace.services.trainer.algorithms.own import is_own
+from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
@@ -50,11 +52,18 @@ class PreparedRun:
 
 
 def prepare_run(
-    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+    resolved: Resolved,
+    run_dir: Path,
+    *,
+    resume: bool,
+    environment: Mapping[str, str],
+    dry_run: bool = False,
+    accept_changed_code: bool = False,
 ) -> PreparedRun:
     """Checks everything, prepares the data and writes every process's config.
 
-    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. Raises ConfigError or DataError; a run
+    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. `accept_changed_code`: a resumed run goes
+    on with an `algorithm.path` that differs from its copy. Raises ConfigError or DataError; a run
     directory that did not exist before is then removed again.
     """
     run_dir = run_dir.resolve()
@@ -84,6 +93,10 @@ def prepare_run(
         planner = Planner(config, place, env)
         plans = planner.all()
         _check_reward(resolved, run_dir, env)
+        with staged_code(resolved, run_dir, resume=resume, accept_changed=accept_changed_code) as code:
+            _check_functions(resolved, run_dir, env, code)
+            if code is not None:
+                code.publish()
         write_engine_base(resolved, run_dir, env, settings=run_dir / "config" / "trainer.json")
     except BaseException:
         lock.release()
@@ -102,12 +115,9 @@ def check_input(resolved: Resolved, *, has_model: bool = True) -> None:
             check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
-    if config.batch.group_size < 2 and config.algorithm.advantage in NEEDS_GROUP:
-        raise ConfigError(
-            f"{resolved.place('batch', 'group_size')}: a group of one has no advantage under algorithm "
-            f"{config.algorithm.name!r}; use 2 or more, or an algorithm that needs no group (remax, reinforce, "
-            "reinforce_pp, ppo, vapo)"
-        )
+    reason = group_problem(config.algorithm, config.batch.group_size)
+    if reason is not None:
+        raise ConfigError(f"{resolved.place('batch', 'group_size')}: {reason}")
     check_data_files(resolved)
 
 
@@ -178,6 +188,25 @@ def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> Non
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+
+
+def _check_functions(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
+    """Calls the user's own functions of the algorithm in a trainer process, on a made batch of the run's shapes."""
+    table = resolved.config.algorithm
+    if not table.own_functions:
+        return
+    folder = ("--code", str(code.aside)) if code is not None else ()
+    settings = ("--config", str(run_dir / "config" / "trainer.json"))
+    argv = python("headrace.services.trainer", "--check-algorithm", *folder, *settings)
+    key = "advantage" if is_own(table.advantage) else "policy_loss"
+    try:
+        run_once("checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        message = _told(error.message)
+        if code is not None:
+            # The user edits the folder, not its copy.
+            message = message.replace(str(code.aside), str(table.path))
+        raise ConfigError(f"{resolved.place('algorithm', key)}: {message}") from None
 
 
 def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *, settings: Path) -> None:

@@ -20,6 +20,7 @@ from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
 from headrace.run.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
+from headrace.run.own_code import staged_code
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.errors import ConfigError
@@ -40,7 +41,12 @@ class Prepared:
 
 
 def prepare_elsewhere(
-    resolved: Resolved, run_dir: Path, *, orchestrator: str, environment: Mapping[str, str]
+    resolved: Resolved,
+    run_dir: Path,
+    *,
+    orchestrator: str,
+    environment: Mapping[str, str],
+    accept_changed_code: bool = False,
 ) -> Prepared:
     """Checks the config and the data, and writes the run directory; an existing run is continued.
 
@@ -70,6 +76,10 @@ def prepare_elsewhere(
         check_rows(told, run_dir, env)
         place = RunLayout(run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator)
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        # Checked by the trainer itself at its start: this process may have no torch.
+        with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
+            if code is not None:
+                code.publish()
         _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: a process that waits for it waits for all of them.
         for service in ("reward", "rollout", "orchestrator"):

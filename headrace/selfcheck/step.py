@@ -71,7 +71,7 @@ def main() -> int:
     backend, parameters = _backend(size, device)
     peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     table = AlgorithmTable()
-    algorithm = build_algorithm(table.model_dump())
+    algorithm = build_algorithm(table)
     recipe = StepConfig(
         algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=256, grad_clip=1.0
     )

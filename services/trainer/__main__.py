@@ -1,6 +1,7 @@
 """Starts the trainer: `python -P -m headrace.services.trainer [--stage STAGE] --config RUN/config/trainer.json`.
 
-With `--write-base` it only writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
+With `--check-algorithm` it only calls the user's own functions (`--code FOLDER`: of a copy that is not yet the run's),
+with `--write-base` it writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
 checkpoint; with `--replay` it trains batches of a journal again. `--stopped-code N` is the exit code when a signal ends
 training before its last step; 0 else.
 """
@@ -10,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.services.trainer.config.export import ExportSettings
@@ -92,10 +94,20 @@ def write_base(settings: TrainerSettings) -> int:
     return 0
 
 
+def check_algorithm(settings: TrainerSettings) -> int:
+    """Imports and calls the user's own functions of the algorithm. Heavy imports happen here."""
+    from headrace.services.trainer.stages.own_functions import load_algorithm
+
+    load_algorithm(settings, code=_options().code)
+    return 0
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--stage", choices=("rl", "sft", "reward_model", "dpo"), default="rl")
     parser.add_argument("--write-base", action="store_true")
+    parser.add_argument("--check-algorithm", action="store_true")
+    parser.add_argument("--code", type=Path)
     parser.add_argument("--replay", action="store_true")
     parser.add_argument("--export", action="store_true")
     # A Kubernetes Job takes 0 for the end of the run, even from a pod that was only moved to another node.
@@ -114,6 +126,8 @@ def main() -> int:
         return run_service("trainer", StageSettings, run_stage)
     if asked.write_base:
         return run_service("trainer", TrainerSettings, write_base)
+    if asked.check_algorithm:
+        return run_service("trainer", TrainerSettings, check_algorithm)
     return run_service("trainer", TrainerSettings, run_rl)
 
 

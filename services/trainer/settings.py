@@ -1,5 +1,6 @@
 """Settings of the trainer. Imports no torch: `headrace` reads them to check a config."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -129,11 +130,18 @@ class TrainerSettings(ServiceSettings):
     """Which of `trainer.nodes` machines this is."""
     takes_turns: bool = False
     """Its GPUs are the engines' too, one after the other: `rollout.gpu_sharing`."""
+    max_tokens: int = Field(128, ge=1)
+    """Most tokens of a rollout: `rollout.sampling.max_tokens`."""
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()
     trainer: TrainerTable = TrainerTable()
     trackers: TrackersTable = TrackersTable()
+
+    @property
+    def code_dir(self) -> Path:
+        """The run directory whose copy of `algorithm.path` is imported."""
+        return self.run_dir
 
     @model_validator(mode="after")
     def _works(self) -> "TrainerSettings":

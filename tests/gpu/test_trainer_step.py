@@ -19,7 +19,7 @@ pytestmark = on_device
 GROUPS = [scored_group(index) for index in range(4)]
 TABLE = AlgorithmTable(aggregation="token-mean")
 RECIPE = StepConfig(
-    algorithm=build_algorithm(TABLE.model_dump()),
+    algorithm=build_algorithm(TABLE),
     table=TABLE,
     micro_batch_tokens=64,
     logprob_chunk=16,

@@ -17,6 +17,8 @@ class IncarnationRecord:
     weights_digest: str
     seals: dict[str, int] = field(default_factory=dict)
     """Older segments' names and lengths in bytes; what a zombie appends beyond is void."""
+    code_digest: str = ""
+    """Hex sha256 of the user's own code that this life trains with; empty, and not written, for a run without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,10 @@ _NUMBERS = {cls: number for number, cls in _KINDS.items()}
 
 def pack(record: Record) -> tuple[int, bytes]:
     """A record's kind and payload."""
-    return _NUMBERS[type(record)], json.dumps(asdict(record), separators=(",", ":")).encode()
+    values = asdict(record)
+    if not values.get("code_digest", True):
+        del values["code_digest"]
+    return _NUMBERS[type(record)], json.dumps(values, separators=(",", ":")).encode()
 
 
 def unpack(kind: int, payload: bytes, name: str) -> Record:

@@ -22,11 +22,19 @@ class JournalWriter:
 
     @classmethod
     def open(
-        cls, folder: Path, *, incarnation: int, version: int, weights_digest: str, read_to: Mapping[str, int]
+        cls,
+        folder: Path,
+        *,
+        incarnation: int,
+        version: int,
+        weights_digest: str,
+        read_to: Mapping[str, int],
+        code_digest: str = "",
     ) -> "JournalWriter":
         """Begins the segment of `incarnation` and seals the older ones at `read_to` (segment name -> length).
 
-        `read_to` is what the caller has read and replayed (see `read_lengths`). Raises FencedError if this or a higher
+        `read_to` is what the caller has read and replayed (see `read_lengths`), `code_digest` that of the user's own
+        code. Raises FencedError if this or a higher
         incarnation has a segment already.
         """
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -40,7 +48,11 @@ class JournalWriter:
             raise FencedError(f"{path} was opened by another trainer") from error
         writer = cls(folder, incarnation, descriptor)
         head = IncarnationRecord(
-            incarnation=incarnation, version=version, weights_digest=weights_digest, seals=dict(read_to)
+            incarnation=incarnation,
+            version=version,
+            weights_digest=weights_digest,
+            seals=dict(read_to),
+            code_digest=code_digest,
         )
         writer._write(MAGIC + frame(*pack(head)))
         fsync_folder(folder)

@@ -11,7 +11,7 @@ from beartype import beartype
 from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
-AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+from headrace.services.trainer.algorithms.names import AGGREGATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

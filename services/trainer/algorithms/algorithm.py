@@ -1,15 +1,17 @@
 """What an algorithm is to the training step: an estimate of advantages, and a loss from logprobs. Pure functions.
 
-The parts are named in `registry.py`; a recipe chooses among them and sets their values.
+The parts are declared in `parts/`; a recipe chooses among them and sets their values. Imports no torch.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-
-from headrace.services.trainer.algorithms.losses.policy import PolicyLoss
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,17 @@ class PolicyTokens:
     advantages: Float[Tensor, " tokens"]
     lengths: Int[Tensor, " rollouts"]
     """Tokens of each rollout, for losses on whole sequences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyLoss:
+    """The loss of each token and what the metrics need of it."""
+
+    per_token: Float[Tensor, " tokens"]
+    clipped: Bool[Tensor, " tokens"]
+    """Where a bound won: no gradient by way of the advantage (CISPO: a smaller or larger one than the ratio's)."""
+    kl: Float[Tensor, " tokens"]
+    """Detached k1 estimate of KL(old || policy), nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

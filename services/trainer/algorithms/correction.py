@@ -18,10 +18,9 @@ from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios
+from headrace.services.trainer.algorithms.names import OUTSIDE, WEIGHTS
 from headrace.services.trainer.algorithms.segments import segment_max, segment_mean, segment_sum, spread
 
-WEIGHTS = ("none", "token", "sequence", "geometric")
-OUTSIDE = ("truncate", "mask")
 REJECTIONS = ("none", "geometric", "sequence", "k2", "k2-sum", "k2-max", "k3", "k3-sum", "k3-max")
 
 

@@ -10,11 +10,11 @@ from beartype import beartype
 from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
+from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
+
 DIFFERENCE_LIMIT = 20.0
 K3_LIMIT = 10.0
 """Above it one token's exponential would dominate the step; verl and OpenRLHF cut there too."""
-
-KL_ESTIMATORS = ("k1", "k2", "k3", "abs", "k1+", "k3+")
 
 
 @jaxtyped(typechecker=beartype)

@@ -1,92 +1,69 @@
-"""The parts of algorithms by name, and how an algorithm is built from the values of its table."""
+"""All declared parts by name, the keys of their options as one class, and how an algorithm is put together."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from types import MappingProxyType
-from typing import Any
+from __future__ import annotations
 
-from headrace.services.trainer.algorithms.advantages import estimates
-from headrace.services.trainer.algorithms.algorithm import Algorithm, Estimate, PolicyTokens, Signals
-from headrace.services.trainer.algorithms.losses.policy import (
-    PolicyLoss,
-    clipped_policy_loss,
-    kl_penalty_policy_loss,
-    policy_gradient_loss,
-)
-from headrace.services.trainer.algorithms.losses.sequence import gspo_loss, gspo_token_loss
-from headrace.services.trainer.algorithms.losses.token import cispo_loss, dppo_loss, sapo_loss
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
+from headrace.services.trainer.algorithms import parts
+from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES, Part, PartOptions
 
-@dataclass(frozen=True, slots=True)
-class AlgorithmPart:
-    """A function and its hyper-parameters: argument -> key of the table."""
+if TYPE_CHECKING:
+    from headrace.services.trainer.algorithms.algorithm import Algorithm, Estimate, Signals
+    from headrace.services.trainer.algorithms.composition import Composition
 
-    function: Callable[..., Any]
-    takes: Mapping[str, str] = field(default_factory=dict)
-    on_sequences: bool = False
-    """Whether it is a loss that needs the bounds of rollouts."""
+for _module in sorted(module.name for module in pkgutil.iter_modules(parts.__path__)):
+    importlib.import_module(f"{parts.__name__}.{_module}")
 
-    def bound(self, values: Mapping[str, Any]) -> Callable[..., Any]:
-        """The function with its hyper-parameters."""
-        return partial(self.function, **{argument: values[key] for argument, key in self.takes.items()})
+PartT = TypeVar("PartT", bound=Part)
 
 
-def _same(*keys: str) -> dict[str, str]:
-    return {key: key for key in keys}
+def find_part(declared: dict[str, PartT], key: str, name: str) -> PartT:
+    """The part `name`; raises ValueError naming all there are. `key`: the key of `[algorithm]` that names it."""
+    if name not in declared:
+        raise ValueError(f"{key} {name!r} is not one of {', '.join(declared)}")
+    return declared[name]
 
 
-ADVANTAGES: Mapping[str, AlgorithmPart] = MappingProxyType(
-    {
-        "group": AlgorithmPart(estimates.group, _same("normalize_std", "std_eps")),
-        "group_process": AlgorithmPart(estimates.group_process, _same("normalize_std", "std_eps")),
-        "mean_baseline": AlgorithmPart(estimates.mean_baseline),
-        "rloo": AlgorithmPart(estimates.rloo),
-        "opo": AlgorithmPart(estimates.opo),
-        "remax": AlgorithmPart(estimates.remax),
-        "return": AlgorithmPart(estimates.discounted, _same("gamma")),
-        "gae": AlgorithmPart(
-            estimates.generalized, _same("gamma", "lam", "lam_critic", "lam_alpha", "bootstrap_truncated")
-        ),
-        "k_step": AlgorithmPart(estimates.k_step, _same("gamma", "k_steps", "bootstrap_truncated")),
-        "monte_carlo": AlgorithmPart(estimates.monte_carlo, _same("gamma")),
-        "online_dpo": AlgorithmPart(estimates.online_dpo, _same("beta")),
-    }
-)
-POLICY_LOSSES: Mapping[str, AlgorithmPart] = MappingProxyType(
-    {
-        "ppo_clip": AlgorithmPart(clipped_policy_loss, _same("clip_low", "clip_high", "dual_clip", "ratio_cap")),
-        "ppo_kl": AlgorithmPart(kl_penalty_policy_loss, {"coef": "penalty_coef"}),
-        "policy_gradient": AlgorithmPart(policy_gradient_loss),
-        "gspo": AlgorithmPart(gspo_loss, _same("clip_low", "clip_high"), on_sequences=True),
-        "gspo_token": AlgorithmPart(gspo_token_loss, _same("clip_low", "clip_high"), on_sequences=True),
-        "sapo": AlgorithmPart(sapo_loss, _same("tau_positive", "tau_negative")),
-        "cispo": AlgorithmPart(cispo_loss, _same("clip_low", "clip_high")),
-        "dppo": AlgorithmPart(dppo_loss, _same("bound_low", "bound_high") | {"kl_coef": "divergence_coef"}),
-    }
-)
+def option_classes(common: type[PartOptions] | None = None) -> tuple[type[PartOptions], ...]:
+    """The options of all parts without those that others inherit from, each once.
+
+    Raises TypeError where two classes, or `common`, give one key two meanings.
+    """
+    every = list(dict.fromkeys(part.options for part in declared_parts()))
+    for key, owners in _owners([*every, *([common] if common else [])]).items():
+        if len(owners) > 1:
+            raise TypeError(f"the key {key!r} has two meanings: in {' and '.join(one.__name__ for one in owners)}")
+    return tuple(one for one in every if not any(one is not other and issubclass(other, one) for other in every))
 
 
-def build_algorithm(values: Mapping[str, Any]) -> Algorithm:
-    """Builds the algorithm of a resolved `[algorithm]` table; raises ValueError for an unknown part."""
-    advantage = _part(ADVANTAGES, "advantage", values)
-    loss = _part(POLICY_LOSSES, "policy_loss", values)
-    estimator, loss_of = advantage.bound(values), loss.bound(values)
-    whiten = bool(values["whiten"])
+def declared_parts() -> Iterator[Part]:
+    """All parts of all kinds."""
+    yield from ADVANTAGES.values()
+    yield from POLICY_LOSSES.values()
+
+
+def build_algorithm(table: Composition) -> Algorithm:
+    """The algorithm of a resolved `[algorithm]` table; raises ConfigError for a function that cannot be imported."""
+    from headrace.services.trainer.algorithms.advantages.estimates import whitened
+    from headrace.services.trainer.algorithms.algorithm import Algorithm
+
+    estimator, policy_loss = table.estimator.bind(table), table.loss.bind(table)
 
     def estimate(signals: Signals) -> Estimate:
-        made: Estimate = estimator(signals)
-        return estimates.whitened(made, signals) if whiten else made
+        return whitened(estimator(signals), signals)
 
-    def policy_loss(tokens: PolicyTokens) -> PolicyLoss:
-        lengths = (tokens.lengths,) if loss.on_sequences else ()
-        made: PolicyLoss = loss_of(tokens.logprobs, tokens.old, tokens.advantages, *lengths)
-        return made
-
-    return Algorithm(estimate=estimate, policy_loss=policy_loss)
+    return Algorithm(estimate=estimate if table.whiten else estimator, policy_loss=policy_loss)
 
 
-def _part(parts: Mapping[str, AlgorithmPart], key: str, values: Mapping[str, Any]) -> AlgorithmPart:
-    if values[key] not in parts:
-        raise ValueError(f"{key} {values[key]!r} is not one of {', '.join(parts)}")
-    return parts[values[key]]
+def _owners(classes: list[type[PartOptions]]) -> dict[str, set[type]]:
+    """The classes that define each key, inherited definitions counted once."""
+    found: dict[str, set[type]] = {}
+    for one in {base for each in classes for base in each.__mro__}:
+        for key in inspect.get_annotations(one):
+            if key != "model_config" and issubclass(one, PartOptions):
+                found.setdefault(key, set()).add(one)
+    return found

@@ -4,13 +4,23 @@ Every key can be overridden; what cannot work together is refused with the reaso
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
-from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
+from headrace.services.trainer.algorithms.composition import Composition
+from headrace.services.trainer.algorithms.names import (
+    Aggregation,
+    CorrectionOutside,
+    CorrectionWeight,
+    KlEstimator,
+)
+from headrace.services.trainer.algorithms.parts.part import Need
+from headrace.services.trainer.algorithms.parts.token_returns import GaeOptions
+from headrace.services.trainer.algorithms.recipes import find_recipe
 from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
-from headrace.services.trainer.config.checks import CHECKS, NEEDS_CRITIC
+from headrace.services.trainer.algorithms.registry import option_classes
+from headrace.services.trainer.config.checks import CHECKS
 from headrace.wire.settings import Table
 
 
@@ -22,13 +32,13 @@ class CorrectionTable(Table):
 
     preset: str = Field("none", json_schema_extra={"enum": list(CORRECTIONS)})
     """A named correction; its values are the defaults of the keys below."""
-    weight: Literal["none", "token", "sequence", "geometric"] = "none"
+    weight: CorrectionWeight = "none"
     """What is weighted by old / behaviour: each token, or all tokens by their sequence's product or geometric mean."""
     cap: float = Field(2.0, gt=0)
     """Largest weight."""
     floor: float = Field(0.0, ge=0)
     """Smallest weight."""
-    outside: Literal["truncate", "mask"] = "truncate"
+    outside: CorrectionOutside = "truncate"
     """What becomes of a weight outside of [floor, cap]: cut to it, or 0."""
     reject: Literal["none", "geometric", "k2", "k3"] = "none"
     """Leave out whole sequences whose mean ratio (or mean k2 or k3) is outside of [reject_low, reject_high]."""
@@ -66,75 +76,12 @@ class CorrectionTable(Table):
         return self.weight != "none" or self.reject != "none" or self.opsm_delta > 0
 
 
-class AlgorithmTable(Table):
-    """`[algorithm]`: how rewards become a gradient. Defaults are those of the recipe `name`."""
+class AlgorithmKeys(Composition, Table):
+    """The keys of `[algorithm]` that are no option of a part."""
 
-    name: str = Field("grpo", json_schema_extra={"enum": list(recipes())})
-    """A recipe; `headrace algorithms` lists them with their defaults."""
-    advantage: Literal[
-        "group",
-        "group_process",
-        "mean_baseline",
-        "rloo",
-        "opo",
-        "remax",
-        "return",
-        "gae",
-        "k_step",
-        "monte_carlo",
-        "online_dpo",
-    ] = "group"
-    """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic.
-
-    Scores of single tokens count in all of them; `group_process` compares the steps of a group with each other.
-    """
-    gamma: float = Field(1.0, gt=0, le=1)
-    """Discount a token."""
-    lam: float = Field(1.0, ge=0, le=1)
-    """For `gae`: lambda of the policy's advantages; 0 is one-step TD, 1 is Monte-Carlo minus value."""
-    lam_critic: float = Field(-1.0, ge=-1, le=1)
-    """For `gae`: lambda of the critic's returns (VAPO: 1); negative = as `lam`."""
-    lam_alpha: float = Field(0.0, ge=0)
-    """Length-adaptive `lam = 1 - 1 / (lam_alpha x length)` (VAPO: 0.05); 0 = off."""
-    k_steps: int = Field(1, ge=1)
-    """For `k_step`: rewards before the value takes over."""
-    bootstrap_truncated: bool = False
-    """A rollout cut at max_tokens goes on with the critic's last value, as if it had not ended."""
-    normalize_std: bool = True
-    """For `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
-    std_eps: float = Field(1e-6, gt=0)
-    """Added to that standard deviation."""
-    whiten: bool = False
-    """Advantages of the whole batch to mean 0 and variance 1, over its tokens."""
-    policy_loss: Literal["ppo_clip", "ppo_kl", "policy_gradient", "gspo", "gspo_token", "sapo", "cispo", "dppo"] = (
-        "ppo_clip"
-    )
-    """From advantages and ratios to a loss."""
-    clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio's floor is `1 - clip_low`."""
-    clip_high: float = Field(0.2, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; above `clip_low` (DAPO: 0.28) it keeps exploration alive."""
-    dual_clip: float = Field(0.0, ge=0)
-    """For `ppo_clip`: loss of a negative advantage is at most so many times it (verl: 3); 0 = off."""
-    ratio_cap: float = Field(0.0, ge=0)
-    """For `ppo_clip`: largest ratio of all (INTELLECT-2's delta); 0 = off."""
-    penalty_coef: float = Field(0.1, ge=0)
-    """For `ppo_kl`: weight of the KL to the old policy, in place of a clip."""
-    tau_positive: float = Field(1.0, gt=0)
-    """For `sapo`: temperature for positive advantages."""
-    tau_negative: float = Field(1.05, gt=0)
-    """For `sapo`: temperature for negative advantages."""
-    bound_low: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may fall before its token is left out."""
-    bound_high: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may rise before its token is left out."""
-    divergence_coef: float = Field(1e-3, ge=0)
-    """For `dppo`: weight of the squared log-ratio."""
-    beta: float = Field(0.1, gt=0)
-    """For `online_dpo`: how far from the reference a preference may lead."""
-    aggregation: Literal[
-        "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
-    ] = "seq-mean-token-mean"
+    path: Path | None = None
+    """Folder of your own functions; it comes last on the import path. A run trains with the copy in its directory."""
+    aggregation: Aggregation = "seq-mean-token-mean"
     """From per-token losses to one number; counts are those of the whole optimizer step."""
     norm_length: int = Field(0, ge=0)
     """Divisor of `seq-mean-token-sum-norm`; 0 = the sampling's max_tokens."""
@@ -154,7 +101,7 @@ class AlgorithmTable(Table):
     """Largest coefficient, with a target."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL to the reference; 0 loads no reference. With a target, its first value."""
-    kl_estimator: Literal["k1", "k2", "k3", "abs", "k1+", "k3+"] = "k3"
+    kl_estimator: KlEstimator = "k3"
     """Per token; those with a plus have the unbiased gradient of k2 under their own value."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Where it acts: in the loss with a gradient, or taken off each token's reward."""
@@ -193,6 +140,22 @@ class AlgorithmTable(Table):
     """Tokens sampled by weights more versions old count for rewards but are not trained; -1 = off."""
     correction: CorrectionTable = CorrectionTable()
 
+
+if TYPE_CHECKING:
+
+    class _AllOptions(GaeOptions, AlgorithmKeys):
+        pass
+
+else:
+    _AllOptions = create_model("_AllOptions", __base__=(*reversed(option_classes(AlgorithmKeys)), AlgorithmKeys))
+
+
+class AlgorithmTable(_AllOptions):
+    """`[algorithm]`: what is computed from a batch. `name` takes a recipe; every other key can be overridden.
+
+    It inherits from the options of all parts, so each part reads its own as attributes of the table.
+    """
+
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, values: Any) -> Any:
@@ -216,17 +179,17 @@ class AlgorithmTable(Table):
     @property
     def needs_critic(self) -> bool:
         """Whether advantages are taken against a value."""
-        return self.advantage in NEEDS_CRITIC
+        return Need.CRITIC in self.estimator.needs
 
     @property
     def needs_reference(self) -> bool:
         """Whether a reference model's logprobs are used."""
-        return self.kl_coef > 0 or self.advantage == "online_dpo"
+        return self.kl_coef > 0 or Need.REFERENCE in self.estimator.needs
 
     @property
     def greedy_last(self) -> int:
         """Greedy rollouts wanted beside each group."""
-        return int(self.advantage == "remax")
+        return int(Need.GREEDY in self.estimator.needs)
 
 
 class CriticTable(Table):

@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.services.trainer.algorithms.own import is_own
+from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, Need
+from headrace.services.trainer.algorithms.recipes import recipes
+
 if TYPE_CHECKING:
     from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
-
-NEEDS_CRITIC = ("gae", "k_step", "monte_carlo")
-"""Advantages that are taken against a value."""
-NEEDS_GROUP = ("group", "group_process", "mean_baseline", "rloo", "opo", "online_dpo")
-"""Advantages whose baseline is the rest of the group."""
-LARGEST_SEQUENCE_CLIP = 0.05
-"""The mean log-ratio of a sequence moves by thousandths: a clip beyond this never acts."""
 
 
 def _correction(table: "AlgorithmTable") -> str | None:
@@ -23,22 +20,16 @@ def _correction(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _sequence_clip(table: "AlgorithmTable") -> str | None:
-    """A PPO-sized clip is the trap of GSPO: most libraries' default, and it never fires."""
-    if not table.policy_loss.startswith("gspo") or max(table.clip_low, table.clip_high) <= LARGEST_SEQUENCE_CLIP:
-        return None
-    return (
-        f"clip_low = {table.clip_low:g} and clip_high = {table.clip_high:g} are of PPO's size: the ratio of whole "
-        f"sequences moves by thousandths, so they would never clip; the paper's are 0.0003 and 0.0004 "
-        f"(at most {LARGEST_SEQUENCE_CLIP:g} is accepted)"
-    )
+def _parts(table: "AlgorithmTable") -> str | None:
+    """What the chosen parts themselves refuse."""
+    return table.estimator.problem(table) or table.loss.problem(table)
 
 
-def _bounds(table: "AlgorithmTable") -> str | None:
-    if table.dual_clip and table.dual_clip <= 1:
-        return f"dual_clip = {table.dual_clip:g} would also cap tokens that have not moved: above 1 (3 is usual), or 0"
-    if table.ratio_cap and table.ratio_cap <= 1 + table.clip_high:
-        return f"ratio_cap = {table.ratio_cap:g} must be above 1 + clip_high = {1 + table.clip_high:g}, or 0"
+def _own(table: "AlgorithmTable") -> str | None:
+    if table.needs and not is_own(table.advantage):
+        return f"needs is for an advantage of your own: {table.advantage!r} declares what it needs; leave it out"
+    if table.path is not None and not table.own_functions:
+        return "path has no effect: neither advantage nor policy_loss is a module:function; leave it out"
     return None
 
 
@@ -55,10 +46,11 @@ def _reference(table: "AlgorithmTable") -> str | None:
 def _kl(table: "AlgorithmTable") -> str | None:
     if not table.kl_coef:
         return None
-    if table.kl_in == "reward" and table.advantage not in (*NEEDS_CRITIC, "return"):
+    if table.kl_in == "reward" and not table.estimator.token_rewards:
+        others = ", ".join(name for name, part in ADVANTAGES.items() if part.token_rewards)
         return (
             f"kl_in = 'reward' needs rewards on tokens, but advantage = {table.advantage!r} takes one reward a "
-            "rollout: set kl_in = 'loss', or an advantage of return, gae, k_step, monte_carlo"
+            f"rollout: set kl_in = 'loss', or an advantage of {others}"
         )
     if table.kl_in == "reward" and table.kl_unbiased:
         return "kl_unbiased is of kl_in = 'loss': a KL in the reward has no gradient to be unbiased"
@@ -76,11 +68,18 @@ def _adaptive(table: "AlgorithmTable") -> str | None:
 
 
 def _of_critic(table: "AlgorithmTable") -> str | None:
-    if table.lam_alpha and table.advantage != "gae":
-        return f"lam_alpha is of advantage = 'gae', not {table.advantage!r}"
-    if table.bootstrap_truncated and table.advantage not in ("gae", "k_step"):
-        return f"bootstrap_truncated needs a critic's value (advantage gae or k_step), not {table.advantage!r}"
+    if table.lam_alpha and "lam_alpha" not in table.estimator.keys:
+        return f"lam_alpha is of advantage = {_with_key('lam_alpha')}, not {table.advantage!r}"
+    if table.bootstrap_truncated and "bootstrap_truncated" not in table.estimator.keys:
+        return (
+            f"bootstrap_truncated needs a critic's value (advantage = {_with_key('bootstrap_truncated')}), "
+            f"not {table.advantage!r}"
+        )
     return None
+
+
+def _with_key(key: str) -> str:
+    return " or ".join(repr(name) for name, part in ADVANTAGES.items() if key in part.keys)
 
 
 def _ptx(table: "AlgorithmTable") -> str | None:
@@ -90,25 +89,43 @@ def _ptx(table: "AlgorithmTable") -> str | None:
 
 
 def _online_dpo(table: "AlgorithmTable") -> str | None:
-    if table.advantage != "online_dpo":
-        return None
-    if table.policy_loss != "policy_gradient" or table.whiten:
+    if table.advantage == "online_dpo" and (table.policy_loss != "policy_gradient" or table.whiten):
         return "advantage = 'online_dpo' has DPO's gradient only under policy_loss = 'policy_gradient', not whitened"
-    if table.anchor != "proximal":
-        return "advantage = 'online_dpo' needs the policy's own logprobs at batch time: set anchor = 'proximal'"
     return None
 
 
-CHECKS = (_correction, _sequence_clip, _bounds, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo)
+def _old_logprobs(table: "AlgorithmTable") -> str | None:
+    if Need.OLD_LOGPROBS in table.estimator.needs and table.anchor != "proximal":
+        return f"advantage = {table.advantage!r} needs the policy's own logprobs at batch time: set anchor = 'proximal'"
+    return None
+
+
+CHECKS = (_own, _correction, _parts, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo, _old_logprobs)
 """Run in this order; the first reason found is reported."""
+
+
+def group_problem(algorithm: "AlgorithmTable", group_size: int) -> str | None:
+    """Why groups of this size cannot be trained on."""
+    if Need.GROUP not in algorithm.estimator.needs or group_size > 1:
+        return None
+    others = ", ".join(name for name in recipes() if Need.GROUP not in _needs(name))
+    return (
+        f"a group of one has no advantage under algorithm {algorithm.name!r} (advantage = {algorithm.advantage!r}); "
+        f"use 2 or more, or an algorithm that needs no group ({others})"
+    )
+
+
+def _needs(recipe: str) -> Need:
+    return ADVANTAGES[recipes()[recipe].settings.get("advantage", "group")].needs
 
 
 def critic_problem(algorithm: "AlgorithmTable", critic: "CriticTable") -> str | None:
     """Why the two tables cannot work together."""
     if algorithm.needs_critic and not critic.enabled:
+        others = ", ".join(name for name, part in ADVANTAGES.items() if Need.CRITIC not in part.needs)
         return (
             f"{algorithm.name}: advantage = {algorithm.advantage!r} needs a critic: set critic.enabled = true, or an "
-            f"advantage without one: {', '.join((*NEEDS_GROUP, 'remax', 'return'))}"
+            f"advantage without one: {others}"
         )
     if critic.spread_weight and critic.quantiles < 2:
         return "critic.spread_weight needs critic.quantiles of 2 or more: one value has no spread"

@@ -25,3 +25,8 @@ class ReplaySettings(TrainerSettings):
     """The run's settings, perhaps with other hyper-parameters; `run_dir` is where the results go."""
 
     replay: ReplayTable
+
+    @property
+    def code_dir(self) -> Path:
+        """The run that is replayed: its code trains again."""
+        return self.replay.source

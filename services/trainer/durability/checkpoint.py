@@ -45,6 +45,8 @@ class CheckpointState:
     coefficients: dict[str, float]
     """Adaptive ones, such as a KL coefficient under control."""
     config_digest: str
+    code_digest: str = ""
+    """Hex sha256 of the user's own code that trained it; empty, and not written, for a run without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,10 @@ class CheckpointStore:
 def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
     for name, tensors in files.items():
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
-    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(state)}))
+    values = asdict(state)
+    if not state.code_digest:
+        del values["code_digest"]
+    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
     hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
     for path in (*folder.iterdir(), folder):

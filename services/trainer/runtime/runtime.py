@@ -85,9 +85,12 @@ class Runtime:
         *,
         version: int,
         digest: str,
+        code_digest: str = "",
         given_up: Callable[[], bool] = lambda: False,
     ) -> JournaledLedger:
         """Registers this life, opens its journal segment, and starts consuming groups and reporting.
+
+        `code_digest`: that of the user's own code.
 
         Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
         """
@@ -106,7 +109,12 @@ class Runtime:
         self.doing = "waiting for the orchestrator to register the trainer"
         incarnation = self._register(registration, given_up)
         journal = JournalWriter.open(
-            folder, incarnation=incarnation, version=version, weights_digest=digest, read_to=read_lengths(records)
+            folder,
+            incarnation=incarnation,
+            version=version,
+            weights_digest=digest,
+            read_to=read_lengths(records),
+            code_digest=code_digest,
         )
         events = EventLog(settings.run_dir, "trainer", incarnation)
         events.append("incarnation_opened", incarnation=incarnation, version=version)

@@ -23,13 +23,17 @@ class CheckpointSchedule:
         book: JournaledLedger,
         reporter: Reporter,
         fail: Failpoints,
+        *,
+        code_digest: str = "",
     ) -> None:
+        """`code_digest`: that of the user's own code, "" without."""
         self._settings = settings
         self._store = store
         self._leader = leader
         self._book = book
         self._reporter = reporter
         self._fail = fail
+        self._code_digest = code_digest
 
     def save(self, version: int) -> None:
         """Writes the checkpoint of `version`, and removes the journal payloads that the oldest one covers."""
@@ -47,6 +51,7 @@ class CheckpointSchedule:
             fates=tuple(fate for fate in above if fate.step <= version),
             coefficients=saved.coefficients,
             config_digest=config_digest(self._settings),
+            code_digest=self._code_digest,
         )
         with metrics.CHECKPOINT_SECONDS.time():
             path = self._store.save(

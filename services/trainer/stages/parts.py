@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.frozen import Frozen, make_frozen
@@ -26,6 +25,7 @@ from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.index_check import check_published
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
 from headrace.services.trainer.step.inputs import StepConfig
 from headrace.wire.v1 import common_pb2
@@ -63,6 +63,8 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     """
     prepare_torch(settings, device)
     algorithm, table = settings.algorithm, settings.trainer
+    # First: a function of the user's own is refused before a model is loaded.
+    recipe = make_recipe(settings)
     shards = shards_over(settings, ranks)
     with whole_models(ranks, settings.model.path, sharded=shards is not None):
         policy = load_policy(
@@ -77,7 +79,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     check_published(policy, settings.model.path)
     return Learner(
         settings,
-        make_recipe(settings),
+        recipe,
         make_backend(policy, ranks, device, backend_options(settings, weight_decay=table.weight_decay)),
         critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
@@ -153,7 +155,7 @@ def make_recipe(settings: TrainerSettings) -> StepConfig:
     """Builds the values that do not change from step to step."""
     algorithm, table = settings.algorithm, settings.trainer
     return StepConfig(
-        algorithm=build_algorithm(algorithm.model_dump()),
+        algorithm=load_algorithm(settings),
         table=algorithm,
         critic=settings.critic,
         most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
@@ -195,7 +197,11 @@ def config_digest(settings: TrainerSettings) -> str:
     """Hex sha256 of all settings that the weights depend on; paths, ports and deadlines are left out."""
     tables = _CONFIG_TABLES | ({"discriminator"} if settings.discriminator.every else set())
     values = settings.model_dump(mode="json", include=tables)
-    for table, key in (("model", "path"), ("algorithm", "ptx_data"), ("critic", "path"), ("discriminator", "path")):
+    if not settings.algorithm.needs:
+        # Digests are those of the time before the key.
+        del values["algorithm"]["needs"]
+    paths = (("model", "path"), ("algorithm", "path"), ("algorithm", "ptx_data"))
+    for table, key in (*paths, ("critic", "path"), ("discriminator", "path")):
         values.get(table, {}).pop(key, None)
     for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
         del values["trainer"][key]

@@ -5,7 +5,7 @@ optimizer steps. The step runs in the main thread; everything else in the backgr
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.services.trainer import metrics
@@ -29,6 +29,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.services.trainer.stages.follower import MEETING, make_crew
+from headrace.services.trainer.stages.own_functions import code_digest
 from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from headrace.services.trainer.stages.restore import read_history, replay
 from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
@@ -78,42 +79,45 @@ class RlStage:
         self._runtime.doing = MEETING
         self._runtime.start()
         with crew.joined() as ranks:
-            return self._run(ranks)
-
-    def _run(self, ranks: Ranks) -> int:
-        self._trackers.start()
-        followers = Followers(ranks)
-        try:
-            if not self._turns.begin(None, self._stop.asked):
-                raise StepInterruptedError("asked to stop before the GPU was free")
-            self._runtime.doing = "loading the model"
-            followers.tell(LOAD)
-            device = rank_device(self._settings.run.device, 0)
-            self._leader = Leader(load_learner(self._settings, ranks, device), followers)
-            self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
-            self._book = self._restore()
-            # The time before is not part of the first step.
-            self._phases.lap()
-            while self._version < self._settings.run.max_steps and not self._stop.asked():
-                self._one_step(self._version + 1)
-            if self._stop.asked():
-                self._checkpoint()
-                log.info("stopped", version=self._version)
+            self._trackers.start()
+            followers = Followers(ranks)
+            try:
+                self._begin(ranks, followers)
+                while self._version < self._settings.run.max_steps and not self._stop.asked():
+                    self._one_step(self._version + 1)
+                self._end()
+            except StepInterruptedError:
+                log.info("stopped", version=self._version, before="the first new step")
                 self._runtime.tell_stopped()
-            else:
-                self._finish()
-                # A stop may have arrived while the last evaluations were awaited.
-                self._runtime.tell_stopped()
-        except StepInterruptedError:
-            log.info("stopped", version=self._version, before="the first new step")
-            self._runtime.tell_stopped()
-        finally:
-            self._runtime.stop()
-            self._trackers.finish(hurry=self._stop.asked())
-        followers.stop(signalled=self._stop.signalled)
-        # Not before the inbox, which writes drops, has ended.
-        self._runtime.close_book()
+            finally:
+                self._runtime.stop()
+                self._trackers.finish(hurry=self._stop.asked())
+            followers.stop(signalled=self._stop.signalled)
+            # Not before the inbox, which writes drops, has ended.
+            self._runtime.close_book()
         return 0
+
+    def _begin(self, ranks: Ranks, followers: Followers) -> None:
+        """Loads and restores on all ranks. Raises StepInterruptedError when asked to stop before it is done."""
+        if not self._turns.begin(None, self._stop.asked):
+            raise StepInterruptedError("asked to stop before the GPU was free")
+        self._runtime.doing = "loading the model"
+        followers.tell(LOAD)
+        device = rank_device(self._settings.run.device, 0)
+        self._leader = Leader(load_learner(self._settings, ranks, device), followers)
+        self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
+        self._book = self._restore()
+        # The time before is not part of the first step.
+        self._phases.lap()
+
+    def _end(self) -> None:
+        if self._stop.asked():
+            self._checkpoint()
+            log.info("stopped", version=self._version)
+        else:
+            self._finish()
+        # After the last step a stop may also arrive while the last evaluations are awaited.
+        self._runtime.tell_stopped()
 
     def _restore(self) -> JournaledLedger:
         """Restores the newest checkpoint, replays the journal, then opens an incarnation and publishes the weights."""
@@ -146,8 +150,9 @@ class RlStage:
             discard_limit=algorithm.discard_limit,
             fates=fates.values(),
         )
+        code = code_digest(self._settings)
         book = self._runtime.open_book(
-            ledger, records, version=self._version, digest=held.digest, given_up=self._stop.asked
+            ledger, records, version=self._version, digest=held.digest, code_digest=code, given_up=self._stop.asked
         )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
         self._reporter().has_turn = lambda: self._turns.has
@@ -155,7 +160,7 @@ class RlStage:
             book.step_done(self._version, held.digest)
         self._runtime.publish()
         self._keeper = CheckpointSchedule(
-            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail
+            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail, code_digest=code
         )
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
             self._checkpoint()
@@ -175,35 +180,48 @@ class RlStage:
         if checkpoint.state.config_digest != config_digest(self._settings):
             effect = "the same seed need not give the same weights"
             log.warning("config_changed", step=checkpoint.state.step, effect=effect)
+        if checkpoint.state.code_digest != code_digest(self._settings):
+            effect = "steps after the checkpoint may be replayed to other weights"
+            log.warning("code_changed", step=checkpoint.state.step, effect=effect)
         self._leader.load(checkpoint)
 
     def _replay_step(self, step: int, batch: Sequence[ReadyGroup]) -> None:
         self._runtime.doing = f"replaying step {step}"
         phases = self._phases_of_training()
         with tracing.span("step", begins=True, step=step, replayed=True) as span, training(step, batch, span):
-            outcome = self._train(step, batch, phases)
+            outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
+        self._trained(step, outcome)
         self._tell(step, batch, outcome, replay_times(phases) | {"replayed": True, "incarnation": 0})
 
     def _one_step(self, step: int) -> None:
         with tracing.span("step", begins=True, step=step) as span:
-            self._do_step(step, span)
+            with self._phases("wait"):
+                batch = self._wait_for_batch(step)
+            if batch is None:
+                return
+            with self._phases("journal"):
+                on_the_way = self._journal_batch(step, batch)
+            if not self._begin_turn():
+                return  # The batch is in the journal: the next life trains it.
+            phases = self._phases_of_training()
+            try:
+                with self._phases(TRAIN), training(step, batch, span):
+                    outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
+                    self._trained(step, outcome)
+                    train = phases.lap()
+            except StepInterruptedError:
+                return  # The batch is in the journal: the next life trains it.
+            self._after_training(step, batch, outcome, train, on_the_way)
 
-    def _do_step(self, step: int, span: tracing.Span) -> None:
-        with self._phases("wait"):
-            batch = self._wait_for_batch(step)
-        if batch is None:
-            return
-        with self._phases("journal"):
-            on_the_way = self._journal_batch(step, batch)
-        if not self._begin_turn():
-            return  # The batch is in the journal: the next life trains it.
-        phases = self._phases_of_training()
-        try:
-            with self._phases(TRAIN), training(step, batch, span):
-                outcome = self._train(step, batch, phases)
-                train = phases.lap()
-        except StepInterruptedError:
-            return  # The batch is in the journal: the next life trains it.
+    def _after_training(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        train: Mapping[str, float],
+        on_the_way: UntrainedGroups,
+    ) -> None:
+        """Publishes the weights, records the step, and takes the checkpoint that is due."""
         self._fail.reach("after_step", step)
         published = self._publish(step)
         numbers = step_times(self._phases.lap(), train)
@@ -252,8 +270,8 @@ class RlStage:
             doing=self._doing,
         )
 
-    def _train(self, step: int, batch: Sequence[ReadyGroup], phases: Phases) -> StepOutcome:
-        outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
+    def _trained(self, step: int, outcome: StepOutcome) -> None:
+        """Counts the step: the weights are those of its version."""
         self._version = step
         metrics.STEPS.inc()
         if outcome.metrics["skipped"]:
@@ -261,7 +279,6 @@ class RlStage:
             masked = not outcome.metrics["kept_share"]
             reason = "all of its tokens are over run.max_staleness" if masked else "the gradient was not finite"
             log.error("step_skipped", step=step, reason=reason)
-        return outcome
 
     def _publish(self, step: int) -> bool:
         """Waits for the previous publication, takes the snapshot, and starts its own; False if asked to stop."""

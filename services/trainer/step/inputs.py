@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headrace.services.trainer.algorithms.algorithm import Algorithm
 from headrace.services.trainer.algorithms.logprobs import TokenScores
+from headrace.services.trainer.algorithms.parts.part import Need
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
 from headrace.services.trainer.durability.staleness import UNBOUNDED
@@ -50,7 +51,7 @@ class StepConfig:
         table = self.table
         if table.anchor != "proximal":
             return False
-        early = table.advantage == "online_dpo" or (table.kl_in == "reward" and table.kl_coef > 0)
+        early = Need.OLD_LOGPROBS in table.estimator.needs or (table.kl_in == "reward" and table.kl_coef > 0)
         return self.updates > 1 or early
 
 

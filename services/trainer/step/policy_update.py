@@ -1,4 +1,4 @@
-"""One optimizer step of the policy on some rollouts of a batch. Every rank calls it."""
+"""The gradient of one optimizer step of the policy on some rollouts of a batch. Every rank calls it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ from headrace.services.trainer.step.forward import score_tokens
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
 from headrace.services.trainer.step.reductions import MODEL_FLOPS, Sums
 from headrace.services.trainer.throughput.flops import training_flops
-from headrace.services.trainer.timing.phases import Timed, untimed
 
 
 class PolicyUpdate:
@@ -172,7 +171,7 @@ class _Trained:
     """Their places in the experience's flat arrays."""
 
 
-def update_policy(
+def policy_gradient(
     actors: StepModels,
     batch: StepBatch,
     experience: Experience,
@@ -184,15 +183,14 @@ def update_policy(
     draw: torch.Generator,
     *,
     first: bool,
-    phases: Timed = untimed,
-) -> float:
-    """Trains the rollouts `rows`; returns the gradient's norm, 0 if none of their tokens is trained.
+) -> bool:
+    """Accumulates the policy's gradient on the rollouts `rows`; False if none of their tokens is trained.
 
     `check` is called before each micro-batch; `draw` chooses examples of the pretraining term.
     """
     update = PolicyUpdate(batch, experience, recipe, rates, rows, first=first, sums=sums)
     if update.counts.tokens == 0:
-        return 0.0  # Even a gradient of zeros would move the weights, by the optimizer's moments.
+        return False  # Even a gradient of zeros would move the weights, by the optimizer's moments.
     policy = actors.policy
     sums.add("updates", float(policy.ranks.rank == 0))
     shares = _shares(actors, [batch.rollouts[row] for row in rows], recipe)
@@ -212,8 +210,7 @@ def update_policy(
         sums.add("ptx_loss", loss)
         _count_work(sums, policy, [examples[place] for place in share.rows], counts=share.counts)
         policy.backward(loss, last=number + 1 == len(of_examples))
-    with phases("optimizer"):
-        return policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
+    return True
 
 
 def _count_work(sums: Sums, policy: Backend, rollouts: Sequence[TrainRollout], *, counts: bool) -> None:

@@ -15,9 +15,9 @@ from headrace.services.trainer.algorithms.losses.critic import explained_varianc
 from headrace.services.trainer.step.batch import StepBatch
 from headrace.services.trainer.step.experience import Experience, gather_experience
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
-from headrace.services.trainer.step.policy_update import update_policy
+from headrace.services.trainer.step.policy_update import policy_gradient
 from headrace.services.trainer.step.reductions import Sums
-from headrace.services.trainer.step.value_update import update_critic
+from headrace.services.trainer.step.value_update import critic_gradient
 from headrace.services.trainer.timing.phases import Timed, untimed
 from headrace.wire.errors import HeadraceError
 
@@ -71,20 +71,21 @@ def train_step(
     norms: list[float] = []
     if not rates.policy_frozen:
         for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches, draw):
-            first = not moved
+            norm = 0.0
             with phases("policy_update"):
-                norm = update_policy(
-                    actors, batch, experience, recipe, rates, rows, sums, check, draw, first=first, phases=phases
-                )
+                if policy_gradient(actors, batch, experience, recipe, rates, rows, sums, check, draw, first=not moved):
+                    with phases("optimizer"):
+                        norm = actors.policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
             norms.append(norm)
             moved = True
     critic_norms: list[float] = []
     if actors.critic is not None:
         for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches, draw):
+            norm = 0.0
             with phases("critic_update"):
-                norm = update_critic(
-                    actors.critic, batch, experience, recipe, rates.critic, rows, sums, check, phases=phases
-                )
+                if critic_gradient(actors.critic, batch, experience, recipe, rows, sums, check):
+                    with phases("optimizer"):
+                        norm = actors.critic.apply(learning_rate=rates.critic, grad_clip=recipe.critic.grad_clip)
             critic_norms.append(norm)
             moved = True
     names = _add_peaks(sums, peaks())

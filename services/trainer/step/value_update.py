@@ -1,4 +1,4 @@
-"""One optimizer step of the critic on some rollouts of a batch. Every rank calls it."""
+"""The gradient of one optimizer step of the critic on some rollouts of a batch. Every rank calls it."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,25 +12,21 @@ from headrace.services.trainer.step.batch import StepBatch, micro_batch
 from headrace.services.trainer.step.experience import Experience
 from headrace.services.trainer.step.inputs import StepConfig
 from headrace.services.trainer.step.reductions import Sums
-from headrace.services.trainer.timing.phases import Timed, untimed
 
 _KAPPA = 1.0
 """Error at which the quantile loss turns from squares to absolute values, in units of the return (arXiv 1710.10044)."""
 
 
-def update_critic(
+def critic_gradient(
     critic: Backend,
     batch: StepBatch,
     experience: Experience,
     recipe: StepConfig,
-    learning_rate: float,
     rows: Sequence[int],
     sums: Sums,
     check: Callable[[], None],
-    *,
-    phases: Timed = untimed,
-) -> float:
-    """Trains the critic on the returns of the rollouts `rows`; returns the gradient's norm.
+) -> bool:
+    """Accumulates the critic's gradient on the returns of the rollouts `rows`; False if none of their tokens counts.
 
     All scored tokens within the bound on staleness train it, including those that the policy is not trained on.
     """
@@ -44,7 +40,7 @@ def update_critic(
         norm_length=1,
     )
     if counts.tokens == 0:
-        return 0.0
+        return False
     sums.add("value_updates", float(critic.ranks.rank == 0))
     shares = shared_micro_batches(
         [batch.rollouts[row].row_tokens for row in rows],
@@ -64,8 +60,7 @@ def update_critic(
         loss = loss if share.counts else loss + 0.0 * values.sum()
         sums.add("value_loss", loss)
         critic.backward(loss, last=number + 1 == len(shares))
-    with phases("optimizer"):
-        return critic.apply(learning_rate=learning_rate, grad_clip=recipe.critic.grad_clip)
+    return True
 
 
 def _per_token(values: Tensor, old: Tensor, returns: Tensor, recipe: StepConfig) -> Tensor:

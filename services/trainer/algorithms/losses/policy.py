@@ -4,26 +4,15 @@ In all of them `old` is the anchor of the ratio: the logprobs of the proximal po
 sampled the tokens. It and the advantages carry no gradient.
 """
 
-from dataclasses import dataclass
-
 import torch
 from beartype import beartype
-from jaxtyping import Bool, Float, jaxtyped
+from jaxtyping import Float, jaxtyped
 from torch import Tensor
+
+from headrace.services.trainer.algorithms.algorithm import PolicyLoss
 
 LOG_RATIO_LIMIT = 20.0
 """exp(20) is still finite after it is multiplied by any advantage."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyLoss:
-    """The loss of each token and what the metrics need of it."""
-
-    per_token: Float[Tensor, " tokens"]
-    clipped: Bool[Tensor, " tokens"]
-    """Where a bound won: no gradient by way of the advantage (CISPO: a smaller or larger one than the ratio's)."""
-    kl: Float[Tensor, " tokens"]
-    """Detached k1 estimate of KL(old || policy), nats."""
 
 
 @jaxtyped(typechecker=beartype)

@@ -10,7 +10,8 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, PolicyLoss
+from headrace.services.trainer.algorithms.algorithm import PolicyLoss
+from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT
 from headrace.services.trainer.algorithms.segments import segment_mean, spread
 
 

@@ -5,7 +5,8 @@ from beartype import beartype
 from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.losses.policy import PolicyLoss, log_ratios
+from headrace.services.trainer.algorithms.algorithm import PolicyLoss
+from headrace.services.trainer.algorithms.losses.policy import log_ratios
 
 
 @jaxtyped(typechecker=beartype)

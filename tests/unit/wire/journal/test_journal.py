@@ -23,6 +23,7 @@ from headrace.wire.journal import (
 )
 from headrace.wire.journal.framing import MAGIC, frame, unframe
 from headrace.wire.journal.reader import segment_name
+from headrace.wire.journal.records import pack, unpack
 
 
 def open_next(folder, version=0):
@@ -258,3 +259,14 @@ def test_a_life_that_is_over_writes_no_more(tmp_path):
     successor.step_done(1, "a")
     zombie.close()
     successor.close()
+
+
+def test_a_life_without_code_of_its_own_writes_the_head_of_before_and_one_with_it_names_its_digest(tmp_path):
+    plain = IncarnationRecord(incarnation=1, version=0, weights_digest="w")
+    _, payload = pack(plain)
+    assert payload == b'{"incarnation":1,"version":0,"weights_digest":"w","seals":{}}'
+    assert unpack(1, payload, "segment") == plain
+    journal = JournalWriter.open(tmp_path, incarnation=1, version=0, weights_digest="w", read_to={}, code_digest="c0de")
+    journal.close()
+    (head,) = [item.record for item in read_journal(tmp_path)]
+    assert head.code_digest == "c0de"

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from headrace.services.trainer.algorithms.algorithm import Signals
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, build_algorithm
+from headrace.services.trainer.algorithms.parts.part import ADVANTAGES
+from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.durability.ledger import common_score
 from headrace.services.trainer.step.batch import TrainRollout, assemble, batch_metrics, step_scores
@@ -39,7 +40,7 @@ def signals(**more):
 
 def advantages(name, used=None, **table):
     values = AlgorithmTable.model_validate({"anchor": "proximal", "policy_loss": "policy_gradient", **table})
-    algorithm = build_algorithm(values.model_dump() | {"advantage": name})
+    algorithm = build_algorithm(values.model_copy(update={"advantage": name}))
     return torch.split(algorithm.estimate(used or signals()).advantages, list(LENGTHS))
 
 
@@ -72,7 +73,7 @@ def test_returns_get_them_at_their_tokens():
 def test_gae_gets_them_at_their_tokens():
     values = torch.tensor([0.1, 0.2, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     table = AlgorithmTable(name="ppo", gamma=0.9, lam=0.5, kl_coef=0.0, whiten=False)
-    found = build_algorithm(table.model_dump()).estimate(signals(values=values))
+    found = build_algorithm(table).estimate(signals(values=values))
     last = (-1.0 + 1.0) - 0.3
     middle = 0.9 * 0.3 - 0.2 + 0.45 * last
     first = 0.5 + 0.9 * 0.2 - 0.1 + 0.45 * middle

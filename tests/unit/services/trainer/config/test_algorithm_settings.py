@@ -3,10 +3,11 @@ import typing
 import pytest
 from pydantic import ValidationError
 
-from headrace.services.trainer.algorithms.correction import OUTSIDE, REJECTIONS, WEIGHTS
-from headrace.services.trainer.algorithms.kl import KL_ESTIMATORS
+from headrace.services.trainer.algorithms.correction import REJECTIONS
+from headrace.services.trainer.algorithms.names import KL_ESTIMATORS, OUTSIDE, WEIGHTS
+from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, build_algorithm
+from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable, CorrectionTable, CriticTable
 from headrace.services.trainer.config.checks import critic_problem
 
@@ -50,20 +51,19 @@ def test_a_recipes_settings_are_the_defaults_of_its_name_and_each_can_be_overrid
     assert {key: getattr(found, key) for key in given} == given
     assert found.correction.preset == preset
     assert table(**found.model_dump()) == found
-    build_algorithm(found.model_dump())
+    build_algorithm(found)
     assert table(name=name, aggregation="token-sum").aggregation == "token-sum"
     assert found.model_dump()["name"] == name
 
 
-def test_every_part_that_the_settings_name_exists_and_the_other_way_round():
-    assert literals(AlgorithmTable, "advantage") == set(ADVANTAGES)
-    assert literals(AlgorithmTable, "policy_loss") == set(POLICY_LOSSES)
+def test_a_part_that_does_not_exist_is_refused_with_those_that_do():
+    for key, declared in (("advantage", ADVANTAGES), ("policy_loss", POLICY_LOSSES)):
+        with pytest.raises(ValidationError, match=f"{key} 'grup' is not one of {', '.join(declared)}"):
+            table(**{key: "grup"})
     assert literals(AlgorithmTable, "kl_estimator") == set(KL_ESTIMATORS)
     assert literals(CorrectionTable, "weight") == set(WEIGHTS)
     assert literals(CorrectionTable, "outside") == set(OUTSIDE)
     assert literals(CorrectionTable, "reject") <= set(REJECTIONS)
-    for part in (*ADVANTAGES.values(), *POLICY_LOSSES.values()):
-        assert set(part.takes.values()) <= set(AlgorithmTable.model_fields)
 
 
 def test_a_key_of_the_correction_leaves_the_recipes_preset():

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import random
 
@@ -159,3 +160,13 @@ def test_weights_of_another_model_are_refused():
     weights["model.norm.weight"] = torch.zeros(99)
     with pytest.raises(ValueError, match=r"model\.norm\.weight"):
         backend(0).load(weights, {})
+
+
+def test_the_digest_of_the_users_code_is_kept_and_without_code_there_is_no_key(tmp_path):
+    store = CheckpointStore(tmp_path, keep=2)
+    files = {"weights": {"w": torch.ones(1)}, "optimizer": {"m": torch.ones(1)}}
+    plain = store.save(state(1), **files)
+    assert "code_digest" not in json.loads((plain / "state.json").read_text())
+    assert load_checkpoint(plain).state.code_digest == ""
+    coded = store.save(dataclasses.replace(state(2), code_digest="c0de"), **files)
+    assert load_checkpoint(coded).state.code_digest == "c0de"

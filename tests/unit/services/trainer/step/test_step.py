@@ -21,7 +21,7 @@ GROUPS = [scored_group(index, temperature=0.5 + 0.25 * index) for index in range
 def recipe(*, micro_batch_tokens=10_000, critic=None, **table):
     values = AlgorithmTable.model_validate({"clip_high": 0.28, "aggregation": "token-mean", **table})
     return StepConfig(
-        algorithm=build_algorithm(values.model_dump()),
+        algorithm=build_algorithm(values),
         table=values,
         critic=CriticTable() if critic is None else critic,
         micro_batch_tokens=micro_batch_tokens,

@@ -27,7 +27,7 @@ GROUPS = [scored_group(index, rewards=[1, 0, 0.5, 0]) for index in range(4)]
 def how(critic=None, **table):
     values = AlgorithmTable.model_validate(table)
     return StepConfig(
-        algorithm=build_algorithm(values.model_dump()),
+        algorithm=build_algorithm(values),
         table=values,
         critic=critic or CriticTable(),
         micro_batch_tokens=60,

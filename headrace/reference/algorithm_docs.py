@@ -1,0 +1,51 @@
+"""The tables of docs/algorithms.md, made of recipes and parts."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from headrace.reference.algorithms import as_markdown, describe
+from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES, Need, Part
+
+DOC = Path(__file__).parents[2] / "docs" / "algorithms.md"
+
+
+def written(page: str) -> str:
+    """The page with its tables as they are now. Raises ValueError if it lacks the place of one."""
+    tables = {
+        "algorithms": "\n" + as_markdown(describe()) + "\n",
+        "advantages": _advantages(),
+        "policy losses": _losses(),
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        if begin not in page or end not in page:
+            raise ValueError(f"{DOC} has no {begin.strip()} ... {end}")
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def _advantages() -> str:
+    rows = [
+        (f"`{one.name}`", one.what, _keys(one), needs_in_words(one.needs), one.notes) for one in ADVANTAGES.values()
+    ]
+    return _table(("`advantage`", "what", "keys", "needs", "where libraries differ"), rows)
+
+
+def _losses() -> str:
+    rows = [(f"`{one.name}`", one.what, _keys(one), one.notes) for one in POLICY_LOSSES.values()]
+    return _table(("`policy_loss`", "a token's loss", "keys", "where libraries differ"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _keys(part: Part) -> str:
+    return ", ".join(f"`{name}`" for name in part.keys)
+
+
+def needs_in_words(needs: Need) -> str:
+    """The needs of a part, with commas between."""
+    return ", ".join(one.name.lower().replace("_", " ") for one in needs if one.name)

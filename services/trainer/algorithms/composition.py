@@ -1,0 +1,86 @@
+"""The keys of `[algorithm]` that choose its parts. Imports no torch."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic.config import JsonDict
+
+from headrace.services.trainer.algorithms.own import is_own, own_advantage, own_loss
+from headrace.services.trainer.algorithms.parts.part import (
+    ADVANTAGES,
+    POLICY_LOSSES,
+    AdvantagePart,
+    Need,
+    PartOptions,
+    PolicyLossPart,
+)
+from headrace.services.trainer.algorithms.recipes import recipes
+from headrace.services.trainer.algorithms.registry import find_part
+
+
+def _part_or_own(declared: Iterable[str]) -> JsonDict:
+    """The schema of a key that names a part or a function of the user's own."""
+    return {"anyOf": [{"enum": [*declared]}, {"pattern": "^[^:]+:[^:]+$"}]}
+
+
+OwnNeed = Literal["group", "critic", "reference", "greedy", "old_logprobs", "token_rewards"]
+
+
+class Composition(PartOptions):
+    """A recipe and its parts."""
+
+    name: str = Field("grpo", json_schema_extra={"enum": list(recipes())})
+    """A recipe; `headrace algorithms` lists them with their defaults."""
+    advantage: str = Field("group", json_schema_extra=_part_or_own(ADVANTAGES))
+    """How good a token was: against the group, the greedy rollout (remax), nothing (return) or the critic.
+
+    Scores of single tokens count in all of them; `group_process` compares the steps of a group with each other.
+    docs/algorithms.md has all; `module:function` is one of your own.
+    """
+    policy_loss: str = Field("ppo_clip", json_schema_extra=_part_or_own(POLICY_LOSSES))
+    """From advantages and ratios to a loss. docs/algorithms.md has all; `module:function` is one of your own."""
+    needs: tuple[OwnNeed, ...] = ()
+    """For an `advantage` of your own: what it cannot do without. The run provides it, or is refused.
+
+    `token_rewards`: it takes rewards at their tokens, so that `kl_in = "reward"` may take a KL off them.
+    """
+    whiten: bool = False
+    """Advantages of the whole batch to mean 0 and variance 1, over its tokens."""
+
+    @field_validator("needs", mode="before")
+    @classmethod
+    def _array(cls, value: object) -> object:
+        # A file has arrays: strictly they are no tuples.
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("advantage")
+    @classmethod
+    def _known_advantage(cls, value: str) -> str:
+        return value if is_own(value) else find_part(ADVANTAGES, "advantage", value).name
+
+    @field_validator("policy_loss")
+    @classmethod
+    def _known_loss(cls, value: str) -> str:
+        return value if is_own(value) else find_part(POLICY_LOSSES, "policy_loss", value).name
+
+    @property
+    def estimator(self) -> AdvantagePart:
+        """The declaration of its advantage; that of a function of the user's own is `needs`."""
+        if not is_own(self.advantage):
+            return ADVANTAGES[self.advantage]
+        needs = Need.NOTHING
+        for name in self.needs:
+            if name != "token_rewards":
+                needs |= Need[name.upper()]
+        return own_advantage(self.advantage, needs, token_rewards="token_rewards" in self.needs)
+
+    @property
+    def loss(self) -> PolicyLossPart:
+        """The declaration of its policy loss."""
+        return own_loss(self.policy_loss) if is_own(self.policy_loss) else POLICY_LOSSES[self.policy_loss]
+
+    @property
+    def own_functions(self) -> tuple[str, ...]:
+        """Those of its parts that are functions of the user's own, as `module:function`."""
+        return tuple(name for name in (self.advantage, self.policy_loss) if is_own(name))

@@ -1,0 +1,141 @@
+"""The copy of `algorithm.path`: made whole, compared at a resume, replaced only when that was asked for."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.run.own_code import MOST_MIB, staged_code
+from headrace.services.trainer.durability.own_code import checked_digest, read_files, recorded_files
+from headrace.wire.errors import ConfigError
+from headrace.wire.events import read_events
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A user's folder and a run directory."""
+    source, run_dir = tmp_path / "code", tmp_path / "run"
+    (source / "package").mkdir(parents=True)
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__" / "mine.pyc").write_bytes(b"x")
+    (source / "mine.py").write_text("one = 1\n")
+    (source / "package" / "table.json").write_text("{}")
+    (run_dir / "config").mkdir(parents=True)
+    return source, run_dir
+
+
+def start(run, *, resume=False, accept=False, source=True):
+    """Stages and publishes as a start does; returns whether there was something to publish."""
+    path = run[0] if source else None
+    resolved = SimpleNamespace(
+        config=SimpleNamespace(algorithm=SimpleNamespace(path=path)), place=lambda *_: "run.toml:3: [algorithm] path"
+    )
+    with staged_code(resolved, run[1], resume=resume, accept_changed=accept) as code:
+        if code is not None:
+            code.publish()
+        return code is not None
+
+
+def copied(run_dir):
+    return sorted(path.relative_to(run_dir / "algorithm").as_posix() for path in (run_dir / "algorithm").rglob("*.*"))
+
+
+def test_a_start_copies_the_folder_whole(run):
+    source, run_dir = run
+    assert start(run)
+    assert copied(run_dir) == ["mine.py", "package/table.json"]
+    assert checked_digest(run_dir) == read_files(source).digest
+    assert [path.name for path in run_dir.iterdir() if path.name.startswith(".aside")] == []
+
+
+def test_a_run_without_a_folder_has_no_copy(run):
+    assert not start(run, source=False)
+    assert recorded_files(run[1]) is None and not (run[1] / "algorithm").exists()
+
+
+def test_a_resume_with_the_same_folder_changes_nothing(run):
+    start(run)
+    assert not start(run, resume=True)
+    assert list(read_events(run[1])) == []
+
+
+def test_an_edit_is_refused_with_both_digests_and_the_files_and_accepted_if_asked(run):
+    source, run_dir = run
+    start(run)
+    before = read_files(source).digest
+    (source / "mine.py").write_text("one = 2\n")
+    (source / "new.py").write_text("")
+    after = read_files(source).digest
+    with pytest.raises(ConfigError) as refused:
+        start(run, resume=True)
+    said = str(refused.value)
+    assert said.startswith("run.toml:3: [algorithm] path: ") and "--accept-changed-code" in said
+    assert before[:12] in said and after[:12] in said and "changed: mine.py, new.py" in said
+    assert checked_digest(run_dir) == before
+    assert start(run, resume=True, accept=True)
+    assert checked_digest(run_dir) == after and (run_dir / "algorithm" / "mine.py").read_text() == "one = 2\n"
+    (event,) = read_events(run_dir)
+    assert (event["event"], event["before"], event["after"]) == ("code_changed", before, after)
+    assert event["files"] == ["mine.py", "new.py"]
+    assert not start(run, resume=True)
+
+
+def test_a_copy_that_was_edited_by_hand_is_refused(run):
+    start(run)
+    (run[1] / "algorithm" / "mine.py").write_text("one = 3\n")
+    with pytest.raises(ConfigError, match=r"changed: mine.py.*--accept-changed-code"):
+        checked_digest(run[1])
+    with pytest.raises(ConfigError, match=r"mine\.py"):
+        start(run, resume=True)
+    assert start(run, resume=True, accept=True)
+    assert checked_digest(run[1]) == read_files(run[0]).digest
+
+
+def test_a_resume_without_the_folder_goes_on_with_the_copy(run):
+    source, run_dir = run
+    start(run)
+    expected = checked_digest(run_dir)
+    source.rename(source.with_name("elsewhere"))
+    assert not start(run, resume=True)
+    assert checked_digest(run_dir) == expected
+
+
+def test_what_fails_before_it_is_published_leaves_the_copy_as_it_was(run):
+    source, run_dir = run
+    start(run)
+    expected = checked_digest(run_dir)
+    (source / "mine.py").write_text("one = 2\n")
+    resolved = SimpleNamespace(
+        config=SimpleNamespace(algorithm=SimpleNamespace(path=source)), place=lambda *_: "[algorithm] path"
+    )
+    with (
+        pytest.raises(ConfigError, match="the function"),
+        staged_code(resolved, run_dir, resume=True, accept_changed=True) as code,
+    ):
+        assert code is not None and code.aside.is_dir()
+        raise ConfigError("the function is refused")
+    assert checked_digest(run_dir) == expected and not (run_dir / ".aside-algorithm").exists()
+
+
+def test_a_folder_that_is_no_folder_of_code_is_refused(run, tmp_path):
+    source, run_dir = run
+    with pytest.raises(ConfigError, match="there is no folder"):
+        start((tmp_path / "none", run_dir))
+    with pytest.raises(ConfigError, match="is inside it"):
+        start((tmp_path, run_dir))
+    with (source / "weights.bin").open("wb") as file:
+        file.truncate((MOST_MIB + 1) * 1024 * 1024)
+    with pytest.raises(ConfigError, match=r"more than 16 MiB \(the largest file is weights.bin\)"):
+        start(run)
+
+
+def test_the_digest_is_of_names_and_contents(run):
+    source, _ = run
+    first = read_files(source)
+    (source / "mine.py").rename(source / "other.py")
+    renamed = read_files(source)
+    assert renamed.digest != first.digest and renamed.changed(first) == ["mine.py", "other.py"]
+    (source / "__pycache__" / "other.pyc").write_bytes(b"y")
+    assert read_files(source).digest == renamed.digest
+    assert json.loads(json.dumps(dict(first.sha256))) == dict(first.sha256) and isinstance(source, Path)
