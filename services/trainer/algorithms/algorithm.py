@@ -40,7 +40,19 @@ class PolicyLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """All that is known of a whole step's rollouts before its first update; every rank has the same."""
+    """All that is known of a whole step's rollouts before its first update; every rank has the same.
+
+    Two groups, of two rollouts and of one, and GRPO's advantage of each of their six tokens:
+
+    >>> import torch
+    >>> from headrace.services.trainer.algorithms.parts.baselines import Normalization, group
+    >>> signals = Signals(
+    ...     rewards=torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64), group_sizes=(2, 1), baselines=None,
+    ...     lengths=torch.tensor([3, 2, 1]), truncated=torch.zeros(3, dtype=torch.bool),
+    ... )
+    >>> group(signals, Normalization(normalize_std=False)).advantages.tolist()
+    [0.5, 0.5, 0.5, -0.5, -0.5, 0.0]
+    """
 
     rewards: Float[Tensor, " rollouts"]
     """float64, of whole rollouts, without their token scores; NaN: not scored."""

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ("headrace.wire.contracts.messages",)
+MODULES = ("headrace.wire.contracts.messages", "headrace.services.trainer.algorithms.algorithm")
 
 
 @pytest.mark.parametrize("module", MODULES)
