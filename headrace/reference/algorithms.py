@@ -30,10 +30,10 @@ class Description:
     """Keys whose default the algorithm sets."""
     defaults: dict[str, Any]
     """All keys of `[algorithm]` with this algorithm's defaults."""
-    suggested: Mapping[str, Mapping[str, Any]]
+    suggested: Mapping[str, Mapping[str, object]]
     """Keys of other tables that its paper names."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """JSON values only."""
         return asdict(self)
 
@@ -103,7 +103,7 @@ def page_with_table(page: str, found: Sequence[Description]) -> str:
     return f"{before}{_BEGIN}\n\n{as_markdown(found)}\n\n{_END}{after}"
 
 
-def _values(values: Mapping[str, Any]) -> str:
+def _values(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key} = {_value(value)}" for key, value in values.items())
 
 
