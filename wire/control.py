@@ -9,7 +9,6 @@ The client sends one JSON line, the supervisor answers with one, and the connect
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 from headrace.wire.errors import ConfigError, HeadraceError, TransientError
 from headrace.wire.lifecycle import wait_for
@@ -17,7 +16,7 @@ from headrace.wire.lifecycle import wait_for
 LINE_BYTES = 64 * 1024
 
 
-async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
+async def ask(path: Path, request: dict[str, object], seconds: float) -> list[str]:
     """Sends a request to the supervisor and returns the lines of its answer.
 
     Raises ConfigError if it refuses, TransientError if nothing listens there, WaitTimeoutError.
@@ -30,7 +29,7 @@ async def ask(path: Path, request: dict[str, Any], seconds: float) -> list[str]:
         raise TransientError(f"the supervisor does not answer at {path}: {error}") from error
 
 
-async def _ask(path: Path, request: dict[str, Any]) -> list[str]:
+async def _ask(path: Path, request: dict[str, object]) -> list[str]:
     reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
     try:
         writer.write(json.dumps(request).encode() + b"\n")

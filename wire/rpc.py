@@ -83,12 +83,12 @@ class _Health:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def List(self, request: Any, context: Any) -> Any:
+    async def List(self, request: object, context: object) -> object:
         answers = {name: health_pb2.HealthCheckResponse(status=self._status(name)) for name in ("", *self._names)}
         return health_pb2.HealthListResponse(statuses=answers)
 
     async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: Any
+        self, request: health_pb2.HealthCheckRequest, context: object
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         told = None
         while True:

@@ -67,7 +67,7 @@ def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
             yield from _names(table, f"{name}.")
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
+def _table(annotation: object) -> type[BaseModel] | None:
     """The model of a table, also of one that may be absent."""
     for one in (annotation, *typing.get_args(annotation)):
         if isinstance(one, type) and issubclass(one, BaseModel):

@@ -131,5 +131,5 @@ def difference_table(names: Sequence[str], found: Sequence[Difference]) -> Table
     return table
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

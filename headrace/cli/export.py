@@ -57,11 +57,11 @@ def export_model(
     return found
 
 
-def _shared(run_dir: Path) -> dict[str, Any]:
+def _shared(run_dir: Path) -> dict[str, object]:
     """What every stage's trainer was told alike."""
     path = run_dir / "config" / "trainer.json"
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/trainer.json)") from None
     except (OSError, ValueError) as error:

@@ -62,7 +62,7 @@ def generate(
         output.result("")
 
 
-def _messages(prompt: str, file: Path | None) -> list[Any]:
+def _messages(prompt: str, file: Path | None) -> list[object]:
     if bool(prompt) == bool(file):
         raise ConfigError("give --prompt TEXT or --messages FILE")
     if file is None:

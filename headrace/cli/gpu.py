@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from headrace.cli.common import json_line
 from headrace.doctor.placement import visible
@@ -39,6 +38,6 @@ def summary(rows: Sequence[ProbeResult]) -> str:
     return f"{count['ok']} ok, {count['failed']} failed, {count[NOT_HERE]} not tried here"
 
 
-def verdict(rows: Sequence[ProbeResult]) -> dict[str, Any]:
+def verdict(rows: Sequence[ProbeResult]) -> dict[str, object]:
     """The rows as JSON values for scripts; `ok` only if all probes were run and passed."""
     return {"ok": all(row.status == "ok" for row in rows), "probes": [asdict(row) for row in rows]}

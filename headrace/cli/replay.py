@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -163,7 +163,7 @@ def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettin
     """As the run's trainer has them, but for the place. Nobody is asked anything."""
     place = RunLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
     trainer = settings_of(resolved.config, ProcessSpec("trainer", "0", "trainer"), place, Ports())
-    values: dict[str, Any] = trainer.model_dump(mode="python", serialize_as_any=True)
+    values: dict[str, object] = trainer.model_dump(mode="python", serialize_as_any=True)
     return ReplaySettings.model_validate(values | {"replay": table})
 
 

@@ -16,7 +16,7 @@ class Difference:
     """One key and what it is in each config; None where the table is not there."""
 
     key: str
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
 
 def config_file(place: Path) -> Path:
@@ -29,7 +29,7 @@ def config_file(place: Path) -> Path:
     return file
 
 
-def resolved_tables(place: Path) -> dict[str, Any]:
+def resolved_tables(place: Path) -> dict[str, object]:
     """All tables of a `run.toml`, defaults included; for a run directory the tables that it was run with."""
     if place.is_dir():
         return _as_given(kept_tables(place))
@@ -51,7 +51,7 @@ def kept_tables(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
-def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+def differences(configs: Sequence[Mapping[str, object]]) -> list[Difference]:
     """Keys that are not the same in all of them, in the order of the first."""
     flat = [dict(flatten(tables)) for tables in configs]
     keys = dict.fromkeys(key for one in flat for key in one)
@@ -59,7 +59,7 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return [one for one in found if any(value != one.values[0] for value in one.values)]
 
 
-def flatten(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """`run.seed` -> 0, `reward.scorers.0.name` -> `math`; lists of plain values stay whole."""
     for key, value in tables.items():
         name = f"{prefix}{key}"

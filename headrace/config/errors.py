@@ -90,11 +90,11 @@ def _keys_at(model: Any, path: KeyPath) -> list[str]:
     return list(dict.fromkeys(key for one in sorted(current, key=str) for key in one.model_fields))
 
 
-def _keys_of(annotation: Any) -> list[str]:
+def _keys_of(annotation: object) -> list[str]:
     return [key for one in _models_in(annotation) for key in one.model_fields]
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in typing.get_args(annotation):
@@ -106,7 +106,7 @@ def _table(path: KeyPath) -> str:
     return f"[{'.'.join(names)}]" if names else "these tables do not fit:"
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if not isinstance(value, str) else '"' + value + '"'

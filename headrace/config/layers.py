@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?")
 class Setting:
     """One value that the user gave."""
 
-    value: Any
+    value: object
     origin: str
     """Where it stands, as an error message names it: `run.toml:12`, `--trainer.learning-rate`, `HEADRACE_RUN__SEED`."""
     base: Path
@@ -110,7 +110,7 @@ def _is_option(text: str) -> bool:
     return text.startswith("--") and not _NUMBER.fullmatch(text)
 
 
-def _flatten(value: Any, keys: Path_) -> Iterable[tuple[Path_, Any]]:
+def _flatten(value: object, keys: Path_) -> Iterable[tuple[Path_, object]]:
     if isinstance(value, dict) and (value or not keys):
         for key, inner in value.items():
             yield from _flatten(inner, (*keys, key))
@@ -126,7 +126,7 @@ def _from_text(keys: Path_, text: str, origin: str) -> Layer:
     }
 
 
-def _parse(text: str, origin: str) -> Any:
+def _parse(text: str, origin: str) -> object:
     """What the text most likely means; a key that holds a string takes the text itself later."""
     word = text.strip()
     if word.lower() in ("true", "false"):

@@ -5,7 +5,6 @@ import shutil
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.config.schema import RunFile
 from headrace.services.trainer.config.algorithm import AlgorithmTable
@@ -91,7 +90,7 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
     _check_baselines(old, config, file)
 
 
-def _check_baselines(old: dict[str, Any], config: RunFile, file: Path) -> None:
+def _check_baselines(old: dict[str, object], config: RunFile, file: Path) -> None:
     """Raises ConfigError if the algorithms differ in the greedy rollout, which existing groups have or lack."""
     before = AlgorithmTable.model_validate(old.get("algorithm", {}))
     if before.greedy_last != config.algorithm.greedy_last:
@@ -145,14 +144,14 @@ def has_begun(run_dir: Path) -> bool:
     return any((run_dir / name).exists() for name in TRACES)
 
 
-def _get(tables: dict[str, Any], name: str) -> Any:
-    value: Any = tables
+def _get(tables: dict[str, object], name: str) -> object:
+    value: object = tables
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
-def _flat(value: Any, name: str) -> dict[str, Any]:
+def _flat(value: object, name: str) -> dict[str, object]:
     if isinstance(value, dict):
         return {key: leaf for inner, one in value.items() for key, leaf in _flat(one, f"{name}.{inner}").items()}
     return {name: value}

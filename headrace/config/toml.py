@@ -13,7 +13,7 @@ def to_toml(tables: Mapping[str, Any]) -> str:
     return "\n".join(_table(tables, ())).strip() + "\n"
 
 
-def _table(table: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
+def _table(table: Mapping[str, object], keys: tuple[str, ...]) -> list[str]:
     lines = [f"[{'.'.join(map(_key, keys))}]"] if keys else []
     inner = {key: value for key, value in table.items() if isinstance(value, dict)}
     lines += [
@@ -35,7 +35,7 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

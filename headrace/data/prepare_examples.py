@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.config.data import DataTable
 from headrace.data.example_render import ExampleRenderer, RenderedExample, RenderedPair
@@ -66,7 +66,7 @@ def prepare_examples(table: DataTable, stage: str, model: Path, limits: LengthLi
 def _write_sets(
     table: DataTable,
     found: tuple[list[T], list[T], int, int],
-    columns: Callable[[Sequence[T]], dict[str, Any]],
+    columns: Callable[[Sequence[T]], dict[str, object]],
     unknown: int | None,
     out: Path,
 ) -> PreparedExamples:
@@ -133,7 +133,7 @@ def _read(
     return [one for one in found if one.tokens <= limit], len(overlong)
 
 
-def _example_columns(examples: Sequence[RenderedExample]) -> dict[str, Any]:
+def _example_columns(examples: Sequence[RenderedExample]) -> dict[str, object]:
     import pyarrow as pa
 
     return {
@@ -143,7 +143,7 @@ def _example_columns(examples: Sequence[RenderedExample]) -> dict[str, Any]:
     }
 
 
-def _pair_columns(pairs: Sequence[RenderedPair]) -> dict[str, Any]:
+def _pair_columns(pairs: Sequence[RenderedPair]) -> dict[str, object]:
     import pyarrow as pa
 
     names = ("prompt_ids", "chosen_ids", "rejected_ids")
@@ -151,7 +151,7 @@ def _pair_columns(pairs: Sequence[RenderedPair]) -> dict[str, Any]:
     return ids | {"margin": pa.array([pair.margin for pair in pairs], pa.float32())}
 
 
-def _write(path: Path, columns: dict[str, Any]) -> None:
+def _write(path: Path, columns: dict[str, object]) -> None:
     """Writes the file atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -110,7 +110,7 @@ def _look(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return _look(inner, tail, default) if dot and isinstance(inner, dict) else default
 
 
-def content_of(row: DataRow, source: str, value: Any, what: str = "prompt") -> str | tuple[Message, ...]:
+def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -> str | tuple[Message, ...]:
     """Text, or messages for the chat template; raises DataError naming row and column."""
     if isinstance(value, str):
         if not value:
@@ -126,7 +126,7 @@ def content_of(row: DataRow, source: str, value: Any, what: str = "prompt") -> s
     return tuple({key: inner for key, inner in message.items() if inner is not None} for message in value)
 
 
-def _extra_columns(row: DataRow, *, without: str) -> dict[str, Any]:
+def _extra_columns(row: DataRow, *, without: str) -> dict[str, object]:
     """All columns except `without`. Skips values that JSON cannot hold: the caller reports those of named columns."""
     columns: dict[str, Any] = {}
     for key, value in row.values.items():
@@ -151,7 +151,7 @@ def _plain(row: DataRow, column: str, value: Any) -> Any:
     raise DataError(f'{row.place}: column "{column}": {_kind(value)} cannot be a reward column')
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return {dict: "an object", list: "an empty list", str: "text", bool: "a boolean", type(None): "nothing"}.get(
         type(value), f"a {type(value).__name__}"
     )

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.config.resolve import DATA_SUFFIXES
 from headrace.wire.errors import DataError
@@ -19,7 +19,7 @@ class DataRow:
 
     place: str
     """`train.jsonl:17` or `train.parquet: row 16` (rows count from 0, lines from 1)."""
-    values: dict[str, Any]
+    values: dict[str, object]
 
 
 def read_rows(path: str, *, subset: str, split: str) -> Iterator[DataRow | DataError]:
@@ -92,7 +92,7 @@ def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
             yield _row(place, values)
 
 
-def _row(place: str, values: Any) -> DataRow | DataError:
+def _row(place: str, values: object) -> DataRow | DataError:
     if not isinstance(values, dict):
         return DataError(f"{place}: must be an object with named columns, not {type(values).__name__}")
     return DataRow(place, values)

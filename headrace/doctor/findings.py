@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from headrace.wire.errors import HeadraceError
 
@@ -99,7 +98,7 @@ def _late(check: Check) -> Finding:
 _REPORT = "look at the system's log (dmesg), and run `headrace doctor` once more on an idle machine"
 
 
-def verdict(findings: Sequence[Finding]) -> dict[str, Any]:
+def verdict(findings: Sequence[Finding]) -> dict[str, object]:
     """The findings as JSON values for scripts; `ok` is False if any check fails."""
     rows = [{"name": one.name, "level": str(one.level), "said": one.said, "fix": one.fix} for one in findings]
     return {"ok": all(one.level is not Level.FAIL for one in findings), "checks": rows}

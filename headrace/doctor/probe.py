@@ -45,7 +45,7 @@ def _collective(backend: str, device: str) -> str:
         return str(error).splitlines()[0]
 
 
-def look_at_sandbox() -> dict[str, Any]:
+def look_at_sandbox() -> dict[str, object]:
     """Starts a sandbox and runs the isolation checks in it."""
     from headrace.services.reward.sandbox.inside.confine import Limits
     from headrace.services.reward.sandbox.probe import check

@@ -68,7 +68,7 @@ def _config(path: Path) -> dict[str, Any]:
     return _json_object(path / "config.json", "a model folder needs one")
 
 
-def _json_object(file: Path, why: str) -> dict[str, Any]:
+def _json_object(file: Path, why: str) -> dict[str, object]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -51,9 +51,9 @@ class OrchestratorClient:
         path: str,
         *,
         params: Mapping[str, str | int] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> Any:
+    ) -> object:
         try:
             with self.client(timeout_s) as http:
                 answer = http.request(method, path, params=params, json=body)
@@ -64,7 +64,7 @@ class OrchestratorClient:
         return read_answer(self, path, answer)
 
 
-def read_answer(face: OrchestratorClient, path: str, answer: httpx.Response) -> Any:
+def read_answer(face: OrchestratorClient, path: str, answer: httpx.Response) -> object:
     """Returns the JSON of a response that was read whole. Raises as `OrchestratorClient.get` does."""
     if answer.status_code == httpx.codes.OK:
         try:

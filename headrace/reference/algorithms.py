@@ -28,10 +28,10 @@ class Description:
     """Keys whose default the algorithm sets."""
     defaults: dict[str, Any]
     """All keys of `[algorithm]` with this algorithm's defaults."""
-    suggested: Mapping[str, Mapping[str, Any]]
+    suggested: Mapping[str, Mapping[str, object]]
     """Keys of other tables that its paper names."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """JSON values only."""
         return asdict(self)
 
@@ -94,7 +94,7 @@ def as_markdown(found: Sequence[Description]) -> str:
     return "\n".join(lines)
 
 
-def _values(values: Mapping[str, Any]) -> str:
+def _values(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key} = {_value(value)}" for key, value in values.items())
 
 

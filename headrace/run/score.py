@@ -21,7 +21,7 @@ from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.settings import RunTable
 
-Tell = Callable[[Mapping[str, Any]], None]
+Tell = Callable[[Mapping[str, object]], None]
 """Callback that receives the progress repeatedly."""
 
 
@@ -30,7 +30,7 @@ def scorer_names() -> list[str]:
     return list(BUILT_IN)
 
 
-def table_of(name: str, options: Mapping[str, Any], given: RewardTable | None) -> RewardTable:
+def table_of(name: str, options: Mapping[str, object], given: RewardTable | None) -> RewardTable:
     """The rubric to score with: the scorer `name`, or the config's own."""
     if options and not name:
         raise ConfigError("--option goes with --reward NAME; a config has its scorers' options in it")
@@ -72,7 +72,7 @@ def reward_table(file: Path | None, arguments: Sequence[str], environment: Mappi
     return RewardTable.model_validate(section.model_dump(mode="python", include=set(RewardTable.model_fields)))
 
 
-def parse_options(texts: list[str]) -> dict[str, Any]:
+def parse_options(texts: list[str]) -> dict[str, object]:
     """Parses `key=value` texts; a value is JSON, or else text. Raises ConfigError."""
     found: dict[str, Any] = {}
     for text in texts:
@@ -88,7 +88,7 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 def score_file(
     table: RewardTable, source: Path, target: Path, environment: Mapping[str, str], tell: Tell
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Scores `source` into `target`; returns the final progress. Raises ConfigError, DataError, ChildFailedError."""
     if not source.is_file():
         raise DataError(f"there is no file {source}")
@@ -106,7 +106,7 @@ def score_file(
         return _follow(argv, env, Path(folder) / "log", tell)
 
 
-def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -> dict[str, Any]:
+def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -> dict[str, object]:
     """Runs the child to its end and passes its progress on. It dies with this process."""
     last: dict[str, Any] = {}
     with log.open("wb") as errors:

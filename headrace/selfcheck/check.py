@@ -98,7 +98,7 @@ def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> ProbeResult:
     )
 
 
-def read_end(out: str) -> dict[str, Any]:
+def read_end(out: str) -> dict[str, object]:
     """Parses the last line of a probe's output. Raises ValueError if there is none."""
     lines = out.strip().splitlines()
     if not lines:

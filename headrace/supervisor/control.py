@@ -8,7 +8,6 @@ import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from headrace.wire.control import LINE_BYTES
 from headrace.wire.errors import ConfigError, HeadraceError, WaitTimeoutError
@@ -18,7 +17,7 @@ _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes."""
 _READ_S = 5.0
 
-Answer = Callable[[dict[str, Any]], list[str]]
+Answer = Callable[[dict[str, object]], list[str]]
 """Executes a request and returns what it did, in lines of text; raises ConfigError for a bad request."""
 
 
@@ -66,7 +65,7 @@ class Control:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, Any]:
+async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, object]:
     try:
         line = await wait_for(reader.readline(), _READ_S, "a request")
         request = json.loads(line)

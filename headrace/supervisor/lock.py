@@ -86,7 +86,7 @@ def supervisor(run_dir: Path) -> dict[str, Any]:
     return {}
 
 
-def _told(path: Path) -> dict[str, Any]:
+def _told(path: Path) -> dict[str, object]:
     try:
         told = json.loads(path.read_text())
     except (OSError, ValueError):

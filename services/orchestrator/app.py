@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
 
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
@@ -106,7 +105,7 @@ async def serve(settings: OrchestratorSettings) -> int:
 
 
 async def _until_one_ends(
-    loops: Iterable[Coroutine[Any, Any, object]], then: Callable[[], None]
+    loops: Iterable[Coroutine[object, object, object]], then: Callable[[], None]
 ) -> set[asyncio.Task[object]]:
     """Returns the tasks that ended first, results not yet retrieved; calls `then` and cancels the others."""
     tasks = [asyncio.create_task(loop) for loop in loops]

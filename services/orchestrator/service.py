@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import grpc
 from fastapi import FastAPI
@@ -35,13 +34,13 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
 
     async def RegisterReplica(  # noqa: D102
-        self, request: pb.RegisterReplicaRequest, context: Any
+        self, request: pb.RegisterReplicaRequest, context: object
     ) -> pb.RegisterReplicaResponse:
         self._check_run(request.run_id)
         self._run.register_replica(request)
         return pb.RegisterReplicaResponse(lease_s=self._run.registry.lease_s)
 
-    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:  # noqa: D102
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: object) -> pb.HeartbeatResponse:  # noqa: D102
         now = time.monotonic()
         registered = self._run.registry.heartbeat(request, now)
         drained = self._run.state.wishes.drained
@@ -54,25 +53,25 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         )
 
     async def RegisterTrainer(  # noqa: D102
-        self, request: pb.RegisterTrainerRequest, context: Any
+        self, request: pb.RegisterTrainerRequest, context: object
     ) -> pb.RegisterTrainerResponse:
         self._check_run(request.run_id)
         return pb.RegisterTrainerResponse(incarnation=await self._run.register_trainer(request))
 
     async def ReportProgress(  # noqa: D102
-        self, request: pb.ReportProgressRequest, context: Any
+        self, request: pb.ReportProgressRequest, context: object
     ) -> pb.ReportProgressResponse:
         return await self._run.report(request)
 
-    async def TakeTurn(self, request: pb.TakeTurnRequest, context: Any) -> pb.TakeTurnResponse:  # noqa: D102
+    async def TakeTurn(self, request: pb.TakeTurnRequest, context: object) -> pb.TakeTurnResponse:  # noqa: D102
         self._check_run(request.run_id)
         waiting_for = await self._run.take_turn(request.incarnation)
         return pb.TakeTurnResponse(granted=not waiting_for, waiting_for=waiting_for)
 
-    async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:  # noqa: D102
+    async def Publish(self, request: pb.PublishRequest, context: object) -> pb.PublishResponse:  # noqa: D102
         return await self._run.publish(request)
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: D102
+    async def GetStatus(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:  # noqa: D102
         return status_to_proto(self._status())
 
     def _check_run(self, run_id: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from pydantic import ValidationError
 
@@ -47,7 +47,7 @@ class Tally:
             self.scored += 1
             self.sum += result.value
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Content of one progress line."""
         mean = self.sum / self.scored if self.scored else None
         return {

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import time
-from typing import Any
 
 import grpc
 
@@ -116,7 +115,7 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
         """Registers itself on a server."""
         reward_pb2_grpc.add_RewardServiceServicer_to_server(self, server)
 
-    async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:  # noqa: D102
+    async def Score(self, request: pb.ScoreRequest, context: object) -> pb.ScoreResponse:  # noqa: D102
         group = group_from_pb(request.group)
         try:
             async with self._turns.one():
@@ -129,7 +128,7 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
             versions=versions,
         )
 
-    async def ListScorers(self, request: pb.ListScorersRequest, context: Any) -> pb.ListScorersResponse:  # noqa: D102
+    async def ListScorers(self, request: pb.ListScorersRequest, context: object) -> pb.ListScorersResponse:  # noqa: D102
         return pb.ListScorersResponse(names=self._scorer.rubrics.names)
 
 

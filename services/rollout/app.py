@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.services.rollout import metrics
 from headrace.services.rollout.chat.chat import ChatService
@@ -77,7 +77,7 @@ async def _start(
     return engine, decoder
 
 
-async def _started(start: Coroutine[Any, Any, T], shutdown: Shutdown) -> T | None:
+async def _started(start: Coroutine[object, object, T], shutdown: Shutdown) -> T | None:
     """The result of `start`; None if the shutdown comes first (an engine may need minutes to start)."""
     starting, stopping = asyncio.create_task(start), asyncio.create_task(shutdown.event.wait())
     try:

@@ -22,7 +22,7 @@ _INSTALL_S = 60.0
 _CLOSE_S = 5.0
 
 
-async def chat_once(settings: ChatOnceSettings) -> dict[str, Any]:
+async def chat_once(settings: ChatOnceSettings) -> dict[str, object]:
     """Returns `text`, `finish_reason`, `usage` and `version`. Raises ConfigError for an unusable folder or chat."""
     table = settings.chat
     decoder = TextDecoder(settings.model.path)

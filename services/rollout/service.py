@@ -60,7 +60,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         rollout_pb2_grpc.add_RolloutServiceServicer_to_server(self, server)
 
     async def PrepareWeights(  # noqa: D102
-        self, request: pb.PrepareWeightsRequest, context: Any
+        self, request: pb.PrepareWeightsRequest, context: object
     ) -> pb.PrepareWeightsResponse:
         version = PolicyVersion(incarnation=request.version.incarnation, version=request.version.version)
         reason = await self._whole(
@@ -74,12 +74,12 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         )
 
     async def ReceiveWeights(  # noqa: D102
-        self, request: pb.ReceiveWeightsRequest, context: Any
+        self, request: pb.ReceiveWeightsRequest, context: object
     ) -> pb.ReceiveWeightsResponse:
         return pb.ReceiveWeightsResponse(digests=await self._whole("receive", self._updates.receive(request)))
 
     async def VerifyWeights(  # noqa: D102
-        self, request: pb.VerifyWeightsRequest, context: Any
+        self, request: pb.VerifyWeightsRequest, context: object
     ) -> pb.VerifyWeightsResponse:
         proof = await self._whole(
             "verify",
@@ -98,22 +98,22 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         )
 
     async def CommitWeights(  # noqa: D102
-        self, request: pb.CommitWeightsRequest, context: Any
+        self, request: pb.CommitWeightsRequest, context: object
     ) -> pb.CommitWeightsResponse:
         await self._whole("commit", self._updates.commit(request.publication_id))
         return pb.CommitWeightsResponse()
 
     async def AbortWeights(  # noqa: D102
-        self, request: pb.AbortWeightsRequest, context: Any
+        self, request: pb.AbortWeightsRequest, context: object
     ) -> pb.AbortWeightsResponse:
         await self._whole("abort", self._updates.abort(request.publication_id, request.quarantine))
         return pb.AbortWeightsResponse()
 
-    async def Sleep(self, request: pb.SleepRequest, context: Any) -> pb.SleepResponse:  # noqa: D102
+    async def Sleep(self, request: pb.SleepRequest, context: object) -> pb.SleepResponse:  # noqa: D102
         reason = await self._whole("sleep", self._turns.sleep())
         return pb.SleepResponse(asleep=not reason, reason=reason)
 
-    async def GetReplica(self, request: pb.GetReplicaRequest, context: Any) -> pb.GetReplicaResponse:  # noqa: D102
+    async def GetReplica(self, request: pb.GetReplicaRequest, context: object) -> pb.GetReplicaResponse:  # noqa: D102
         serving = self._gate.serving
         return pb.GetReplicaResponse(
             replica_id=self._replica_id,

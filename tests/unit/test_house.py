@@ -9,6 +9,8 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 
+from tests.house.any_count import count_any, module_of
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("wire", "services", "headrace")
 SAME_NAME: dict[str, str] = {}
@@ -135,3 +137,22 @@ def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
         if text.startswith("Of ") or points.fullmatch(text)
     ]
     assert poor == []
+
+
+MOST_ANY = 10.3
+"""Uses of `Any` a thousand lines: a limit that only falls."""
+
+
+def test_any_is_rare():
+    texts = {path: path.read_text() for path in sources()}
+    found = count_any((module_of(path, ROOT), text) for path, text in texts.items())
+    lines = sum(len(text.splitlines()) for text in texts.values())
+    most = ", ".join(f"{module} {count}" for module, count in found.most_common(10))
+    assert 1000 * found.total() / lines <= MOST_ANY, most
+
+
+def test_any_is_counted_by_every_name_it_has():
+    one = "from typing import Any as A, cast\nimport typing as t\nR = dict[str, A]\nx: 'list[A]' = cast('A', t.Any)\n"
+    two = "from headrace.one import R\nfrom typing import Any\ndef f(x: R) -> object: ...\nS = list[R]\ny: S\n"
+    assert count_any([("headrace.one", one), ("headrace.two", two)]) == {"headrace.one": 4, "headrace.two": 3}
+    assert count_any([("headrace.one", "class Any: ...\nx: Any\n")]).total() == 0

@@ -58,7 +58,7 @@ class RunRows:
     name: str
     steps: Sequence[Mapping[str, Any]]
     """Rows by step."""
-    evals: Sequence[Mapping[str, Any]]
+    evals: Sequence[Mapping[str, object]]
     """Rows by version."""
 
 
@@ -118,5 +118,5 @@ def _thinned(name: str, x: NDArray[np.float64], y: NDArray[np.float64], *, is_sm
     return Curve(name=name, x=x, y=y, smooth=smooth)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))

@@ -11,7 +11,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 """Okabe and Ito's palette, which colour-blind people can distinguish."""
 _STYLES = ("-", "--", "-.", ":")
 _INK, _FAINT = "#333333", "#dddddd"
-_STYLE: dict[str, Any] = {
+_STYLE: dict[str, object] = {
     "font.size": 9.5,
     "font.family": ["DejaVu Sans"],
     "axes.spines.top": False,

@@ -1,7 +1,6 @@
 """Seconds of each step by phase, as stacked curves. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ _OWN = 5
 """Number of phases with a band of their own; the smaller ones are part of `other`."""
 
 
-def phase_seconds(steps: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+def phase_seconds(steps: Sequence[Mapping[str, object]]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Steps that report phases, and seconds of each phase by its name, the largest first and the rest last.
 
     Axes: step. Both are empty for a run that reports none.

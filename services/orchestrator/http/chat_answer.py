@@ -44,10 +44,10 @@ class Wording:
         """The usage event, for requests with `include_usage`."""
         return self._event(last, [], usage=usage(last))
 
-    def _event(self, piece: rollout_pb2.ChatPiece, choices: list[dict[str, Any]], **more: Any) -> str:
+    def _event(self, piece: rollout_pb2.ChatPiece, choices: list[dict[str, object]], **more: object) -> str:
         return event(self._object("chat.completion.chunk", piece) | {"choices": choices, **more})
 
-    def _object(self, kind: str, piece: rollout_pb2.ChatPiece) -> dict[str, Any]:
+    def _object(self, kind: str, piece: rollout_pb2.ChatPiece) -> dict[str, object]:
         return {
             "id": self.chat_id,
             "object": kind,
@@ -72,11 +72,11 @@ def event(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"
 
 
-def _delta(delta: dict[str, str], reason: str | None) -> dict[str, Any]:
+def _delta(delta: dict[str, str], reason: str | None) -> dict[str, object]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
-def _origin(last: rollout_pb2.ChatPiece) -> dict[str, Any]:
+def _origin(last: rollout_pb2.ChatPiece) -> dict[str, object]:
     """Extension field: the replica that answered, and its oldest and newest version if the weights changed."""
     versions = sorted({version_text(last.oldest_version), version_text(last.version)})
     return {"headrace": {"replica": last.replica_id, "versions": versions}}

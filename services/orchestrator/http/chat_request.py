@@ -98,7 +98,7 @@ def read_chat(data: bytes, models: tuple[str, ...]) -> ChatBody:
     return body
 
 
-def _check_text(value: Any) -> None:
+def _check_text(value: object) -> None:
     """Rejects lone surrogates, which JSON can escape but neither tokenizer nor wire format accepts."""
     try:
         json.dumps(value, ensure_ascii=False).encode()

@@ -3,7 +3,7 @@
 import json
 import time
 from email.utils import parsedate_to_datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import httpx
 
@@ -17,7 +17,7 @@ _WORDS = 2048
 _TOLD = 200
 
 
-async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> Any:
+async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> object:
     """The parsed JSON of a 2xx answer; raises EndpointError for all else, its message without `secret`."""
     if answer.is_success:
         return _parse(await _read_whole(answer, max_bytes))
@@ -51,7 +51,7 @@ async def _read_whole(answer: httpx.Response, max_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def _parse(body: bytes) -> Any:
+def _parse(body: bytes) -> object:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

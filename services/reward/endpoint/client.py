@@ -156,7 +156,7 @@ class Endpoint:
         if self._system is not None:
             self._system.close()
 
-    async def _try(self, path: str, content: bytes, seconds: float) -> Any:
+    async def _try(self, path: str, content: bytes, seconds: float) -> object:
         begin = time.monotonic()
         outcome = "cancelled"
         try:
@@ -175,7 +175,7 @@ class Endpoint:
                 metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
                 metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
 
-    async def _ask(self, path: str, content: bytes, seconds: float) -> Any:
+    async def _ask(self, path: str, content: bytes, seconds: float) -> object:
         scope = asyncio.timeout(seconds)
         try:
             async with scope, self._http.stream("POST", self.url + path, content=content) as answer:

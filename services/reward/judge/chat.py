@@ -54,7 +54,7 @@ class ChatJudge:
                 raise ScorerDownError(error.message) from error
             raise
 
-    async def _ask(self, messages: Callable[[str], Messages], until: float) -> dict[str, Any]:
+    async def _ask(self, messages: Callable[[str], Messages], until: float) -> dict[str, object]:
         for asked in range(self._options.reasks + 1):
             answer = await self.endpoint.post(_PATH, self._body(messages(secrets.token_hex(16))), until=until)
             self.cost.add(answer)
@@ -70,7 +70,7 @@ class ChatJudge:
                 return found
         raise AssertionError("the last ask returns or raises")
 
-    def _body(self, messages: Messages) -> dict[str, Any]:
+    def _body(self, messages: Messages) -> dict[str, object]:
         options = self._options
         body = {
             **options.extra_body,

@@ -45,6 +45,6 @@ class Cost:
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
 
-def _count(usage: Any, key: str) -> int | None:
+def _count(usage: object, key: str) -> int | None:
     count = usage.get(key) if isinstance(usage, Mapping) else None
     return count if isinstance(count, int) and count >= 0 else None

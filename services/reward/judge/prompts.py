@@ -90,7 +90,7 @@ class Instructions:
         return [{"role": "system", "content": RULES}, {"role": "user", "content": user}]
 
     def _demand(self) -> str:
-        example: dict[str, Any] = {
+        example: dict[str, object] = {
             key: "why, in one or two sentences" if values is None else values[0] for key, values in self._form.items()
         }
         allowed = "; ".join(

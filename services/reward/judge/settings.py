@@ -1,7 +1,7 @@
 """Options of the judges."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -58,12 +58,12 @@ class ChatOptions(Table):
     """Price of a million prompt tokens, for the cost counter."""
     price_out: float = Field(0.0, ge=0)
     """Price of a million completion tokens."""
-    extra_body: dict[str, Any] = Field(default_factory=dict)
+    extra_body: dict[str, object] = Field(default_factory=dict)
     """Further fields of the request, e.g. `chat_template_kwargs = { enable_thinking = false }`."""
 
     @field_validator("extra_body")
     @classmethod
-    def _leaves_ours(cls, body: dict[str, Any]) -> dict[str, Any]:
+    def _leaves_ours(cls, body: dict[str, object]) -> dict[str, object]:
         taken = sorted(_OURS & body.keys())
         if taken:
             raise ValueError(f"{', '.join(taken)}: the judge itself sets this; look among its options")

@@ -20,11 +20,11 @@ def schema(form: Mapping[str, Allowed]) -> dict[str, Any]:
     return {"type": "object", "properties": kinds, "required": list(form), "additionalProperties": False}
 
 
-def _enum(values: Sequence[int] | Sequence[str]) -> dict[str, Any]:
+def _enum(values: Sequence[int] | Sequence[str]) -> dict[str, object]:
     return {"type": "integer" if isinstance(values[0], int) else "string", "enum": list(values)}
 
 
-def read_verdict(text: str, form: Mapping[str, Allowed]) -> dict[str, Any]:
+def read_verdict(text: str, form: Mapping[str, Allowed]) -> dict[str, object]:
     """The object if the text is exactly one, with exactly the form's keys and allowed values.
 
     Raises MalformedVerdictError: also for a repeated key, and for a fence or a word around the object.
@@ -45,7 +45,7 @@ def read_verdict(text: str, form: Mapping[str, Allowed]) -> dict[str, Any]:
     return found
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands there twice")

@@ -38,7 +38,7 @@ class Rubrics:
         """Components of all rubrics, each once, in the order of the config."""
         return list(dict.fromkeys(name for rubric in self._all() for name in rubric.names))
 
-    def rubric_of(self, columns: Mapping[str, Any]) -> Rubric:
+    def rubric_of(self, columns: Mapping[str, object]) -> Rubric:
         """The rubric of a row's task."""
         return self._tasks.get(str(columns.get(self._table.task_column, "")), self._default)
 
@@ -101,7 +101,7 @@ class Rubrics:
         down = [f"{seat.name} is down: {seat.circuit.trouble}" for seat in self.seats if seat.circuit.trouble]
         return "; ".join(down) or None
 
-    def problems(self, columns: Mapping[str, Any]) -> list[str]:
+    def problems(self, columns: Mapping[str, object]) -> list[str]:
         """Why a data row with these columns could never be scored."""
         rubric = self.rubric_of(columns)
         found = [(seat.name, seat.scorer.problem(columns)) for seat in rubric.seats()]

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from headrace.wire.errors import ConfigError
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 _KINDS = {
     int(kind): kind
     for kind in (
@@ -113,5 +113,5 @@ def _runner() -> asyncio.Runner:
     return runner
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
+async def _awaited(value: Awaitable[object]) -> object:
     return await value

@@ -31,10 +31,10 @@ class PlainScorer(UserScorer):
             for position, one in enumerate(samples)
         ]
 
-    def _read(self, answer: Mapping[str, Any]) -> list[Verdict]:
+    def _read(self, answer: Mapping[str, object]) -> list[Verdict]:
         return [verdict(answer["value"])]
 
-    def _keywords(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _keywords(self, columns: Mapping[str, object]) -> dict[str, object]:
         """The reserved column only for a function that names it: the others know nothing of it."""
         names = self._signature.parameters if self._signature else ()
         own = {key: value for key, value in columns.items() if key != PROMPT_MESSAGES or key in names}

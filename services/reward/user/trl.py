@@ -55,11 +55,11 @@ class TrlScorer(UserScorer):
         ]
 
 
-def _columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(columns: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in columns.items() if key not in _NEVER_A_COLUMN}
 
 
-def _job(samples: Sequence[Sample]) -> dict[str, Any]:
+def _job(samples: Sequence[Sample]) -> dict[str, object]:
     messages = [one.columns.get(PROMPT_MESSAGES) for one in samples]
     is_chat = all(messages)
     said: list[Any] = [one.completion for one in samples]

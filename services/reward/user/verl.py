@@ -57,7 +57,7 @@ class VerlScorer(UserScorer):
             for position, one in enumerate(samples)
         ]
 
-    def _many(self, samples: Sequence[Sample]) -> dict[str, Any]:
+    def _many(self, samples: Sequence[Sample]) -> dict[str, object]:
         columns = zip(*(_row(one) for one in samples), strict=True)
         return {name: list(values) for name, values in zip(_MANY, columns, strict=True)} | self._options
 
@@ -65,12 +65,12 @@ class VerlScorer(UserScorer):
         return [verdict(one["score"], one["parts"]) for one in answer["scores"]]
 
 
-def _row(sample: Sample) -> tuple[Any, str, Any, Any]:
+def _row(sample: Sample) -> tuple[object, str, object, object]:
     columns = sample.columns
     return columns.get("data_source"), sample.completion, _ground_truth(columns), columns.get("extra_info")
 
 
-def _ground_truth(columns: Mapping[str, Any]) -> Any:
+def _ground_truth(columns: Mapping[str, object]) -> object:
     """The ground truth of verl's own column, else the answer that `[data.columns]` names."""
     told = columns.get("reward_model")
     if isinstance(told, str):

@@ -52,7 +52,7 @@ def is_quiet(connection: socket.socket) -> bool:
     return False
 
 
-def _decode(body: bytes | bytearray) -> dict[str, Any]:
+def _decode(body: bytes | bytearray) -> dict[str, object]:
     message = json.loads(body)
     if not isinstance(message, dict):
         raise ValueError("a frame holds one object")

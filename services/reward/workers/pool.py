@@ -143,7 +143,7 @@ class WorkerPool:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, answer: Awaitable[dict[str, Any]], meter: CpuClock | None) -> dict[str, Any]:
+    async def _answer(self, answer: Awaitable[dict[str, object]], meter: CpuClock | None) -> dict[str, object]:
         """Raises WaitTimeoutError; with a meter at the end of the deadline's processor time."""
         if meter is None:
             return await wait_for(answer, self._deadline_s, self._what)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.wire.errors import DataError
 
+N = TypeVar("N", bound=np.generic)
 _NAME = re.compile(r"step-(\d{6,12})\.parquet")
 _GROUP = re.compile(r"(\d+)$")
 _INDEXED = (
@@ -49,7 +50,7 @@ class RolloutFacts:
     def __len__(self) -> int:
         return len(self.step)
 
-    def at(self, positions: Any) -> "RolloutFacts":
+    def at(self, positions: slice | NDArray[np.bool_] | NDArray[np.int64]) -> "RolloutFacts":
         """A selection, by indices, mask or slice."""
         return RolloutFacts(*(column[positions] for column in self.columns))
 
@@ -153,7 +154,7 @@ def read_columns(path: Path, columns: Sequence[str], rows: tuple[int, int] | Non
         raise DataError(f"{path}: cannot be read as parquet: {error}") from error
 
 
-def _row_groups(metadata: Any, rows: tuple[int, int]) -> tuple[list[int], int]:
+def _row_groups(metadata: pq.FileMetaData, rows: tuple[int, int]) -> tuple[list[int], int]:
     """The row groups that contain the rows, and the index of the first row of the first of them."""
     found: list[int] = []
     start = first = 0
@@ -166,7 +167,7 @@ def _row_groups(metadata: Any, rows: tuple[int, int]) -> tuple[list[int], int]:
     return found, first
 
 
-def _numbers(table: pa.Table, name: str, kind: Any, missing: float) -> NDArray[Any]:
+def _numbers(table: pa.Table, name: str, kind: type[N], missing: float) -> NDArray[N]:
     if name not in table.column_names:
         return np.full(table.num_rows, missing, kind)
     values = np.asarray(table.column(name).cast(pa.float64(), safe=False).to_numpy(), np.float64)

@@ -3,9 +3,12 @@
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.wire.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 log = get_logger("dashboard")
 
@@ -16,7 +19,7 @@ class Decoder:
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
         self._lock = threading.Lock()
-        self._tokenizer: Any = None
+        self._tokenizer: "Tokenizer | None" = None
         self._tried = False
 
     def texts(self, ids: Sequence[int]) -> list[str] | None:
@@ -33,14 +36,14 @@ class Decoder:
             log.warning("tokens_without_text", error=str(error))
             return None
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> "Tokenizer | None":
         with self._lock:
             if not self._tried:
                 self._tried = True
                 self._tokenizer = self._load()
             return self._tokenizer
 
-    def _load(self) -> Any:
+    def _load(self) -> "Tokenizer | None":
         try:
             from tokenizers import Tokenizer
         except ImportError:

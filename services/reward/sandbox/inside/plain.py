@@ -24,7 +24,7 @@ _LARGE = 1 << 4096
 """Larger numbers go as hex: CPython refuses to read or write more than 4300 decimal digits."""
 _WIDEST = 1000
 """Decimals with more digits before the point are floats."""
-_NOTHING: dict[Any, Any] = {}
+_NOTHING: dict[object, object] = {}
 _VIEWS: tuple[type[Any], ...] = (type(_NOTHING.keys()), type(_NOTHING.items()))
 _SEQUENCES: tuple[type[Any], ...] = (range, deque, type(_NOTHING.values()))
 _COLLECTIONS: tuple[tuple[type, str], ...] = ((tuple, "tuple"), (set, "set"), (frozenset, "frozenset"))
@@ -84,7 +84,7 @@ def _standing(value: Any, kind: type[Any]) -> Any:
     raise NotPlainError(f"a {kind.__name__} was returned, which is no plain value")
 
 
-def _is(value: Any, module: str, name: str) -> bool:
+def _is(value: object, module: str, name: str) -> bool:
     """Checks without an import: a program that made such a value has imported the module."""
     return isinstance(value, getattr(sys.modules.get(module), name, ()))
 

@@ -25,9 +25,9 @@ SLEEPS = 124
 """Exit status, as of `timeout`: it went to sleep for longer than it had."""
 _CHUNK = 1 << 20
 _FILE = "/tmp/program.py"
-_PRELUDE: dict[str, Any] = {}
-_NO_PRELUDE: Mapping[str, Any] = types.MappingProxyType({})
-_NO_NAMES: Mapping[str, Any] = types.MappingProxyType({"not a name": None})
+_PRELUDE: dict[str, object] = {}
+_NO_PRELUDE: Mapping[str, object] = types.MappingProxyType({})
+_NO_NAMES: Mapping[str, object] = types.MappingProxyType({"not a name": None})
 _REHEARSALS = 3
 _REHEARSAL = """
 import sys
@@ -147,7 +147,7 @@ def _call(source: str, function: str, prelude: str = "") -> int:
     return 0
 
 
-def _execute(source: str, name: str, prelude: Mapping[str, Any] = _NO_PRELUDE) -> dict[str, Any]:
+def _execute(source: str, name: str, prelude: Mapping[str, object] = _NO_PRELUDE) -> dict[str, object]:
     module = types.ModuleType(name)
     module.__file__ = _FILE
     sys.modules[name] = module

@@ -17,7 +17,7 @@ from headrace.services.reward.scorers.code.expected import Differs, Equals, Expe
 from headrace.services.reward.scorers.code.values import SHAPES
 
 _LARGEST = 1 << 20
-_KINDS: Mapping[str, Callable[..., Any]] = {
+_KINDS: Mapping[str, Callable[..., object]] = {
     "set": set,
     "list": list,
     "tuple": tuple,
@@ -124,7 +124,7 @@ def _compared(
     return asked, answer if isinstance(operator, ast.Eq | ast.Is) else Differs(answer)
 
 
-def _identical(asked: _Asked, value: Any) -> Is:
+def _identical(asked: _Asked, value: object) -> Is:
     """Only of what there is once: no other object is a list in an assert."""
     if asked.shape is not None or not (value is None or isinstance(value, bool | int | float | str)):
         raise _OtherForm
@@ -175,7 +175,7 @@ def _plain_call(node: ast.expr, names: dict[str, str]) -> _Asked:
     return _Asked(names.get(name, name), tuple(_literal(argument) for argument in node.args))
 
 
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr) -> object:
     """A literal, or a shape of one: set((1, 2)), float("inf")."""
     if isinstance(node, ast.Call) and not node.keywords and len(node.args) < 2:
         name = _name(node.func)

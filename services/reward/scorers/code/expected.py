@@ -65,7 +65,7 @@ def _near(found: str, wanted: str, tolerance: float) -> bool:
 class Equals:
     """A returned value, equal to this one as Python has it; where this one is a real, within the tolerance."""
 
-    value: Any
+    value: object
     loosely: bool = False
     """It comes from JSON: a tuple, or what gives items in order, may stand for a list, a key that is no text for its
     text."""

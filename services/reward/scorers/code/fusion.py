@@ -122,7 +122,7 @@ def _calling(program: Program, given: bytes) -> str:
     return _CALL.format(**texts, name=json.dumps(program.function), wants_prelude=program.prelude)
 
 
-def _read(answer: Any, *, called: bool, limit: int) -> SandboxOutcome:
+def _read(answer: object, *, called: bool, limit: int) -> SandboxOutcome:
     """An answer of the protocol; raises SandboxError for any other, and for failures of the service itself."""
     if not isinstance(answer, Mapping):
         raise SandboxError("SandboxFusion: the answer is no object")

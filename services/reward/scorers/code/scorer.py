@@ -152,7 +152,7 @@ class CodeScorer(Scorer):
         except SandboxError as error:
             trial.failure = str(error)
 
-    def _suite(self, columns: Mapping[str, Any]) -> Suite:
+    def _suite(self, columns: Mapping[str, object]) -> Suite:
         wanted = (self._options.tests,) if self._options.tests else _COLUMNS
         name = next((name for name in wanted if columns.get(name) is not None), None)
         if name is None:

@@ -12,7 +12,6 @@ Each may also be the JSON text of it. Only what is asked goes into the sandbox; 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.services.reward.sandbox.inside.plain import encode
 from headrace.services.reward.scorers.code.asserts import AssertCheck, read_asserts
@@ -40,7 +39,7 @@ class Suite:
     """None: each test runs the program as a script, with standard input and output."""
 
 
-def read_suite(column: Any, columns: Mapping[str, Any]) -> Suite:
+def read_suite(column: object, columns: Mapping[str, object]) -> Suite:
     """The tests in a column; `columns` are the others of the row. Raises ValueError saying what is wrong."""
     found = _parsed(column)
     if isinstance(found, Mapping):
@@ -54,7 +53,7 @@ def read_suite(column: Any, columns: Mapping[str, Any]) -> Suite:
     return _suite([_pair(one) for one in found], _name_of(found, columns), wrapped=False)
 
 
-def _suite(pairs: Sequence[tuple[Any, Any]], name: str | None, *, wrapped: bool) -> Suite:
+def _suite(pairs: Sequence[tuple[object, object]], name: str | None, *, wrapped: bool) -> Suite:
     if not pairs:
         raise ValueError("there are no tests")
     if name is None:
@@ -62,12 +61,12 @@ def _suite(pairs: Sequence[tuple[Any, Any]], name: str | None, *, wrapped: bool)
     return Suite(tuple(_called(*pair, wrapped=wrapped) for pair in pairs), name)
 
 
-def _are_wrapped(outputs: Sequence[Any]) -> bool:
+def _are_wrapped(outputs: Sequence[object]) -> bool:
     """APPS has each output of a function in a list, of one value; where one has not, it does not."""
     return all(isinstance(one, list) and len(one) == 1 for one in outputs)
 
 
-def _name_of(tests: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> str | None:
+def _name_of(tests: Sequence[Mapping[str, object]], columns: Mapping[str, object]) -> str | None:
     """The function that a list of tests calls; None = they are for scripts. The tests' own words come first."""
     kinds = {one.get("testtype") for one in tests}
     names = {name for one in tests if (name := _named(one))}
@@ -83,11 +82,11 @@ def _name_of(tests: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> 
     return name
 
 
-def _column_name(found: Mapping[str, Any]) -> str | None:
+def _column_name(found: Mapping[str, object]) -> str | None:
     return next((str(found[key]) for key in _NAMES if found.get(key)), None)
 
 
-def _named(found: Mapping[str, Any]) -> str | None:
+def _named(found: Mapping[str, object]) -> str | None:
     """The function's name in a test, or beside it; `metadata` is an object, or the JSON text of one."""
     metadata = found.get("metadata")
     if isinstance(metadata, str):
@@ -99,7 +98,7 @@ def _named(found: Mapping[str, Any]) -> str | None:
     return _column_name(found) or inner
 
 
-def _parsed(column: Any) -> Any:
+def _parsed(column: object) -> object:
     if not isinstance(column, str):
         return column
     if len(column) > _LARGEST:
@@ -112,7 +111,7 @@ def _parsed(column: Any) -> Any:
         raise ValueError("the tests are neither JSON nor asserts") from None
 
 
-def _pairs(found: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _pairs(found: Mapping[str, object]) -> list[tuple[object, object]]:
     inputs, outputs = found.get("inputs"), found.get("outputs")
     if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or isinstance(inputs, str):
         raise ValueError("tests must have the lists `inputs` and `outputs`")
@@ -121,24 +120,24 @@ def _pairs(found: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return list(zip(inputs, outputs, strict=True))
 
 
-def _pair(one: Any) -> tuple[Any, Any]:
+def _pair(one: object) -> tuple[object, object]:
     if not isinstance(one, Mapping) or "input" not in one or "output" not in one:
         raise ValueError("each test must have `input` and `output`")
     return one["input"], one["output"]
 
 
-def _scripted(given: Any, wanted: Any) -> CodeTest:
+def _scripted(given: object, wanted: object) -> CodeTest:
     return CodeTest(_text(given, "input").encode(), Printed(_text(wanted, "output")))
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: object, what: str) -> str:
     """Lists of lines are around as well."""
     if isinstance(value, Sequence) and all(isinstance(line, str) for line in value):
         return value if isinstance(value, str) else "\n".join(value)
     raise ValueError(f"the {what} of a test without a function name must be text")
 
 
-def _called(given: Any, wanted: Any, *, wrapped: bool) -> CodeTest:
+def _called(given: object, wanted: object, *, wrapped: bool) -> CodeTest:
     """Arguments are a list, or text with one JSON value a line, as LiveCodeBench has them."""
     if isinstance(given, str):
         given = [_json(line) for line in given.split("\n") if line.strip()]
@@ -149,7 +148,7 @@ def _called(given: Any, wanted: Any, *, wrapped: bool) -> CodeTest:
     return CodeTest(encode(list(given)).encode(), Equals(wanted, loosely=True, wrapped=wrapped))
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

@@ -12,7 +12,7 @@ from jsonschema.validators import extend, validator_for
 from headrace.services.reward.scorers.rules.patterns import PatternTimeoutError, compiled, in_time
 
 _SHOWN = 200
-_PROBES: tuple[Any, ...] = (None, True, 0, "", "a", [], [0], {}, {"a": 0})
+_PROBES: tuple[object, ...] = (None, True, 0, "", "a", [], [0], {}, {"a": 0})
 """What every schema can be held against at once."""
 
 
@@ -72,7 +72,7 @@ def _matches(pattern: str, text: str) -> bool:
     return in_time(compiled(pattern).search, text)
 
 
-def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
+def _pattern(_: object, pattern: str, value: object, __: object) -> Iterator[jsonschema.ValidationError]:
     if isinstance(value, str) and not _matches(pattern, value):
         yield jsonschema.ValidationError(f"{value[:_SHOWN]!r} does not match {pattern!r}")
 

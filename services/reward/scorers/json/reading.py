@@ -3,13 +3,12 @@
 import itertools
 import json
 import math
-from typing import Any
 
 _FENCE = "```"
 _LONGEST = 1 << 20
 
 
-def read_json(completion: str) -> Any:
+def read_json(completion: str) -> object:
     """The value; raises ValueError or RecursionError for what is no JSON, and for numbers that are not finite."""
     text = completion.strip()
     if len(text) > _LONGEST:
@@ -23,7 +22,7 @@ def read_json(completion: str) -> Any:
     return _loads(fenced)
 
 
-def _loads(text: str) -> Any:
+def _loads(text: str) -> object:
     return json.loads(text, parse_constant=_no_number, parse_float=_finite)
 
 
@@ -37,7 +36,7 @@ def _last_fenced(text: str) -> str | None:
     return None
 
 
-def _no_number(name: str) -> Any:
+def _no_number(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 

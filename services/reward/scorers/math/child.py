@@ -67,7 +67,7 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     return {"readable": True, "equal": bool(equal), "why": ""}
 
 
-def _surely_wrong(wanted: str, formula: str, gold: Any) -> str:
+def _surely_wrong(wanted: str, formula: str, gold: object) -> str:
     """Why a formula is not the gold, as far as that shows without a verification; empty = no difference shows."""
     if _WORKED_OUT.search(formula) and not _WORKED_OUT.search(wanted):
         return "is too large"
@@ -85,17 +85,17 @@ def _surely_wrong(wanted: str, formula: str, gold: Any) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _read(formula: str) -> Any:
+def _read(formula: str) -> object:
     return _tree(formula, None)
 
 
-def _tree(formula: str, seconds: int | None) -> Any:
+def _tree(formula: str, seconds: int | None) -> object:
     """The formula as a sympy tree; None if it has none."""
     found = parse(f"${formula}$", _READ, parsing_timeout=seconds)
     return found[0] if found and not isinstance(found[0], str) else None
 
 
-def _fits(expression: Any) -> bool:
+def _fits(expression: object) -> bool:
     try:
         check_size(expression)
     except (TooLargeError, RecursionError):

@@ -6,7 +6,7 @@ What remains goes to the verifier. Pure.
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from headrace.services.reward.scorers.answers.answers import AnswerOrigin, FoundAnswer, find_answer
 from headrace.services.reward.scorers.answers.final_number import number_in_prose, whole_number
@@ -62,7 +62,7 @@ class ExtractedAnswer:
     refusal: Refusal = ""
 
 
-def read_key(value: Any) -> ReferenceAnswer:
+def read_key(value: object) -> ReferenceAnswer:
     r"""The answer of a row: text or a number, alone or at the end of a solution (`####`, `\boxed{}`).
 
     Raises ValueError for an answer that cannot be read.

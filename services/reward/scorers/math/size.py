@@ -25,7 +25,7 @@ class TooLargeError(ValueError):
     """The formula is too large to be worked out."""
 
 
-def check_size(expression: Any) -> None:
+def check_size(expression: object) -> None:
     """Raises TooLargeError for a formula (a tree of sympy's) with numbers of more than BITS bits on the way."""
     for count, _ in enumerate(sympy.preorder_traversal(expression)):
         if count > NODES:
@@ -33,7 +33,7 @@ def check_size(expression: Any) -> None:
     _bits(expression)
 
 
-def _bits(node: Any) -> float:
+def _bits(node: object) -> float:
     """log2 of the magnitude, at most; 1 for what has no size of its own: a variable, a relation."""
     if isinstance(node, sympy.Number):
         return _bits_of_number(node)

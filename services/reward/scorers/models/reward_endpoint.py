@@ -117,7 +117,7 @@ class RewardEndpoint(Scorer):
         except ValueError as error:
             return [Verdict.failure(f"{self._endpoint.what} at {self._endpoint.url}: {error}")] * len(samples)
 
-    def _body(self, samples: Sequence[Sample]) -> dict[str, Any]:
+    def _body(self, samples: Sequence[Sample]) -> dict[str, object]:
         body: dict[str, Any] = {"model": self._options.model} if self._options.model else {}
         inputs: list[Any] = [self._input(sample) for sample in samples]
         if self._options.route == "/v1/embeddings":
@@ -144,7 +144,7 @@ def batches(sizes: Mapping[int, int], budget: int) -> Iterator[list[int]]:
         yield part
 
 
-def read_scores(answer: Any, count: int) -> list[float]:
+def read_scores(answer: object, count: int) -> list[float]:
     """One number a sample, in order; raises ValueError naming what came instead."""
     if isinstance(answer, Mapping) and isinstance(answer.get("data"), list):
         answer = sorted(answer["data"], key=lambda entry: _index(entry))
@@ -154,14 +154,14 @@ def read_scores(answer: Any, count: int) -> list[float]:
     return [_one_number(entry) for entry in answer]
 
 
-def _index(entry: Any) -> int:
+def _index(entry: object) -> int:
     index = entry.get("index") if isinstance(entry, Mapping) else None
     if not isinstance(index, int):
         raise ValueError("an entry has no index")
     return index
 
 
-def _one_number(entry: Any) -> float:
+def _one_number(entry: object) -> float:
     numbers = entry.get("embedding") if isinstance(entry, Mapping) else None
     if not isinstance(numbers, list) or not numbers:
         raise ValueError("an entry has no embedding")

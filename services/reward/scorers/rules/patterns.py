@@ -3,7 +3,6 @@
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
 
 import regex
 
@@ -25,7 +24,7 @@ def compiled(pattern: str) -> "regex.Pattern[str]":
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def in_time(match: Callable[..., Any], text: str) -> bool:
+def in_time(match: Callable[..., object], text: str) -> bool:
     """Whether a compiled pattern's method matches. Lets other work go on meanwhile.
 
     Raises PatternTimeoutError for a text that keeps it busy, TimeoutError if the machine gave it no time.

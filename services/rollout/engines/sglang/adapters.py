@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -151,7 +150,7 @@ class AdapterUpdater:
         except (TransientError, ContractError) as error:
             log.warning("adapter_kept", adapter=name, error=str(error))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

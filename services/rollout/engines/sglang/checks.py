@@ -93,7 +93,7 @@ def check_server(
 _HINTS = {"dp_size": "; use one replica for each", "pp_size": "", "tp_size": " (rollout.sglang.tp)"}
 
 
-def _plain_experts(server: Mapping[str, Any]) -> bool:
+def _plain_experts(server: Mapping[str, object]) -> bool:
     """Whether its kernels use bfloat16 experts in the layout in which they are loaded, each sharded over all ranks.
 
     SGLang 0.5.23, `layers/quantization/unquant.py`: with an unresolved `auto`, as with `triton`, a GPU gets Triton's
@@ -113,7 +113,7 @@ def _context(server: Mapping[str, Any], shape: ServedModelShape, wanted: int) ->
     return min(wanted or own, _positive(server, "max_total_num_tokens") - 16)
 
 
-def _positive(server: Mapping[str, Any], key: str) -> int:
+def _positive(server: Mapping[str, object], key: str) -> int:
     value = server.get(key)
     if not isinstance(value, int) or value < 1:
         raise ConfigError(f"the SGLang server says {key} = {value!r}")

@@ -5,7 +5,6 @@ import contextlib
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
@@ -232,7 +231,7 @@ class SGLangEngine:
         running, waiting = await self._client.loads(timeout_s)
         admission.make_room(max(running + waiting - max(ours, admission.inside), 0))
 
-    def _watch(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _watch(self, work: Coroutine[object, object, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         task.add_done_callback(self._watched)
         return task

@@ -113,7 +113,7 @@ def shims_for(device: str, python_path: Sequence[Path], shims: Path = SHIMS) -> 
     return (shims,) if device == "cpu" and shims.is_dir() else ()
 
 
-def server_config(plan: LaunchPlan) -> dict[str, Any]:
+def server_config(plan: LaunchPlan) -> dict[str, object]:
     """Contents of the server's config file; it holds the keys, since any process can read a command line."""
     config: dict[str, Any] = {
         "model-path": str(plan.model_path),
@@ -159,7 +159,7 @@ def server_config(plan: LaunchPlan) -> dict[str, Any]:
     return config | {name: value for name, value in optional.items() if value}
 
 
-def _lora_config(plan: LaunchPlan) -> dict[str, Any]:
+def _lora_config(plan: LaunchPlan) -> dict[str, object]:
     """Flags for serving low-rank adapters."""
     found: dict[str, Any] = {
         "enable-lora": True,

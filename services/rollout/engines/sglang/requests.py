@@ -107,7 +107,7 @@ def generate_body(
     request_id: str,
     salt: str,
     adapter: Adapter | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Body that continues rollout `index` after the tokens `done`, to at most `most` tokens in total."""
     sampling = request.sampling
     parameters: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _place(salt: str, adapter: Adapter | None) -> dict[str, str]:
 
 def score_body(
     token_ids: TokenIds, limits: ServerLimits, *, request_id: str, salt: str, adapter: Adapter | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Body of a prefill that returns every logprob of the prompt, at temperature 1."""
     body = {
         "rid": request_id,
@@ -162,7 +162,7 @@ def score_body(
     return body | _place(salt, adapter)
 
 
-def warm_up_body() -> dict[str, Any]:
+def warm_up_body() -> dict[str, object]:
     """Body that exercises the code paths of canary and rollouts once: prompt logprobs, then sampled tokens."""
     return {
         "input_ids": [0] * 8,
@@ -172,7 +172,7 @@ def warm_up_body() -> dict[str, Any]:
     }
 
 
-def vocabulary_body(token: int) -> dict[str, Any]:
+def vocabulary_body(token: int) -> dict[str, object]:
     """Body of a request that is refused if and only if `token` is beyond the vocabulary."""
     return {
         "input_ids": [0],

@@ -65,7 +65,7 @@ def read_architecture(config: Any) -> Architecture:
     )
 
 
-def load_config(folder: Path) -> Any:
+def load_config(folder: Path) -> object:
     """Loads the transformers config of a model folder, offline and without remote code; raises ConfigError."""
     from transformers import AutoConfig
 
