@@ -94,5 +94,6 @@ async def test_the_policy_moves_towards_the_references_and_every_group_is_scored
     await scorer.close()
     assert max(begin) < np.log(1e-2) and min(end) > np.log(0.5), (begin, end)
     assert max(line["discriminator_accuracy_rollouts"] for line in told[:20]) > 0.9
-    # What the policy says is what the data says: nobody can tell them apart any more.
-    assert told[-1]["discriminator_accuracy_rollouts"] < 0.9
+    # What the policy says is what the data says: no discriminator tells them apart any more. One step says nothing:
+    # a batch of one answer is all right or all wrong.
+    assert np.mean([line["discriminator_accuracy_rollouts"] for line in told[-20:]]) < 0.75
