@@ -73,8 +73,12 @@ def role_of(service: str) -> str:
     return ROLES.get(name, name)
 
 
+Tables = dict[str, list[Socket]]
+"""Socket tables by container address."""
+
+
 class Handed:
-    """Addresses that another service took over while a process that may have known the first owner went on.
+    """Addresses that another service took over while a process went on that had connected to the first owner.
 
     gRPC dials an address that it has resolved before it resolves the name again: a container that restarts at the
     address of another one is dialed by the peers of that one for a moment, which is no edge of its own.
@@ -83,20 +87,25 @@ class Handed:
     def __init__(self) -> None:
         self._owners: dict[tuple[int, str], set[str]] = {}
 
-    def look(self, containers: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
-        """The pairs of addresses (source, target) of which the source may have dialed the target's former owner."""
+    def look(self, containers: Iterable[dict[str, Any]], tables: Tables) -> set[tuple[str, str]]:
+        """The pairs of addresses (source, target) whose source has been connected to two owners of the target."""
         there = [(service, pid, address) for service, pid, address in places(containers) if address]
-        for _, pid, _ in there:
-            for service, _, address in there:
-                self._owners.setdefault((pid, address), set()).add(role_of(service))
+        for _, pid, source in there:
+            reached = {one.remote[0] for one in tables.get(source, ()) if one.state == _ESTABLISHED}
+            for service, _, target in there:
+                if target in reached:
+                    self._owners.setdefault((pid, target), set()).add(role_of(service))
         return {
-            (source, target) for _, pid, source in there for _, _, target in there if len(self._owners[pid, target]) > 1
+            (source, target)
+            for _, pid, source in there
+            for _, _, target in there
+            if len(self._owners.get((pid, target), ())) > 1
         }
 
 
-def look(containers: Iterable[dict[str, Any]], stale: Collection[tuple[str, str]] = ()) -> set[Edge]:
-    """The edges that are there now. The engine must run on this machine: tables are read from its processes."""
-    tables: dict[str, list[Socket]] = {}
+def tables_of(containers: Iterable[dict[str, Any]]) -> tuple[Tables, dict[str, str]]:
+    """Socket tables and roles by address. The engine must run on this machine: they are read from its processes."""
+    tables: Tables = {}
     services: dict[str, str] = {}
     for one in containers:
         table = Path(f"/proc/{one['State']['Pid']}/net")
@@ -108,7 +117,7 @@ def look(containers: Iterable[dict[str, Any]], stale: Collection[tuple[str, str]
         for network in one["NetworkSettings"]["Networks"].values():
             tables[network["IPAddress"]] = sockets
             services[network["IPAddress"]] = role_of(service_of(one))
-    return edges_of(tables, services, stale)
+    return tables, services
 
 
 def places(containers: Iterable[dict[str, Any]]) -> set[tuple[str, int, str]]:
@@ -118,11 +127,6 @@ def places(containers: Iterable[dict[str, Any]]) -> set[tuple[str, int, str]]:
         for one in containers
         for network in one["NetworkSettings"]["Networks"].values()
     }
-
-
-def measured_edges(project: Project) -> set[Edge]:
-    """The edges of this moment; see `Watch` for those of a whole run."""
-    return look(project.containers())
 
 
 class Watch:
@@ -140,7 +144,8 @@ class Watch:
         while not self._stop.wait(_PAUSE_S):
             try:
                 before = self._project.containers()
-                edges = look(before, self._handed.look(before))
+                tables, services = tables_of(before)
+                edges = edges_of(tables, services, self._handed.look(before, tables))
                 # Of two that restart at the same time one may get the other's address while they are looked at.
                 if places(before) == places(self._project.containers()):
                     self.edges |= edges

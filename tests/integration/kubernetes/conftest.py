@@ -11,7 +11,7 @@ from tests.integration.kubernetes.rendered import ROOT
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[control_plane.ControlPlane]:
-    """Started once: of the files that need it `make test` has one, `make test-long` runs all in one process."""
+    """Started once: of the files that need it `make test` has one, `make test-all` runs the others in one process."""
     with control_plane.started() as plane:
         yield plane
 

@@ -69,13 +69,20 @@ def container(service: str, pid: int, address: str) -> dict[str, Any]:
     }
 
 
-def test_an_address_that_another_service_took_over_is_no_edge_of_who_knew_its_former_owner() -> None:
+def test_an_address_that_another_service_took_over_is_no_edge_of_a_process_that_was_connected_to_the_first() -> None:
     handed = Handed()
-    assert handed.look([container("rollout", 1, A), container("trainer", 2, B)]) == set()
+    calls, answers = both((A, 40000), (B, 7000)), both((B, 40000), (A, 7000))
+    assert handed.look([container("rollout", 1, A), container("trainer", 2, B)], calls) == set()
     swapped = [container("rollout", 1, A), container("reward", 3, B)]
-    assert handed.look(swapped) == {(A, B)}
+    assert handed.look(swapped, calls) == {(A, B)}
     services = {A: "rollout", B: "reward"}
-    assert edges_of(both((A, 40000), (B, 7000)), services, handed.look(swapped)) == set()
-    assert edges_of(both((B, 40000), (A, 7000)), services, handed.look(swapped)) == {("reward", "rollout", 7000)}
+    assert edges_of(calls, services, handed.look(swapped, calls)) == set()
+    assert edges_of(answers, services, handed.look(swapped, answers)) == {("reward", "rollout", 7000)}
     restarted = [container("rollout", 4, A), container("reward", 3, B)]
-    assert handed.look(restarted) == set(), "a new process knows no former owner"
+    assert handed.look(restarted, calls) == set(), "a new process knows no former owner"
+
+
+def test_an_address_whose_former_owner_a_process_never_reached_is_an_edge() -> None:
+    handed, calls = Handed(), both((A, 40000), (B, 8080))
+    assert handed.look([container("prometheus", 1, A), container("prepare", 2, B)], {A: [], B: []}) == set()
+    assert handed.look([container("prometheus", 1, A), container("orchestrator", 3, B)], calls) == set()
