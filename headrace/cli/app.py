@@ -94,6 +94,8 @@ def train(
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        if accept_changed_code:
+            _check_accepting(resolved, resume=resume)
         if resolved.config.run.stage != "rl":
             start_stage(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
         start(
@@ -105,6 +107,13 @@ def train(
             began=began,
             accept_changed_code=accept_changed_code,
         )
+
+
+def _check_accepting(resolved: Resolved, *, resume: bool) -> None:
+    """Refuses `--accept-changed-code` where there is no code that may have changed. Raises ConfigError."""
+    config = resolved.config
+    if not resume or config.run.stage != "rl" or config.algorithm.path is None:
+        raise ConfigError("--accept-changed-code is for --resume of a run with algorithm.path: leave it out")
 
 
 def start(
