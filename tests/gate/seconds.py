@@ -6,7 +6,7 @@ the others wait for a long one. HEADRACE_SECONDS names a file that gets the seco
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,13 @@ class Seconds:
     """Sums in the process that hears of all tests."""
 
     def __init__(self) -> None:
-        self._files: Counter[str] = Counter()
-        self._tests: Counter[str] = Counter()
+        self._files: defaultdict[str, float] = defaultdict(float)
+        self._tests: defaultdict[str, float] = defaultdict(float)
         self._limit = float(os.environ.get(LIMIT) or "inf")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._files[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
-        self._tests[report.nodeid] += report.duration  # type: ignore[assignment]
+        self._files[report.nodeid.partition("::")[0]] += report.duration
+        self._tests[report.nodeid] += report.duration
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -37,7 +37,7 @@ class Seconds:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds of the dearest files")
-        for name, seconds in self._files.most_common(_SHOWN):
+        for name, seconds in sorted(self._files.items(), key=lambda one: -one[1])[:_SHOWN]:
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
         for name in self._too_dear():
             terminalreporter.write_line(
