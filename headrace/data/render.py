@@ -30,7 +30,10 @@ class Rendered:
 def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
     """The folder's tokenizer. Raises ConfigError if it does not load or does not fit the model."""
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
+    # Warnings about lengths and classes would end in the error message of the preparation.
+    logging.set_verbosity_error()
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:

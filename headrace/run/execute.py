@@ -57,6 +57,8 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
         outcome = asyncio.run(_supervise(prepared, screen))
     finally:
         screen.close()
+        if prepared.fork_server is not None:
+            prepared.fork_server.close()
         prepared.lock.release()
     return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
 

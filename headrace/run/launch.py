@@ -24,9 +24,11 @@ from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes
 from headrace.run.own_code import StagedCode, staged_code
 from headrace.run.plans import Planner, choose_ports
+from headrace.run.preload import begin_fork_server
 from headrace.services.trainer.algorithms.own import is_own
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
@@ -49,6 +51,7 @@ class PreparedRun:
     """Plans further replicas."""
     broker: EmbeddedBroker | None
     lock: RunLock
+    fork_server: ForkServer | None
 
 
 def prepare_run(
@@ -81,29 +84,33 @@ def prepare_run(
     ports = choose_ports(resolved, check=not dry_run)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
+    forks: ForkServer | None = None
     try:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
-        data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet"))
-        check_rows(config, run_dir, env)
+        forks = None if dry_run else begin_fork_server(config, env)
+        data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet", fork_server=forks))
+        check_rows(config, run_dir, env, forks)
         broker = None if config.broker.url or dry_run else embedded(run_dir, env)
         url = broker.url if broker else config.broker.url or embedded_url(run_dir)
         gpus = visible(environment) if placement(config).needed else None
         place = RunLayout(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
-        planner = Planner(config, place, env)
+        planner = Planner(config, place, env, forks)
         plans = planner.all()
-        _check_reward(resolved, run_dir, env)
+        _check_reward(resolved, run_dir, env, forks)
         with staged_code(resolved, run_dir, resume=resume, accept_changed=accept_changed_code) as code:
-            _check_functions(resolved, run_dir, env, code)
+            _check_functions(resolved, run_dir, env, code, forks)
             if code is not None:
                 code.publish()
         write_engine_base(resolved, run_dir, env, settings=run_dir / "config" / "trainer.json")
     except BaseException:
+        if forks is not None:
+            forks.close()
         lock.release()
         folders.drop_stage(run_dir)
         folders.take_away(absent)
         raise
-    return PreparedRun(config, run_dir, data, plans, planner, broker, lock)
+    return PreparedRun(config, run_dir, data, plans, planner, broker, lock, forks)
 
 
 def check_input(resolved: Resolved, *, has_model: bool = True) -> None:
@@ -141,7 +148,15 @@ def check_data_files(resolved: Resolved) -> None:
             raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
 
 
-def prepare_files(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: bool, file: str) -> str:
+def prepare_files(
+    config: RunFile,
+    run_dir: Path,
+    env: dict[str, str],
+    *,
+    keep: bool,
+    file: str,
+    fork_server: ForkServer | None = None,
+) -> str:
     """Prepares the data in a child, into a stage folder, and returns its summary as JSON.
 
     With `keep`, an existing `file` and its summary stay as they are. Raises DataError.
@@ -154,43 +169,47 @@ def prepare_files(config: RunFile, run_dir: Path, env: dict[str, str], *, keep: 
     if keep and found.is_file() and (run_dir / file).is_file():
         text = found.read_text(encoding="utf-8")
     else:
-        text = _run_preparation(toml, stage, env)
+        text = _run_preparation(toml, stage, env, fork_server)
     (stage / "config" / "data.json").write_text(text, encoding="utf-8")
     folders.publish(run_dir, stage)
     return text
 
 
-def _run_preparation(toml: Path, stage: Path, env: dict[str, str]) -> str:
+def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkServer | None) -> str:
     argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
-    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     try:
-        out = run_once("preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S)
+        out = run_once(
+            "preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S, fork_server=forks
+        )
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
     return out.strip().splitlines()[-1]
 
 
-def check_rows(config: RunFile, run_dir: Path, env: dict[str, str]) -> None:
+def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkServer | None = None) -> None:
     """Checks the rows against the scoring models, also when a run is resumed: it keeps its data, not its scorers."""
     if not has_models(config):
         return
     argv = python("headrace.data", "--check", "--config", str(run_dir / "config" / "run.toml"), "--out", str(run_dir))
     try:
-        run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+        run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
 
 
-def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: ForkServer | None) -> None:
     """Checks in a reward service that its scorers load: a user's own module runs only there."""
     argv = python("headrace.services.reward", "--check", "--config", str(run_dir / "config" / "reward-0.json"))
     try:
-        run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+        run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
 
 
-def _check_functions(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
+def _check_functions(
+    resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None, forks: ForkServer | None
+) -> None:
     """Calls the user's own functions of the algorithm in a trainer process, on a made batch of the run's shapes."""
     table = resolved.config.algorithm
     if not table.own_functions:
@@ -200,7 +219,9 @@ def _check_functions(resolved: Resolved, run_dir: Path, env: dict[str, str], cod
     argv = python("headrace.services.trainer", "--check-algorithm", *folder, *settings)
     key = "advantage" if is_own(table.advantage) else "policy_loss"
     try:
-        run_once("checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+        run_once(
+            "checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks
+        )
     except ChildFailedError as error:
         message = _told(error.message)
         if code is not None:

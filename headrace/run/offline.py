@@ -5,7 +5,7 @@ import json
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,10 @@ from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.run.extras import check_extras
 from headrace.run.launch import check_data_files, prepare_files
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
+from headrace.run.preload import begin_fork_server
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import check_free, pick_ports
@@ -47,6 +49,7 @@ class PreparedStage:
     data: PreparedExamples
     plan: ProcessPlan
     lock: RunLock
+    fork_server: ForkServer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +90,25 @@ def prepare_stage(
         check_extras(resolved)
     absent = folders.absent_folders(run_dir)
     lock = RunLock(run_dir)
+    forks: ForkServer | None = None
     try:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
-        data = PreparedExamples.from_json(prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES))
+        forks = None if dry_run else begin_fork_server(config, env)
+        files = prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES, fork_server=forks)
+        data = PreparedExamples.from_json(files)
         if not data.eval_examples:
             # An earlier dry run may have held some out: they are trained now.
             (run_dir / EVAL_EXAMPLES).unlink(missing_ok=True)
-        plan = _plan(resolved, run_dir, env, check=not dry_run)
+        plan = replace(_plan(resolved, run_dir, env, check=not dry_run), fork_server=forks)
     except BaseException:
+        if forks is not None:
+            forks.close()
         lock.release()
         folders.drop_stage(run_dir)
         folders.take_away(absent)
         raise
-    return PreparedStage(config, run_dir, data, plan, lock)
+    return PreparedStage(config, run_dir, data, plan, lock, forks)
 
 
 def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
@@ -115,6 +123,8 @@ def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
         outcome = asyncio.run(alone.run(screen.show))
     finally:
         screen.close()
+        if prepared.fork_server is not None:
+            prepared.fork_server.close()
         prepared.lock.release()
     return _report(prepared, outcome, output, seconds=time.monotonic() - began)
 

@@ -6,6 +6,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.services import ProcessSpec, RunLayout, replica_seat, seats, settings_of, wanted_ports
 from headrace.doctor.placement import placement
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import python
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
@@ -34,8 +35,11 @@ def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
 class Planner:
     """Writes the configs and plans the processes of one run."""
 
-    def __init__(self, config: RunFile, place: RunLayout, env: dict[str, str]) -> None:
-        self._config, self._place, self._env = config, place, env
+    def __init__(
+        self, config: RunFile, place: RunLayout, env: dict[str, str], fork_server: ForkServer | None = None
+    ) -> None:
+        """`fork_server`: of the environment `env`."""
+        self._config, self._place, self._env, self._fork_server = config, place, env, fork_server
         self._ports = dict(place.ports)
 
     def all(self) -> tuple[ProcessPlan, ...]:
@@ -86,4 +90,5 @@ class Planner:
             env=self._env,
             grpc_port=ports.grpc_port,
             http_port=ports.http_port,
+            fork_server=self._fork_server,
         )

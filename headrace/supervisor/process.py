@@ -5,10 +5,13 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from headrace.supervisor.fork_server.adopted import AdoptedProcess
+from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent, wait_for
 
@@ -25,30 +28,23 @@ class ProcessPlan:
     """Port of `/readyz`; 0 = readiness is not polled."""
     extra: dict[str, str] = field(default_factory=dict)
     """Further fields of the pid file."""
+    fork_server: ForkServer | None = None
+    """Forks the process where that is faster than its own start."""
 
 
 class ServiceProcess:
     """One life of a process."""
 
-    def __init__(self, plan: ProcessPlan, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, plan: ProcessPlan, process: asyncio.subprocess.Process | AdoptedProcess) -> None:
         self.plan = plan
         self._process = process
 
     @classmethod
-    async def spawn(cls, plan: ProcessPlan, run_dir: Path) -> "ServiceProcess":
+    async def spawn(cls, plan: ProcessPlan, run_dir: Path, notice: Callable[[str], None]) -> "ServiceProcess":
         """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
         log = os.open(run_dir / "logs" / f"{plan.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *plan.argv,
-                env=plan.env,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C in the terminal is for the supervisor, which decides the order in which processes stop.
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+            process = await _fork(plan, log, notice) or await _execute(plan, log)
         finally:
             os.close(log)
         child = cls(plan, process)
@@ -95,9 +91,34 @@ class ServiceProcess:
             "pid": self.pid,
             "grpc_port": self.plan.grpc_port,
             "http_port": self.plan.http_port,
+            "forked": isinstance(self._process, AdoptedProcess),
             **self.plan.extra,
         }
         write_atomically(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n")
+
+
+async def _execute(plan: ProcessPlan, log: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *plan.argv,
+        env=plan.env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # Ctrl-C in the terminal is for the supervisor, which decides the order in which processes stop.
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+async def _fork(plan: ProcessPlan, log: int, notice: Callable[[str], None]) -> AdoptedProcess | None:
+    """Has the fork server start it; None where there is none, or it would take longer or has failed."""
+    if plan.fork_server is None or not plan.fork_server.serves(plan.argv):
+        return None
+    try:
+        return AdoptedProcess(await plan.fork_server.start(plan.argv, plan.env, log))
+    except ForkServerError as error:
+        notice(f"{plan.name} starts by itself: {error}")
+        return None
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -100,7 +100,7 @@ class ProcessMonitor:
         while not self._stopping:
             self.state = MonitorState.STARTING
             self._make_ready_to_start(early)
-            self.child = await ServiceProcess.spawn(self.plan, self._run_dir)
+            self.child = await ServiceProcess.spawn(self.plan, self._run_dir, self._notice)
             was_ready, calm, code = await self._one_life(self.child)
             if await self._was_the_end(code):
                 break

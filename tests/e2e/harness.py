@@ -138,8 +138,15 @@ class TinyRun:
             time.sleep(0.05)
 
     def pid(self, service: str) -> int:
-        record = json.loads((self.run_dir / "run" / f"{service}.json").read_text())
-        return int(record["pid"])
+        return int(self._pid_file(service)["pid"])
+
+    def forked(self, service: str) -> bool:
+        """Whether the fork server started it."""
+        return bool(self._pid_file(service)["forked"])
+
+    def _pid_file(self, service: str) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.run_dir / "run" / f"{service}.json").read_text())
+        return record
 
     def kill(self, service: str, *, patience_s: float = 60) -> None:
         """SIGKILLs a service of the run; waits for its successor's pid first if it is just being started again."""

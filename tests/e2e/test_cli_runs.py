@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.leftovers import left_running
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gsm8k" / "run.toml"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -50,25 +52,13 @@ def result(folder: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
         command(*arguments), cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
     )
     assert done.returncode == status, done.stdout + done.stderr + logs(folder)
-    assert left_running(folder) == []
+    assert left_running(str(folder)) == []
     line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return line
 
 
 def logs(folder: Path) -> str:
     return "".join(f"\n--- {path}\n{path.read_text()[-3000:]}" for path in sorted(folder.rglob("*.log")))
-
-
-def left_running(mark: Path) -> list[str]:
-    wanted = f"HEADRACE_TEST_MARK={mark}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
 
 
 def in_order(folder: Path, run_dir: Path) -> dict[str, Any]:
@@ -143,7 +133,7 @@ def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) ->
         process.kill()
     assert process.returncode == 130, out + err + logs(tmp_path)
     assert f"dashboard: http://127.0.0.1:{port}/" in err
-    assert left_running(tmp_path) == []
+    assert left_running(str(tmp_path)) == []
     stopped = json.loads(out.splitlines()[-1])
     assert 3 <= stopped["steps"] < 1000
     assert any((run_dir / "checkpoints").glob("step-*"))
@@ -177,9 +167,9 @@ def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothin
         process.kill()
         process.wait(60)
     end = time.monotonic() + 60
-    while left_running(tmp_path) and time.monotonic() < end:
+    while left_running(str(tmp_path)) and time.monotonic() < end:
         time.sleep(0.1)
-    assert left_running(tmp_path) == []
+    assert left_running(str(tmp_path)) == []
 
 
 def wait_for_steps(process: subprocess.Popen[Any], run_dir: Path, steps: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -77,12 +78,24 @@ def test_another_seed_ends_elsewhere(start: Start, undisturbed: str) -> None:
     assert run.check()["weights_sha256"] != undisturbed
 
 
+def fork_server(run: TinyRun) -> psutil.Process:
+    assert run.process is not None
+    family = psutil.Process(run.process.pid).children()
+    (server,) = [child for child in family if "headrace.supervisor.fork_server" in child.cmdline()]
+    return server
+
+
 def test_sigkill_of_every_service_changes_no_bit(start: Start, undisturbed: str) -> None:
     run = start()
     victims = ("trainer", "rollout-0", "reward-0", "orchestrator", "broker", "rollout-1")
     for step, service in enumerate(victims, start=1):
         run.wait_for_step(step)
+        if step == 4:
+            assert run.forked("trainer")
+            # What is killed from here on starts by itself.
+            fork_server(run).kill()
         run.kill(service)
+    run.wait_until(lambda: not run.forked("rollout-1"), "rollout-1 to start by itself")
     line = run.finish()
     assert line["steps"] == STEPS
     assert run.check()["weights_sha256"] == undisturbed

@@ -18,6 +18,7 @@ from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.weights import make_snapshot
 from tests.e2e.harness import ROOT
 from tests.families import tiny_family
+from tests.leftovers import left_running
 from tests.sglang import sglang_venv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.sglang, pytest.mark.timeout(600)]
@@ -41,17 +42,6 @@ def headrace(folder: Path, *arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr + logs
     line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return line
-
-
-def left_running(mark: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
-                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,31 @@
+"""Which libraries a run's fork server imports, and for which of its processes that pays."""
+
+from headrace.config.schema import RunFile
+from headrace.model.model_check import check_model
+from headrace.supervisor.fork_server.client import ForkServer, can_fork
+
+_TRAINER = ("headrace.services.trainer.stages.follower", "headrace.services.trainer.stages.rl")
+_OFFLINE = ("headrace.services.trainer.stages.offline.ranks",)
+_DATA = ("headrace.data.prepare", "headrace.data.prepare_examples")
+_REPLICA = ("headrace.services.rollout.app", "headrace.services.rollout.engines.torch.engine")
+_LIGHT = ("headrace.services.orchestrator.app", "headrace.services.reward.app", "headrace.wire.streams.redis")
+
+
+def begin_fork_server(config: RunFile, env: dict[str, str]) -> ForkServer | None:
+    """Starts the fork server of a run under `env`; None where it has none. The model's folder must be there.
+
+    Only for runs on a CPU: whether CUDA's libraries survive a fork has not been tried.
+    """
+    if config.run.device != "cpu" or not can_fork():
+        return None
+    family = check_model(config.model.path, engine="").family
+    heavy = ["headrace.services.trainer", "headrace.data"]
+    modules = [*_DATA, f"transformers.models.{family}.modeling_{family}"]
+    if config.run.stage != "rl":
+        modules += _OFFLINE
+    else:
+        modules += [*_TRAINER, *_LIGHT]
+        if config.rollout.engine == "torch":
+            heavy.append("headrace.services.rollout")
+            modules += _REPLICA
+    return ForkServer(env, modules, heavy=heavy)

@@ -1,0 +1,168 @@
+"""The fork server as the supervisor sees it: starts it, asks it for processes, and does without it once it is gone."""
+
+import asyncio
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from headrace.supervisor.fork_server.request import LONGEST, ForkRequest, module_of
+from headrace.wire.errors import HeadraceError
+from headrace.wire.lifecycle import die_with_parent
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LOADED_S = 180.0
+"""Longest import of the libraries, from a cold disk."""
+_FORKED_S = 30.0
+_ENDED_S = 5.0
+
+
+class ForkServerError(HeadraceError):
+    """The fork server has not forked: the process is to be started by itself."""
+
+
+class ForkServer:
+    """One fork server, a child of this process. Used on the main thread only; its processes become children here."""
+
+    def __init__(self, env: dict[str, str], modules: Sequence[str], *, heavy: Sequence[str]) -> None:
+        """Starts it, and returns before it has imported `modules` under `env`, the environment of all its processes.
+
+        Only for the modules `heavy` does a process wait until it has: the others start faster by themselves.
+        """
+        self._heavy = frozenset(heavy)
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
+        self._loaded = self._asked = False
+        self._turn = asyncio.Lock()
+        argv = (sys.executable, "-P", "-m", __package__, str(theirs.fileno()), str(os.getpid()), *modules)
+        with theirs:
+            self._process = subprocess.Popen(
+                argv,
+                env=env,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        self._until = time.monotonic() + _LOADED_S
+
+    def serves(self, argv: tuple[str, ...]) -> bool:
+        """Whether to ask it for this process: not once it is gone, nor while a start by itself would be faster."""
+        if self._link.fileno() < 0 or not module_of(argv):
+            return False
+        return module_of(argv) in self._heavy or self._has_loaded()
+
+    def _has_loaded(self) -> bool:
+        if not self._loaded and select.select([self._link], [], [], 0)[0]:
+            self._loaded = bool(self._receive())
+        return self._loaded
+
+    async def start(self, argv: tuple[str, ...], env: dict[str, str], output: int) -> int:
+        """Forks a process that writes to the file `output`, and returns its pid. Raises ForkServerError."""
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            try:
+                while not self._has_loaded():
+                    await self._readable(loop, self._until - time.monotonic(), "to import the libraries")
+                self._ask(argv, env, (output, output))
+                await self._readable(loop, _FORKED_S, f"to fork {module_of(argv)}")
+                return self._forked()
+            except asyncio.CancelledError:
+                self.close()
+                raise
+
+    def start_and_wait(self, argv: tuple[str, ...], env: dict[str, str], files: tuple[int, int]) -> int:
+        """The same for a caller without an event loop; `files`: of stdout and of stderr."""
+        while not self._has_loaded():
+            self._wait_readable(self._until - time.monotonic(), "to import the libraries")
+        self._ask(argv, env, files)
+        self._wait_readable(_FORKED_S, f"to fork {module_of(argv)}")
+        return self._forked()
+
+    def close(self) -> None:
+        """Ends the server; its processes live on, but for one that was asked for and not yet returned."""
+        if self._link.fileno() < 0:
+            return
+        # From here on no process can report itself; what does not report ends.
+        self._link.shutdown(socket.SHUT_RDWR)
+        packet = self._link.recv(LONGEST) if self._asked else b""
+        if packet:
+            pid = int(json.loads(packet)["pid"])
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        _adopt_orphans(False)
+        self._link.close()
+        self._errors.close()
+        try:
+            # Once it serves, it ends by itself, with no fork half done.
+            self._process.wait(_ENDED_S if self._loaded else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _ask(self, argv: tuple[str, ...], env: dict[str, str], files: tuple[int, int]) -> None:
+        packet = ForkRequest(argv, env).encode()
+        try:
+            if len(packet) > LONGEST:
+                raise ForkServerError(f"an environment of {len(packet)} bytes")
+            # Only now: a subreaper has to wait for all orphans of its services.
+            _adopt_orphans(True)
+            self._asked = True
+            socket.send_fds(self._link, [packet], files)
+        except OSError as error:
+            self._give_up(str(error))
+
+    def _forked(self) -> int:
+        pid = int(json.loads(self._receive())["pid"])
+        self._asked = False
+        _adopt_orphans(False)
+        return pid
+
+    def _receive(self) -> bytes:
+        try:
+            packet = self._link.recv(LONGEST)
+        except OSError as error:
+            self._give_up(str(error))
+        if not packet:
+            self._give_up("it has ended")
+        return packet
+
+    async def _readable(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str) -> None:
+        ready = asyncio.Event()
+        loop.add_reader(self._link, ready.set)
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await ready.wait()
+        except TimeoutError:
+            self._give_up(f"it had {seconds:.0f} s {what}")
+        finally:
+            loop.remove_reader(self._link)
+
+    def _wait_readable(self, seconds: float, what: str) -> None:
+        if not select.select([self._link], [], [], max(0.0, seconds))[0]:
+            self._give_up(f"it had {seconds:.0f} s {what}")
+
+    def _give_up(self, reason: str) -> NoReturn:
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        self.close()
+        raise ForkServerError(f"the fork server: {reason}" + (f": {said[-1]}" if said else ""))
+
+
+def _adopt_orphans(on: bool) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
+
+
+def can_fork() -> bool:
+    """Whether this system has what it takes: Linux 5.3."""
+    return sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
