@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from headrace.supervisor.ports import pick_ports
 from headrace.wire.lifecycle import die_with_parent
 from tests.e2e.harness import TinyRun
 from tests.e2e.test_stages import Stage
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 180
@@ -24,17 +24,10 @@ def two_machines() -> tuple[str, ...]:
     return ("--trainer.ranks=2", "--trainer.nodes=2", "--trainer.node_timeout_s=10", meet)
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.05)
-
-
 @contextmanager
 def joined(run_dir: Path, node: int = 1) -> "Iterator[subprocess.Popen[bytes]]":
     """Machine `node`, from when machine 0 has written the run's settings."""
-    wait_until((run_dir / "run" / "trainer.json").is_file, "the trainer's start")
+    until((run_dir / "run" / "trainer.json").is_file, "the trainer's start", DEADLINE_S)
     command = [sys.executable, "-P", "-m", "headrace", "join", str(run_dir), "--node", str(node)]
     with (run_dir.parent / "join.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
@@ -51,7 +44,7 @@ def test_a_run_over_two_machines_one_of_which_is_killed_ends_in_the_weights_of_o
         one.start("--trainer.ranks=2")
         two.start(*two_machines())
         with joined(two.run_dir) as other:
-            wait_until(lambda: two.steps() >= 2, "two machines to train")
+            until(lambda: two.steps() >= 2, "two machines to train", DEADLINE_S)
             two.kill("trainer-node-1")
             two.finish()
             assert other.wait(DEADLINE_S) == 0, (two.folder / "join.log").read_text() + two.logs()

@@ -3,9 +3,8 @@
 import json
 import os
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,17 +22,6 @@ _KINDS = {
     "network": ("network", "ls"),
     "volume": ("volume", "ls"),
 }
-
-
-def wait_until(what: str, look: Callable[[], T], *, seconds: float, told: Callable[[], str] = str) -> T:
-    """What `look` returns, once it is true; `told` is added when it never is."""
-    end = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s\n{told()}"
-        time.sleep(1.0)
 
 
 class Project:

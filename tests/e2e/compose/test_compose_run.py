@@ -9,8 +9,9 @@ import pytest
 
 from tests.e2e.compose.edges import Watch, role_of
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.project import ROOT, Project, docker, service_of, wait_until
+from tests.e2e.compose.project import ROOT, Project, docker, service_of
 from tests.integration.metrics.expressions import measured
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -81,7 +82,13 @@ def test_held_out_accuracy_rises(running: tuple[Project, Watch]) -> None:
         curve = accuracy(project)
         return len(curve) > 1 and max(curve) >= curve[0] + RISE
 
-    wait_until("accuracy to rise", has_risen, seconds=RISES_S, told=lambda: f"{accuracy(project)}\n{project.logs()}")
+    until(
+        has_risen,
+        "accuracy to rise",
+        seconds=RISES_S,
+        detail=lambda: f"{accuracy(project)}\n{project.logs()}",
+        every_s=1.0,
+    )
 
 
 def accuracy(project: Project) -> list[float]:
@@ -90,7 +97,7 @@ def accuracy(project: Project) -> list[float]:
 
 def test_every_container_is_well_and_none_runs_as_root(running: tuple[Project, Watch]) -> None:
     project, _ = running
-    shown = wait_until("all to be healthy", lambda: healthy(project), seconds=120, told=project.logs)
+    shown = until(lambda: healthy(project), "all to be healthy", seconds=120, detail=project.logs, every_s=1.0)
     assert shown >= {"valkey", "prometheus", "orchestrator-cpu", "reward", "rollout-cpu", "trainer-cpu"}
     for one in project.containers():
         assert one["Config"]["User"] == "10001:10001" and one["HostConfig"]["ReadonlyRootfs"]
@@ -114,20 +121,24 @@ def test_secrets_are_readable_by_the_services_user_alone(running: tuple[Project,
 def test_rollouts_scale_up_and_serve_and_down_and_leave(running: tuple[Project, Watch]) -> None:
     project, _ = running
     # While it takes new weights in it is not among them.
-    wait_until("one to serve", lambda: _exactly(1, serving(project)), seconds=60, told=project.logs)
+    until(lambda: _exactly(1, serving(project)), "one to serve", seconds=60, detail=project.logs, every_s=1.0)
     project.compose(
         "up", "--detach", "--no-recreate", "--no-deps", "--scale", "rollout-cpu=3", "rollout-cpu", seconds=UP_S
     )
-    three = wait_until("three to serve", lambda: _exactly(3, serving(project)), seconds=180, told=project.logs)
-    tokens = wait_until("all three to generate", lambda: generating(project, three), seconds=120, told=project.logs)
+    three = until(
+        lambda: _exactly(3, serving(project)), "three to serve", seconds=180, detail=project.logs, every_s=1.0
+    )
+    tokens = until(
+        lambda: generating(project, three), "all three to generate", seconds=120, detail=project.logs, every_s=1.0
+    )
     assert tokens
     before = step(project)
     project.compose(
         "up", "--detach", "--no-recreate", "--no-deps", "--scale", "rollout-cpu=1", "rollout-cpu", seconds=UP_S
     )
     assert len(project.of("rollout-cpu")) == 1
-    wait_until("two to be gone", lambda: _exactly(1, serving(project)), seconds=60, told=project.logs)
-    wait_until("steps without them", lambda: step(project) > before + 3, seconds=120, told=project.logs)
+    until(lambda: _exactly(1, serving(project)), "two to be gone", seconds=60, detail=project.logs, every_s=1.0)
+    until(lambda: step(project) > before + 3, "steps without them", seconds=120, detail=project.logs, every_s=1.0)
 
 
 def _exactly(count: int, found: set[str]) -> set[str]:
@@ -154,17 +165,18 @@ def test_a_killed_rollout_and_a_killed_trainer_do_not_end_the_run(running: tuple
     docker("kill", rollout["Id"])
     project.compose("up", "--detach", "--no-recreate", "--no-deps", "rollout-cpu", seconds=UP_S)
     before = step(project)
-    wait_until("steps after it", lambda: step(project) > before + 3, seconds=180, told=project.logs)
+    until(lambda: step(project) > before + 3, "steps after it", seconds=180, detail=project.logs, every_s=1.0)
 
     (trainer,) = project.of("trainer-cpu")
-    answer = wait_until("an answer", project.status, seconds=60, told=project.logs)
+    answer = until(project.status, "an answer", seconds=60, detail=project.logs, every_s=1.0)
     before, incarnation = answer["step"], answer["incarnation"]
     project.python("trainer-cpu", KILL)
-    wait_until(
-        "another trainer to go on",
+    until(
         lambda: project.status().get("incarnation", 0) > incarnation and step(project) > before + 3,
+        "another trainer to go on",
         seconds=240,
-        told=project.logs,
+        detail=project.logs,
+        every_s=1.0,
     )
     (again,) = project.of("trainer-cpu")
     assert again["Id"] == trainer["Id"] and again["RestartCount"] == trainer["RestartCount"] + 1
@@ -179,7 +191,7 @@ def test_prometheus_has_every_target_and_every_expression_returns_data(running: 
         down = [one for one in active if one["health"] != "up"]
         return set() if down else {one["labels"].get("service", "") for one in active}
 
-    services = wait_until("every target to be up", targets_up, seconds=90, told=project.logs)
+    services = until(targets_up, "every target to be up", seconds=90, detail=project.logs, every_s=1.0)
     assert services >= {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
     (found,) = project.ask_prometheus("rules")
     rules = [rule for group in found["groups"] for rule in group["rules"]]

@@ -13,7 +13,8 @@ import pytest
 from headrace.operate.client import OrchestratorClient
 from tests.e2e.compose.edges import Watch
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.project import ROOT, Project, docker, service_of, wait_until
+from tests.e2e.compose.project import ROOT, Project, docker, service_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -102,12 +103,12 @@ def step(project: Project) -> int:
 
 def incarnation_of(project: Project) -> int:
     """Incarnation of the trainer; on a busy machine an answer may fail to come in time."""
-    return int(wait_until("an answer", project.status, seconds=60, told=project.logs)["incarnation"])
+    return int(until(project.status, "an answer", seconds=60, detail=project.logs, every_s=1.0)["incarnation"])
 
 
 def test_two_containers_train_together(running: tuple[Project, Watch]) -> None:
     project, _ = running
-    wait_until("steps", lambda: step(project) >= 2, seconds=STEPS_S, told=project.logs)
+    until(lambda: step(project) >= 2, "steps", seconds=STEPS_S, detail=project.logs, every_s=1.0)
     addresses = {
         network["IPAddress"]
         for one in nodes(project).values()
@@ -140,8 +141,8 @@ def test_a_node_killed_while_it_trains_brings_both_back(running: tuple[Project, 
     project, _ = running
     before, incarnation, at = nodes(project), incarnation_of(project), step(project)
     kill(project, "trainer-node")
-    wait_until("both", lambda: came_back(project, before, incarnation), seconds=BACK_S, told=project.logs)
-    wait_until("more steps", lambda: step(project) > at, seconds=STEPS_S, told=project.logs)
+    until(lambda: came_back(project, before, incarnation), "both", seconds=BACK_S, detail=project.logs, every_s=1.0)
+    until(lambda: step(project) > at, "more steps", seconds=STEPS_S, detail=project.logs, every_s=1.0)
 
 
 def test_a_leader_killed_while_both_wait_brings_both_back(running: tuple[Project, Watch]) -> None:
@@ -149,7 +150,7 @@ def test_a_leader_killed_while_both_wait_brings_both_back(running: tuple[Project
     act(project, "pause")
     before, incarnation = nodes(project), incarnation_of(project)
     kill(project, "trainer-cpu")
-    wait_until("both", lambda: came_back(project, before, incarnation), seconds=BACK_S, told=project.logs)
+    until(lambda: came_back(project, before, incarnation), "both", seconds=BACK_S, detail=project.logs, every_s=1.0)
     act(project, "resume")
 
 
@@ -159,9 +160,9 @@ def test_both_end_well_with_a_trained_model(running: tuple[Project, Watch]) -> N
     def ended() -> bool:
         return {one["State"]["Status"] for one in nodes(project).values()} == {"exited"}
 
-    wait_until("both to end", ended, seconds=ENDS_S, told=project.logs)
+    until(ended, "both to end", seconds=ENDS_S, detail=project.logs, every_s=1.0)
     assert {name: one["State"]["ExitCode"] for name, one in nodes(project).items()} == dict.fromkeys(NODES, 0)
-    wait_until("the last step to be told", lambda: step(project) == STEPS, seconds=60, told=project.logs)
+    until(lambda: step(project) == STEPS, "the last step to be told", seconds=60, detail=project.logs, every_s=1.0)
     words = ("run", "--rm", "--volume", f"{project.name}_runs:/runs:ro", "--entrypoint", "python")
     folders = ("/runs/nodes/model", "/runs/nodes/export")
     same, changed, tensors = json.loads(

@@ -2,8 +2,7 @@
 
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import opened
 from tests.dashboard_run import write_metrics, write_rollout_file, write_run
 from tests.e2e.dashboard.shown import Shown
+from tests.waiting import until
 
 STEPS = 100
 SLOW_MS = 60_000
@@ -52,13 +52,6 @@ def steps_written(run: Shown, pause_s: float) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(30)
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end, f"waited for {what}"
-        time.sleep(0.05)
 
 
 def slow_down(page: Page, latency_ms: int) -> None:
@@ -129,7 +122,7 @@ def test_a_list_that_grows_above_does_not_shift_below(browser: Browser, going: S
         expect(page.locator(".page-head")).to_contain_text("800 rollouts")
         row = asked(offset=300, limit=1)["rows"][0]
         write_rollout_file(going.run_dir / "rollouts", 9000, 1000, 30)
-        wait_until(lambda: asked(limit=0)["total"] == 920, "the new rollouts to be read")
+        until(lambda: asked(limit=0)["total"] == 920, "the new rollouts to be read")
         page.evaluate("document.querySelector('.list-body').scrollTop = 300 * 34")
         label = f"Step {row['step']}, group {row['group_index']}, rollout {row['rollout_index']}"
         expect(page.locator('[aria-rowindex="302"] .row-link')).to_have_attribute("aria-label", label)
@@ -143,7 +136,7 @@ def test_of_what_is_long_the_beginning_is_drawn_until_all_is_wanted(browser: Bro
     rows[1] |= {"token_ids": None, "logprobs": None, "completion": "A" * 60_000 + "end", "components": '{"a": NaN}'}
     pq.write_table(pa.Table.from_pylist(rows), path)
     group = f"{going.url}/api/rollouts/9001/2000"
-    wait_until(lambda: httpx.get(group, trust_env=False, timeout=30).status_code == 200, "the group to be read")
+    until(lambda: httpx.get(group, trust_env=False, timeout=30).status_code == 200, "the group to be read")
     with opened(browser, f"{going.url}/#/rollouts/9001/2000") as page:
         first, second = page.get_by_label("Rollout 0", exact=True), page.get_by_label("Rollout 1", exact=True).first
         expect(first).to_contain_text("The first 10,000 of 12,000 tokens are shown", timeout=SLOW_MS)

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,7 @@ from headrace.supervisor.once import ChildFailedError, run_once
 from headrace.supervisor.process import ProcessPlan, ServiceProcess
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.settings import RunTable
+from tests.waiting import until
 
 SERVICE = """
 import json, os, sys, time
@@ -70,13 +70,6 @@ def plan(server: ForkServer, env: dict[str, str], *arguments: str) -> ProcessPla
 def written(run_dir: Path, name: str = "trainer") -> dict[str, object]:
     found: dict[str, object] = json.loads((run_dir / "logs" / f"{name}.log").read_text().splitlines()[0])
     return found
-
-
-def until(holds: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def children() -> list[psutil.Process]:

@@ -19,6 +19,7 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
 from tests.status import status_json
+from tests.waiting import until
 
 SCRIPT = Path(__file__).with_name("small_service.py")
 QUICK = EndDeadlines(poll_s=0.05, settle_s=2.0, finish_s=2.0, drain_s=3.0, grace_s=1.0)
@@ -63,13 +64,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
 
 
 def run(supervisor: Supervisor, act: Callable[[View], None] = lambda _: None) -> RunOutcome:

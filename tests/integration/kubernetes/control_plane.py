@@ -21,9 +21,9 @@ import yaml
 
 from headrace.supervisor.ports import is_free
 from headrace.wire.lifecycle import die_with_parent
-from tests.e2e.compose.project import wait_until
 from tests.integration.kubernetes.schemas import schemas_folder
 from tests.ports import free_port
+from tests.waiting import until
 
 _VARIABLE = "HEADRACE_KUBERNETES"
 _START_S, _STOP_S = 300, 180
@@ -84,7 +84,7 @@ class ControlPlane:
         try:
             # For stop.sh, should this process be killed.
             pid.write_text(f"{process.pid}\n")
-            wait_until("the nodes to be ready", lambda: self._ready_nodes() == count, seconds=60)
+            until(lambda: self._ready_nodes() == count, "the nodes to be ready", seconds=60, every_s=1.0)
             yield
         finally:
             process.terminate()

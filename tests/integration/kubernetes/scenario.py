@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.compose.project import wait_until
 from tests.integration.kubernetes.control_plane import ControlPlane
 from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, kustomize
+from tests.waiting import until
 
 WAIT_S = 120
 """Ends a hang."""
@@ -66,7 +66,9 @@ class Scenario:
             found = self.pods(component)
             return found if len(found) == count and all(is_ready(one) for one in found) else []
 
-        return wait_until(f"{count} ready pods of {component or 'all'}", settled, seconds=WAIT_S, told=self.shown)
+        return until(
+            settled, f"{count} ready pods of {component or 'all'}", seconds=WAIT_S, detail=self.shown, every_s=1.0
+        )
 
     def annotate(self, pod: str, **told: str) -> None:
         """Tells the fake node what the pod does: `exit`, `ready`, `stop_seconds`."""

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
-from tests.e2e.compose.project import Project, wait_until
+from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
 from tests.integration.kubernetes.policies import policy_edges
 from tests.integration.kubernetes.real_node import denied_packets, joined, need_root
 from tests.integration.kubernetes.rendered import Manifest
 from tests.integration.kubernetes.scenario import Scenario
 from tests.integration.kubernetes.test_docs import TEXT
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(3000)]
 BUILD_S, TRAIN_S = 1200, 1500
@@ -83,7 +84,7 @@ def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
     assert not ended(run), "the run was over before the kill"
     (trainer,) = run.ready("trainer")
     run.kubectl("delete", "pod", trainer["metadata"]["name"], "--wait=false")
-    wait_until("the Job to end", lambda: ended(run), seconds=TRAIN_S, told=run.shown)
+    until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=run.shown, every_s=1.0)
     assert job(run)["status"].get("succeeded") == 1 and step(run) == STEPS, run.shown()
 
 
@@ -117,4 +118,4 @@ def wait_for_step(run: Scenario, wanted: int) -> None:
         assert not ended(run), run.shown()
         return step(run) >= wanted
 
-    wait_until(f"step {wanted}", reached, seconds=TRAIN_S, told=run.shown)
+    until(reached, f"step {wanted}", seconds=TRAIN_S, detail=run.shown, every_s=1.0)

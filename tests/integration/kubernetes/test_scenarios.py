@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.compose.project import wait_until
 from tests.integration.kubernetes.control_plane import ControlPlane
 from tests.integration.kubernetes.rendered import Manifest
 from tests.integration.kubernetes.scenario import WAIT_S, Scenario, nodes_of, scenario
 from tests.integration.kubernetes.test_docs import TEXT
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 CPU_PODS = 5
@@ -36,9 +36,15 @@ def test_a_wrong_image_is_mended_by_the_next_apply(kubernetes: ControlPlane, run
         # As with an image that cannot be pulled.
         for name in stateful:
             run.annotate(name, ready="false")
-        wait_until("the two to be unready", lambda: len(run.ready()) == CPU_PODS - 2, seconds=WAIT_S, told=run.shown)
+        until(
+            lambda: len(run.ready()) == CPU_PODS - 2,
+            "the two to be unready",
+            seconds=WAIT_S,
+            detail=run.shown,
+            every_s=1.0,
+        )
         run.apply("cpu")
-        wait_until("no pod with a wrong image", lambda: not wrong_images(run), seconds=WAIT_S, told=run.shown)
+        until(lambda: not wrong_images(run), "no pod with a wrong image", seconds=WAIT_S, detail=run.shown, every_s=1.0)
         run.wait_for_pods(CPU_PODS)
 
 
@@ -73,11 +79,12 @@ def test_the_trainer_comes_back_beside_rollouts_that_have_scaled_up(
         assert len(nodes_of(run.wait_for_pods(rollouts, "rollout"))) == (1 if rollouts <= GPUS else 2)
         apply_cluster(run)
         assert len(nodes_of(run.wait_for_pods(2, "trainer"))) == 2
-        wait_until(
-            "the rollouts that have room to be ready",
+        until(
             lambda: len(run.ready("rollout")) == min(rollouts, GPUS),
+            "the rollouts that have room to be ready",
             seconds=WAIT_S,
-            told=run.shown,
+            detail=run.shown,
+            every_s=1.0,
         )
 
 

@@ -5,7 +5,7 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from headrace.wire.v1.orchestrator_pb2_grpc import (
     add_OrchestratorServiceServicer_to_server,
 )
 from tests import builders
+from tests.waiting import until_async
 
 VERSION = PolicyVersion(incarnation=1, version=0)
 AT_ONCE = 2
@@ -116,7 +117,7 @@ async def test_a_drained_replica_finishes_what_it_has_and_takes_nothing_more(tmp
     async with replica(tmp_path) as (world, port):
         assert world.why() is None
         draining = asyncio.create_task(asyncio.to_thread(drain_replica, port, 60.0))
-        await until(lambda: world.generator.retired)
+        await until_async(lambda: world.generator.retired)
         assert (world.made, world.generator.in_flight) == (0, AT_ONCE)
         world.engine.may_finish.set()
         assert (await draining, world.generator.in_flight) == (0, 0)
@@ -166,21 +167,15 @@ async def told(world: World) -> AsyncIterator[Listener]:
         await server.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_the_run_counts_without_a_drained_replica_at_once_and_gets_what_it_finishes(tmp_path: Path) -> None:
     async with replica(tmp_path) as (world, port), told(world) as listener:
-        await until(lambda: listener.counted() == (["mine", "other"], 0.5))
+        await until_async(lambda: listener.counted() == (["mine", "other"], 0.5))
         assert await asyncio.to_thread(drain_replica, port, 0.0) == AT_ONCE
-        await until(lambda: listener.counted() == (["other"], 1.0))
+        await until_async(lambda: listener.counted() == (["other"], 1.0))
         assert world.made == 0, "it was told only when it had finished"
         assert listener.registry.members(time.monotonic())[0].replica_id == "other"
         world.engine.may_finish.set()
-        await until(lambda: world.made == AT_ONCE and world.generator.in_flight == 0)
+        await until_async(lambda: world.made == AT_ONCE and world.generator.in_flight == 0)
 
 
 async def test_a_publication_that_has_begun_is_gone_through_first(tmp_path: Path) -> None:
@@ -188,9 +183,9 @@ async def test_a_publication_that_has_begun_is_gone_through_first(tmp_path: Path
         world.gate.move(ReplicaState.UPDATING)
         await asyncio.to_thread(drain_replica, port, 0.0)
         assert world.generator.state is ReplicaState.UPDATING
-        await until(lambda: "mine" in listener.counted()[0])
+        await until_async(lambda: "mine" in listener.counted()[0])
         world.gate.commit(Serving(PolicyVersion(incarnation=1, version=1), "e" * 64))
-        await until(lambda: listener.counted() == (["other"], 1.0))
+        await until_async(lambda: listener.counted() == (["other"], 1.0))
 
 
 async def test_prompts_that_wait_for_newer_weights_go_to_others_at_once(tmp_path: Path) -> None:

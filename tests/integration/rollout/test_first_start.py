@@ -26,11 +26,12 @@ from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.test_sglang_client import Script
-from tests.integration.rollout.world import Listener, until
+from tests.integration.rollout.world import Listener
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed
 from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL, SERVER
+from tests.waiting import until_async
 
 NEVER_S = 600.0
 CANARY = common_pb2.Canary(
@@ -145,7 +146,9 @@ async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp
         shutdown, engine = Shutdown(), await start.start_engine(settings)
         decoder, front = TextDecoder(model), ReplicaHttpServer()
         running = asyncio.create_task(run_replica(settings, engine, decoder, MemoryBroker(), shutdown, front))
-        await until(lambda: [one.state for one in house.registry.alive(0.0)] == [pb.REPLICA_STATE_PENDING_WEIGHTS])
+        await until_async(
+            lambda: [one.state for one in house.registry.alive(0.0)] == [pb.REPLICA_STATE_PENDING_WEIGHTS]
+        )
         assert house.replica("rollout-0").first_verify_s == 120.0
 
         server.holds(3)
@@ -155,10 +158,10 @@ async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp
 
         # The orchestrator has forgotten it: a replica that has served asks for no more time than others.
         house.registry._replicas.clear()
-        await until(lambda: bool(house.registry.alive(0.0)))
+        await until_async(lambda: bool(house.registry.alive(0.0)))
         assert house.replica("rollout-0").first_verify_s == 0.0
 
-        await until(lambda: house.replica("rollout-0").state == pb.REPLICA_STATE_SERVING)
+        await until_async(lambda: house.replica("rollout-0").state == pb.REPLICA_STATE_SERVING)
         server.holds(4)
         server.hash_s = NEVER_S
         assert committed(await asyncio.wait_for(house.publisher.publish(_request(house, 4)), 60)) == {
@@ -189,7 +192,7 @@ async def test_who_has_yet_to_compile_holds_up_nobody_who_serves(tmp_path: Path)
     assert committed(await house.publisher.publish(house.request(4))) == {"fresh": True, "other": True}
     assert [one.deadline_s for one in (fresh, other)] == [60.0, 60.0] and late.calls == []
     bringing = asyncio.create_task(house.publisher.bring(house.request(4), house.replica("late")))
-    await until(lambda: "verify" in late.calls)
+    await until_async(lambda: "verify" in late.calls)
     # Whatever it asks for: the trainer has a deadline for all of a publication.
     (progress,) = house.publisher.sessions
     assert progress.deadline_s == 600.0

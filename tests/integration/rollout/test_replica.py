@@ -23,9 +23,10 @@ from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2
 from headrace.wire.weights import save_weights
-from tests.integration.rollout.world import Listener, outcomes, replica, take, until
+from tests.integration.rollout.world import Listener, outcomes, replica, take
 from tests.ports import free_port
 from tests.rollout_models import make_model, reference_logprobs, save_folder
+from tests.waiting import until_async
 
 
 async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ async def test_prompts_become_rollouts_once_verified_weights_are_committed(tmp_p
                 wanted, _ = reference_logprobs(world.model, group.prompt.token_ids.tolist(), rollout.token_ids)
                 np.testing.assert_allclose(rollout.logprobs, wanted, atol=1e-4)
                 assert rollout.text and "<eos>" not in rollout.text
-        await until(lambda: world.pending == 0)
+        await until_async(lambda: world.pending == 0)
     events = list(read_events(tmp_path))
     assert [event["event"] for event in events] == ["weights_committed", *["group_generated"] * 5]
     assert events[0]["digest"] == snapshot.plan.weights_digest
@@ -61,7 +62,7 @@ async def test_the_gate_lets_nothing_in_or_out_during_a_publication(tmp_path: Pa
         await world.prepare("p1", 1, snapshot)
         await world.issue(1)
         await world.go_on()
-        await until(lambda: world.engine.stats().rollouts == 0)  # It is ready to go out.
+        await until_async(lambda: world.engine.stats().rollouts == 0)  # It is ready to go out.
         await asyncio.sleep(0.2)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         await world.receive("p1", snapshot)
@@ -97,7 +98,7 @@ async def test_damaged_weights_are_quarantined_and_the_next_publication_cures(tm
         before = outcomes("handed_back")
         await world.publish(0)
         await world.issue(0, max_tokens=2000)
-        await until(lambda: world.pending == 1)
+        await until_async(lambda: world.pending == 1)
         snapshot = take(world.model)
         await world.prepare("p1", 1, snapshot)
         snapshot.buckets[0][100] ^= 1
@@ -105,7 +106,7 @@ async def test_damaged_weights_are_quarantined_and_the_next_publication_cures(tm
         assert digests != [bucket.digest for bucket in snapshot.plan.buckets]
         assert not (await world.verify("p1")).equal
         assert (await world.state())[0] == "QUARANTINED"
-        await until(lambda: outcomes("handed_back") == before + 1)
+        await until_async(lambda: outcomes("handed_back") == before + 1)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         with pytest.raises(ContractError, match="no open update session"):
             await world.commit("p1")
@@ -193,14 +194,14 @@ async def test_an_abort_after_the_installation_leaves_no_weights_to_serve(tmp_pa
         before = outcomes("handed_back")
         await world.publish(0)
         await world.issue(0, max_tokens=2000)
-        await until(lambda: world.pending == 1)
+        await until_async(lambda: world.pending == 1)
         snapshot = take(world.model)
         await world.prepare("p1", 1, snapshot)
         await world.receive("p1", snapshot)
         assert (await world.verify("p1")).equal
         await world.abort("p1")
         assert await world.state() == ("PENDING_WEIGHTS", 0)
-        await until(lambda: outcomes("handed_back") == before + 1)
+        await until_async(lambda: outcomes("handed_back") == before + 1)
         await world.publish(1)
         await world.rollouts(1)
 
@@ -229,7 +230,7 @@ async def test_a_prompt_ahead_of_the_weights_is_held_then_handed_back(tmp_path: 
         await world.publish(0)
         before = outcomes("handed_back")
         await world.issue(0, min_version=1)
-        await until(lambda: outcomes("handed_back") > before)
+        await until_async(lambda: outcomes("handed_back") > before)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         await world.publish(1)
         ((_, group),) = await world.rollouts(1)
@@ -247,14 +248,14 @@ async def test_held_prompts_do_not_keep_those_behind_them_from_being_taken(tmp_p
         await world.publish(1)
         groups = await world.rollouts(21)
         assert len({header.group_index for header, _ in groups}) == 21
-        await until(lambda: world.pending == 0)
+        await until_async(lambda: world.pending == 0)
 
 
 async def test_a_prompt_that_can_never_be_generated_is_buried(tmp_path: Path) -> None:
     async with replica(tmp_path, context_length=32) as world:
         await world.publish(0)
         await world.issue(0, prompt_tokens=32)
-        await until(lambda: world.broker.streams[StreamName.SCORED].added == 1)
+        await until_async(lambda: world.broker.streams[StreamName.SCORED].added == 1)
         (tombstone,) = [decode(data) for data in world.broker.streams[StreamName.SCORED].entries.values()]
         assert "context_overflow" in tombstone.body.detail  # type: ignore[union-attr]
 
@@ -263,7 +264,7 @@ async def test_a_forgotten_replica_registers_again(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         world.listener.registry = Registry(lease_s=5.0)
         await asyncio.wait_for(world.listener.addresses.get(), 5)
-        await until(
+        await until_async(
             lambda: (
                 [each.state for each in world.listener.registry.alive(time.monotonic())]
                 == [pb.REPLICA_STATE_PENDING_WEIGHTS]

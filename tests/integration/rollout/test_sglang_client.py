@@ -23,6 +23,7 @@ from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.http import serve_http
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from tests.rollout_models import make_request
+from tests.waiting import until_async
 
 V0 = PolicyVersion(incarnation=1, version=0)
 LIMITS = ServerLimits(vocab=100, context_length=64, prompt_length=60, max_requests=9)
@@ -100,12 +101,6 @@ def tokens(*ids: int, kind: str = "length", version: str = "1.0") -> dict[str, A
             "weight_versions": [{"version": version, "start": 0, "end": len(ids)}] if ids else [],
         },
     }
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_an_update_takes_its_acts_in_order_with_the_administrators_key() -> None:
@@ -227,7 +222,7 @@ async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
         script.answers["generate"] = lambda body: asyncio.sleep(30)
         script.answers["begin_weight_update"] = lambda body: asyncio.sleep(30)
         group = asyncio.create_task(engine.generate(make_request([1, 2], 2)))
-        await until(lambda: script.paths().count("generate") == 2)
+        await until_async(lambda: script.paths().count("generate") == 2)
         began = time.monotonic()
         with pytest.raises(TransientError, match="has not answered for"):
             await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 2)
@@ -241,7 +236,7 @@ async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
 async def test_a_server_that_stops_answering_ends_the_engine() -> None:
     async with scripted(engine_timeout_s=2) as (script, engine):
         await publish(script, engine)
-        await until(lambda: "server_info" in script.paths())
+        await until_async(lambda: "server_info" in script.paths())
         script.answers["server_info"] = lambda body: asyncio.sleep(30)
         with pytest.raises(TransientError, match="does not answer"):
             await asyncio.wait_for(engine.failed(), 20)
@@ -264,17 +259,17 @@ async def test_a_rollout_that_takes_for_ever_is_handed_back() -> None:
         script.answers["generate"] = lambda body: asyncio.sleep(30)
         with pytest.raises(AbandonedError):
             await engine.generate(make_request([1, 2], 2))
-        await until(lambda: script.paths().count("abort_request") == 2)
+        await until_async(lambda: script.paths().count("abort_request") == 2)
 
 
 async def test_others_on_the_same_server_take_places() -> None:
     async with scripted(engine_timeout_s=2) as (script, engine):
         script.answers["v1/loads"] = {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
         await publish(script, engine)
-        await until(lambda: script.paths().count("v1/loads") >= 2)
+        await until_async(lambda: script.paths().count("v1/loads") >= 2)
         script.answers["generate"] = lambda body: asyncio.sleep(30)
         group = asyncio.create_task(engine.generate(make_request([1, 2], 4)))
-        await until(lambda: "generate" in script.paths())
+        await until_async(lambda: "generate" in script.paths())
         assert engine.stats().rollouts == 1
         group.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -292,7 +287,7 @@ async def test_drain_waits_for_running_rollouts_and_keeps_others_out() -> None:
 
         script.answers["generate"] = slowly
         first = asyncio.create_task(engine.generate(make_request([1, 2], 2)))
-        await until(lambda: script.paths().count("generate") == 2)
+        await until_async(lambda: script.paths().count("generate") == 2)
         preparing = asyncio.create_task(
             engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 5)
         )
@@ -322,7 +317,7 @@ async def test_a_transfer_that_was_given_up_does_not_reach_into_the_next_update(
         await engine.prepare(V0, plan, 5)
         source = rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=group, deadline_s=5)
         receiving = asyncio.create_task(engine.receive(plan, source, 5))
-        await until(lambda: "update_weights_from_distributed" in script.paths())
+        await until_async(lambda: "update_weights_from_distributed" in script.paths())
         await engine.discard()
         await engine.prepare(V0, plan, 5)
         gate.set()

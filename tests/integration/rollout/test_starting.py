@@ -21,6 +21,7 @@ from headrace.wire.errors import ConfigError
 from tests.ports import free_port
 from tests.rollout_models import make_model, save_folder
 from tests.valkey import Valkey
+from tests.waiting import until
 
 _ENDS_S = 30.0
 """The supervisor kills after 10 s; a busy machine may take longer for what is no work."""
@@ -116,13 +117,6 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
         if name == "sglang":
             server = Path("/proc") / (tmp_path / "server").read_text().strip()
             until(lambda: not server.exists())
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> None:

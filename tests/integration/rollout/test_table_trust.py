@@ -34,12 +34,13 @@ from headrace.wire.rpc import serve
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.test_first_start import CANARY, Server
-from tests.integration.rollout.world import Listener, until
+from tests.integration.rollout.world import Listener
 from tests.rollout_models import make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.orchestrator.publication_world import ScriptedTrainer, World, committed
 from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL
+from tests.waiting import until_async
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 WRONG = {"k_proj": ("qkv_proj", 2, 3), "v_proj": ("qkv_proj", 1, 3)}
@@ -149,7 +150,7 @@ class Stage:
             run_replica(settings, engine, TextDecoder(self.folder), MemoryBroker(), shutdown, ReplicaHttpServer())
         )
         try:
-            await until(lambda: self.state(number) == pb.REPLICA_STATE_PENDING_WEIGHTS)
+            await until_async(lambda: self.state(number) == pb.REPLICA_STATE_PENDING_WEIGHTS)
             yield server
         finally:
             shutdown.event.set()
@@ -212,7 +213,7 @@ async def test_weights_that_are_damaged_at_first_contact_are_quarantined(stage: 
         server.damaged = True
         assert await stage.publish(5) == {"rollout-0": False}
         assert stage.told()["reason"] == f"verify: {QKV} are not the trainer's"
-        await until(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
+        await until_async(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
         server.damaged = False
         assert await stage.publish(6) == {"rollout-0": True} and stage.told()["proof"] == "proven"
         assert stage.real.folder_read == 1
@@ -224,7 +225,7 @@ async def test_weights_that_are_damaged_later_are_quarantined(stage: Stage) -> N
         server.damaged = True
         assert await stage.publish(6) == {"rollout-0": False}
         assert "tensors are not the trainer's" in stage.told()["reason"] and stage.real.folder_read == 0
-        await until(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
+        await until_async(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
 
 
 async def test_of_a_server_that_has_taken_weights_before_nothing_is_concluded(

@@ -8,7 +8,8 @@ import pytest
 from headrace.wire.contracts import DropReason, Tombstone, decode
 from headrace.wire.events import read_events
 from headrace.wire.streams import StreamName
-from tests.integration.rollout.world import World, replica, until
+from tests.integration.rollout.world import World, replica
+from tests.waiting import until_async
 
 LONG = 3000
 """Tokens: it outlives two publications."""
@@ -31,7 +32,7 @@ async def overtaken(world: World) -> None:
 async def test_with_drop_a_group_that_is_too_old_gets_its_fate_first_and_is_aborted_then(tmp_path: Path) -> None:
     async with replica(tmp_path, stale="drop") as world:
         await overtaken(world)
-        await until(lambda: tombstones(world))
+        await until_async(lambda: tombstones(world))
         ((index, told),) = tombstones(world)
         assert (index, told.reason, told.service) == (0, DropReason.STALE, "rollout")
         assert len(told.lengths) == 3 and min(told.lengths) >= 10 and "version 0" in told.detail
@@ -39,7 +40,7 @@ async def test_with_drop_a_group_that_is_too_old_gets_its_fate_first_and_is_abor
         await asyncio.sleep(1.2)
         assert world.engine.stats().groups == 1 and world.pending == 1 and len(tombstones(world)) == 1
         world.listener.ended.add(0)
-        await until(lambda: world.pending == 0 and world.engine.stats().groups == 0)
+        await until_async(lambda: world.pending == 0 and world.engine.stats().groups == 0)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         # The rows are free for others.
         await world.issue(1)
@@ -71,7 +72,7 @@ async def test_a_group_that_has_ended_elsewhere_is_aborted_whatever_the_policy(t
         await world.publish(0)
         await world.begin(0, 30, max_tokens=LONG)
         world.listener.ended.add(0)
-        await until(lambda: world.pending == 0)
+        await until_async(lambda: world.pending == 0)
         await world.go_on()
-        await until(lambda: world.engine.stats().groups == 0)
+        await until_async(lambda: world.engine.stats().groups == 0)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0

@@ -16,7 +16,8 @@ from headrace.wire.events import read_events
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import rollout_pb2
-from tests.integration.rollout.world import World, outcomes, replica, take, until
+from tests.integration.rollout.world import World, outcomes, replica, take
+from tests.waiting import until_async
 
 
 async def sleep(world: World) -> Any:
@@ -64,7 +65,7 @@ async def test_what_is_generated_when_it_falls_asleep_is_handed_back_and_made_af
         await world.begin(0, 9, max_tokens=60)
         before = outcomes("handed_back")
         assert (await sleep(world)).asleep
-        await until(lambda: outcomes("handed_back") > before)
+        await until_async(lambda: outcomes("handed_back") > before)
         await asyncio.sleep(0.3)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         await world.publish(1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from headrace.wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
+from tests.waiting import until_async
 
 CANARY = random_prompts(24, seed=5)[0]
 
@@ -147,7 +148,7 @@ class World:
         await self.broker.add(StreamName.PROMPTS, encode(prompt_message(index, **options)))
 
     async def rollouts(self, count: int, timeout_s: float = 60.0) -> list[tuple[Header, RolloutGroup]]:
-        await until(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, timeout_s)
+        await until_async(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, timeout_s)
         found = []
         for data in self.broker.streams[StreamName.ROLLOUTS].entries.values():
             message = decode(data)
@@ -170,7 +171,7 @@ class World:
 
         core.step = step_so_far  # type: ignore[method-assign]
         await self.issue(index, **options)
-        await until(lambda: thread.paused)
+        await until_async(lambda: thread.paused)
 
     async def go_on(self) -> None:
         """What `begin` has begun."""
@@ -212,13 +213,6 @@ def send(snapshot: Snapshot, name: str, port: int) -> None:
     for bucket in snapshot.buckets:
         group.broadcast(bucket, 10)
     group.abort()
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -20,9 +20,10 @@ from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from headrace.wire.weights import Snapshot, save_weights
-from tests.integration.rollout.world import CANARY, Listener, World, outcomes, until
+from tests.integration.rollout.world import CANARY, Listener, World, outcomes
 from tests.rollout_models import SPECIAL, make_model, reference_logprobs
 from tests.sglang import Server, Trainer, attached, expected_checksums, take
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.sglang
 
@@ -116,7 +117,7 @@ async def test_prompts_become_verified_rollouts_of_one_version_after_the_other(s
                     np.testing.assert_allclose(rollout.logprobs, wanted, atol=1e-4)
                     # Special tokens are no text; a short rollout may have drawn nothing else.
                     assert bool(rollout.text) == any(token < SPECIAL for token in rollout.token_ids)
-        await until(lambda: world.pending == 0)
+        await until_async(lambda: world.pending == 0)
         assert await world.state() == ("SERVING", 1)
 
 
@@ -144,13 +145,13 @@ async def test_one_changed_number_is_found_every_time_and_running_groups_are_han
         before = outcomes("handed_back")
         with server.slowed():
             await world.issue(0, max_tokens=200)
-            await until(lambda: world.pending == 1)
+            await until_async(lambda: world.pending == 1)
             for version in range(1, 6):
                 with server.fault("corrupt"):
                     answer = await world.bring(version)
                 assert not answer.equal and "tensors are not the trainer's" in answer.reason
                 assert (await world.state())[0] == "QUARANTINED"
-            await until(lambda: outcomes("handed_back") > before)
+            await until_async(lambda: outcomes("handed_back") > before)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0
         await world.publish(6)
         ((_, group),) = await world.rollouts(1, 20)

@@ -5,7 +5,6 @@ never returns, as `ncclCommInitRank` does when its peer has died.
 """
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from headrace.wire.v1 import trainer_pb2 as pb
 from headrace.wire.v1 import trainer_pb2_grpc
 from headrace.wire.weights import collective
 from tests.integration.trainer.test_publisher import backend, publisher
+from tests.waiting import until
 
 DEADLINE_S = 0.2
 VERSION = 5
@@ -95,13 +95,6 @@ async def office(tmp_path: Any, nccl: list[Hanging]) -> Any:
 
 def told(name: str) -> float:
     return REGISTRY.get_sample_value(f"headrace_trainer_abandoned_{name}") or 0.0
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def hanging_threads() -> int:

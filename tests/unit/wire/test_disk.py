@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from headrace.wire.host import disk
 from headrace.wire.host.disk import DiskWatch
+from tests.waiting import until
 
 
 class Told:
@@ -36,13 +37,6 @@ def watch() -> Iterator[Callable[[Path, Told], DiskWatch]]:
     yield begin
     for one in begun:
         one.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_what_the_file_system_says_is_told(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:

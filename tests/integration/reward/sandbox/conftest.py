@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from headrace.services.reward.sandbox.inside.plain import encode
 from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.scorers.code.scorer import CodeOptions, CodeScorer
 from headrace.wire.errors import ConfigError
+from tests.waiting import until_async
 
 
 class Recorded(Sandboxes):
@@ -87,18 +87,11 @@ def descendants(root: int) -> list[int]:
     return [pid for child in map(int, children) for pid in (child, *descendants(child))]
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        await asyncio.sleep(0.02)
-    return holds()
-
-
 async def end_sandbox(pid: int) -> None:
     """From outside. Returns when nothing of it is left: on a busy machine it could serve one more test before."""
     inside = descendants(pid)
     os.kill(pid, signal.SIGKILL)
-    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
+    await until_async(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
 
 
 @pytest.fixture(scope="module")

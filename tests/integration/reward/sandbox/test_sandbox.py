@@ -26,7 +26,8 @@ from headrace.services.reward.sandbox import (
 )
 from headrace.services.reward.sandbox.errors import StarvedError
 from headrace.wire.errors import ConfigError
-from tests.integration.reward.sandbox.conftest import Bench, Host, descendants, end_sandbox, eventually
+from tests.integration.reward.sandbox.conftest import Bench, Host, descendants, end_sandbox
+from tests.waiting import until_async
 
 ROOT = Path(__file__).parents[4]
 IDLE = 3
@@ -291,7 +292,7 @@ async def test_a_sandbox_that_dies_twice_under_a_test_is_an_error_and_no_outcome
 
 async def kill_under_a_test(boxes: Sandboxes) -> None:
     """The one sandbox, as soon as it runs a test."""
-    assert await eventually(lambda: any(len(descendants(pid)) > IDLE for pid in boxes.pids))
+    await until_async(lambda: any(len(descendants(pid)) > IDLE for pid in boxes.pids))
     for pid in boxes.pids:
         await end_sandbox(pid)
 
@@ -311,12 +312,12 @@ async def test_closing_ends_running_programs_and_all_processes(bench: Bench) -> 
     (pid,) = boxes.pids
     inside = descendants(pid)
     running = asyncio.create_task(boxes.run(Program("while True: pass"), [b""], lambda _: True, lambda: None))
-    assert await eventually(lambda: len(descendants(pid)) == len(inside) + 1)
+    await until_async(lambda: len(descendants(pid)) == len(inside) + 1)
     inside = descendants(pid)
     await boxes.close()
     with pytest.raises(SandboxError):
         await running
-    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in (pid, *inside)))
+    await until_async(lambda: not any(Path(f"/proc/{one}").exists() for one in (pid, *inside)))
 
 
 async def test_sandboxes_die_with_the_service(bench: Bench, tmp_path: Path) -> None:
@@ -329,12 +330,12 @@ async def test_sandboxes_die_with_the_service(bench: Bench, tmp_path: Path) -> N
     service = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
     assert service.stdout is not None
     pid = int(service.stdout.readline())
-    assert await eventually(lambda: len(descendants(pid)) == IDLE + 1)
+    await until_async(lambda: len(descendants(pid)) == IDLE + 1)
     inside = [pid, *descendants(pid)]
     service.kill()
     service.wait()
     service.stdout.close()
-    assert await eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
+    await until_async(lambda: not any(Path(f"/proc/{one}").exists() for one in inside))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sandboxes uids of their own")

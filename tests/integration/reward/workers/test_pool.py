@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from headrace.services.reward.workers import (
     WorkerPool,
 )
 from headrace.wire.errors import ConfigError
+from tests.waiting import until_async
 
 HERE = Path(__file__).parent
 both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])
@@ -52,14 +53,6 @@ def is_alive(pid: int) -> bool:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if holds():
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("it never came to hold")
 
 
 @both_ways
@@ -91,7 +84,7 @@ async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fo
         pid = (await pool.run({"do": "add", "a": 0}))["pid"]
         begun = tmp_path / "begun"
         job = asyncio.create_task(pool.run_fairly({"do": "work", "until": 3.0, "file": str(begun)}))
-        await until(begun.exists)
+        await until_async(begun.exists)
         os.kill(pid, signal.SIGSTOP)  # As a busy machine does to it, for longer than its deadline.
         await asyncio.sleep(5.5)
         os.kill(pid, signal.SIGCONT)
@@ -136,7 +129,7 @@ async def test_a_killed_job_takes_what_it_started_with_it(fork: bool, tmp_path: 
         with pytest.raises(JobTimeoutError):
             await pool.run({"do": "leave_a_child", "file": str(tmp_path / "pid")})
         other = int((tmp_path / "pid").read_text())
-        await until(lambda: not is_alive(other))
+        await until_async(lambda: not is_alive(other))
 
 
 @both_ways
@@ -153,7 +146,7 @@ async def test_a_child_that_died_idle_is_no_jobs_fault(fork: bool) -> None:
     async with a_pool(fork=fork) as pool:
         pid = (await pool.run({"do": "add", "a": 1}))["pid"]
         os.kill(pid, 9)
-        await until(lambda: not is_alive(pid))
+        await until_async(lambda: not is_alive(pid))
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
 
@@ -161,7 +154,7 @@ async def test_all_forked_children_gone_with_their_parent_are_made_anew() -> Non
     async with a_pool(fork=True) as pool:
         pid = (await pool.run({"do": "add", "a": 1}))["pid"]
         os.kill(parent_of(pid), 9)
-        await until(lambda: not is_alive(pid))
+        await until_async(lambda: not is_alive(pid))
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
 
@@ -178,13 +171,13 @@ async def test_a_job_lost_with_the_forking_parent_is_not_called_its_fault() -> N
 @both_ways
 async def test_all_dies_with_the_service(fork: bool, tmp_path: Path) -> None:
     service = subprocess.Popen([sys.executable, HERE / "holder.py", str(fork), tmp_path / "pids"])
-    await until((tmp_path / "pids").exists)
+    await until_async((tmp_path / "pids").exists)
     pids = json.loads((tmp_path / "pids").read_text())
     assert len(pids) == 2
     assert all(is_alive(pid) for pid in pids)
     service.kill()
     service.wait()
-    await until(lambda: not any(is_alive(pid) for pid in pids))
+    await until_async(lambda: not any(is_alive(pid) for pid in pids))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.delivery import Delivery
+from tests.waiting import until
 
 DEADLINE_S = 20.0
 
@@ -56,13 +57,6 @@ def deliver(run: Path, tracker: Told) -> Delivery:
     delivery = Delivery("test", tracker, run / "trackers", {"run": {}}, look_s=0.02)
     delivery.start()
     return delivery
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def dropped() -> float:

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 from headrace.services.rollout.engines.sglang import guard
-from tests.sglang import group_of, until
+from tests.sglang import group_of
+from tests.waiting import until
 
 COMMAND = [sys.executable, "-I", "-S", guard.__file__, sys.executable, "-c"]
 CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('up', flush=True); "

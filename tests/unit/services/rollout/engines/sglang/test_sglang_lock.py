@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.services.rollout.engines.sglang.flags import LaunchPlan
 from headrace.services.rollout.engines.sglang.process import ServerProcess
 from headrace.wire.host.gpu_lock import GpuLock
-from tests.sglang import until
+from tests.waiting import until
 
 
 @asynccontextmanager
