@@ -73,8 +73,10 @@ def written(run_dir: Path, name: str = "trainer") -> dict[str, object]:
 
 
 def children() -> list[psutil.Process]:
+    """Fork servers and services that live; a worker of pytest may have other children."""
     found = psutil.Process().children(recursive=True)
-    return [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
+    living = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in living if {"service", "headrace.supervisor.fork_server"} & set(one.cmdline())]
 
 
 def test_a_forked_process_is_like_one_that_was_executed(
