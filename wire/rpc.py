@@ -49,13 +49,10 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or handler.unary_unary is None:
             return handler
         inner = handler.unary_unary
-        caller = tracing.parent_of(details.invocation_metadata) if tracing.is_on() else ""
 
         async def guarded(request: Any, context: Any) -> Any:
             try:
-                if not caller:
-                    return await inner(request, context)
-                with tracing.under(caller):
+                with tracing.under(details.invocation_metadata):
                     return await inner(request, context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
@@ -164,9 +161,7 @@ async def call(method: Method[Response], request: Any, *, timeout_s: float, what
     Raises TransientError (peer away or too slow), FencedError, ContractError, or RuntimeError for the peer's own bug.
     """
     try:
-        if caller := tracing.current():
-            return await method(request, timeout=timeout_s, metadata=((tracing.KEY, caller),))
-        return await method(request, timeout=timeout_s)
+        return await method(request, timeout=timeout_s, metadata=tuple(tracing.carrier().items()))
     except grpc.aio.AioRpcError as error:
         text = f"{what}: {error.details()}"
         match error.code():

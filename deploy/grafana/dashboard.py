@@ -7,7 +7,7 @@ _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Query:
     """One expression and the name of its series."""
 
@@ -15,24 +15,27 @@ class Query:
     legend: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """One panel; `description` is what a reader needs to judge it."""
 
-    title: str
-    description: str
-    queries: tuple[Query, ...]
-    unit: str = "short"
-    kind: str = "timeseries"
-    """timeseries, stat, table or state-timeline"""
-    text: str = "auto"
-    """Text mode of a stat: auto or name."""
-    width: int = 8
-    stacked: bool = False
-    low: float | None = None
-    high: float | None = None
-    bad_above: float | None = None
-    """Red from here on."""
+    def __init__(
+        self,
+        title: str,
+        description: str,
+        *queries: Query,
+        unit: str = "short",
+        kind: str = "timeseries",
+        text: str = "auto",
+        width: int = 8,
+        stacked: bool = False,
+        low: float | None = None,
+        high: float | None = None,
+        bad_above: float | None = None,
+    ) -> None:
+        """`kind`: timeseries, stat, table or state-timeline; `text`: mode of a stat, auto or name; red `bad_above`."""
+        self.title, self.description, self.queries = title, description, queries
+        self.unit, self.kind, self.text, self.width = unit, kind, text, width
+        self.stacked, self.low, self.high, self.bad_above = stacked, low, high, bad_above
 
     def as_json(self, number: int, x: int, y: int, height: int) -> dict[str, Any]:
         """Grafana's form."""
@@ -62,13 +65,11 @@ class Panel:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A titled row of panels, which wrap when the grid is full."""
 
-    title: str
-    panels: tuple[Panel, ...]
-    height: int = 8
+    def __init__(self, title: str, *panels: Panel, height: int = 8) -> None:
+        self.title, self.panels, self.height = title, panels, height
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

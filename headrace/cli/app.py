@@ -3,7 +3,7 @@
 import dataclasses
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,14 +15,16 @@ from headrace.cli.completion import DottedCommand, tell_completion
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
 from headrace.config.resolve import Resolved, resolve
+from headrace.data.prepare import PreparedData
+from headrace.data.prepare_examples import PreparedExamples
 from headrace.demo.demo import prepare_demo
 from headrace.doctor.wants import Wants
 from headrace.inspect.history import check_run
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_markdown, as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
-from headrace.run.launch import check_around, inherited_environment, prepare_run
-from headrace.run.offline import prepare_stage, refuse_stage, run_stage
+from headrace.run.launch import PreparedRun, check_around, inherited_environment, prepare_run
+from headrace.run.offline import PreparedStage, prepare_stage, refuse_stage, run_stage
 from headrace.wire.errors import ConfigError
 
 app = typer.Typer(
@@ -96,8 +98,6 @@ def train(
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
-        if resolved.config.run.stage != "rl":
-            start_stage(resolved, run_dir, output, resume=resume, dry_run=dry_run, began=began)
         start(
             resolved,
             run_dir,
@@ -125,56 +125,37 @@ def start(
     dry_run: bool,
     began: float,
     accept_changed_code: bool = False,
-) -> None:
-    """Prepares and, unless it is a dry run, runs; ends the command with the exit status."""
+) -> NoReturn:
+    """Prepares and, unless it is a dry run, runs the stage; ends the command with the exit status."""
     folder = run_dir or Path("runs") / resolved.config.run.id
+    prepare: Callable[..., PreparedRun | PreparedStage] = prepare_stage
+    if resolved.config.run.stage == "rl":
+        prepare = partial(prepare_run, accept_changed_code=accept_changed_code)
     environment = inherited_environment()
-    prepared = prepare_run(
-        resolved,
-        folder,
-        resume=resume,
-        environment=environment,
-        dry_run=dry_run,
-        accept_changed_code=accept_changed_code,
-    )
-    data = prepared.data
-    said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
-    if data.dropped_overlong:
-        said += f"; {data.dropped_overlong} overlong dropped"
-    if data.dropped_duplicates:
-        said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
-    output.say(said + unknown_words(data.unknown_share))
+    prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
+    output.say(in_words(prepared.data))
     if dry_run:
         prepared.lock.release()
         wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
-        raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
+        raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=prepared.data))
+    if isinstance(prepared, PreparedStage):
+        raise typer.Exit(run_stage(prepared, output, began=began))
     raise typer.Exit(execute(prepared, output, began=began))
 
 
-def unknown_words(share: float) -> str:
-    """Warnings about text that the tokenizer does not know."""
-    return f"; {share:.2%} of their tokens are unknown to the tokenizer" if share else ""
-
-
-def start_stage(
-    resolved: Resolved, run_dir: Path | None, output: Output, *, resume: bool, dry_run: bool, began: float
-) -> NoReturn:
-    """The same for a stage on given examples."""
-    folder = run_dir or Path("runs") / resolved.config.run.id
-    environment = inherited_environment()
-    prepared = prepare_stage(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
-    data = prepared.data
-    said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
+def in_words(data: PreparedData | PreparedExamples) -> str:
+    """What was prepared, in one line."""
+    if isinstance(data, PreparedData):
+        said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
+    else:
+        said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
     if data.dropped_overlong:
         said += f"; {data.dropped_overlong} overlong dropped"
     if data.dropped_duplicates:
         said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
-    output.say(said + unknown_words(data.unknown_share))
-    if not dry_run:
-        raise typer.Exit(run_stage(prepared, output, began=began))
-    prepared.lock.release()
-    wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
-    raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=data))
+    if data.unknown_share:
+        said += f"; {data.unknown_share:.2%} of their tokens are unknown to the tokenizer"
+    return said
 
 
 def run_dir_config(run_dir: Path | None) -> Path:

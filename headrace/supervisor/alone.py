@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget, MonitorState, RunFailedError
 from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
+from headrace.supervisor.stop_signals import StopSignals
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, View
 
 STOPPED_CODE = 75
@@ -34,15 +34,13 @@ class Alone:
         self._faces = ReadinessClient()
         self._notices: list[str] = []
         self._crew = ProcessSet(run_dir, budget, self._notices.append)
-        self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
+        self._signals = StopSignals(self._notices.append)
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
         for name in ("logs", "run"):
             (self._run_dir / name).mkdir(exist_ok=True)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._receive)
+        self._signals.listen()
         port = self._plan.http_port
         try:
             task = self._crew.keep(
@@ -55,15 +53,18 @@ class Alone:
         except RunFailedError as error:
             outcome = RunOutcome("failed", str(error))
         finally:
-            await self._end()
+            try:
+                await self._signals.end(self._crew, self._crew.terminate(lambda _: True, self._patience.drain_s))
+            finally:
+                await self._faces.close()
         observe(self._view())
         return outcome
 
     async def _watch(self, task: "asyncio.Task[None]", observe: Callable[[View], None]) -> RunOutcome:
-        stopped = asyncio.ensure_future(self._stop.wait())
+        stopped = asyncio.ensure_future(self._signals.asked.wait())
         try:
             while not task.done():
-                if self._stop.is_set():
+                if self._signals.asked.is_set():
                     return RunOutcome("stopped", "asked to stop")
                 if not self._is_ready() and self._called_off():
                     return RunOutcome("stopped", "the run's command on machine 0 has ended")
@@ -81,27 +82,6 @@ class Alone:
 
     def _is_ready(self) -> bool:
         return self._crew.states().get(self._plan.name) == MonitorState.READY
-
-    async def _end(self) -> None:
-        """Stops the process in bounded time; after a second signal at once."""
-        self._crew.stop_restarting()
-        orderly = asyncio.ensure_future(self._crew.terminate(lambda _: True, self._patience.drain_s))
-        now = asyncio.ensure_future(self._stop_now.wait())
-        try:
-            await asyncio.wait({orderly, now}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            now.cancel()
-            orderly.cancel()
-            self._crew.kill()
-            await self._crew.settle()
-            await self._faces.close()
-
-    def _receive(self) -> None:
-        if self._stop.is_set():
-            self._stop_now.set()
-        else:
-            self._notices.append("stopping: the step ends and a checkpoint is written; once more stops at once")
-        self._stop.set()
 
 
 async def _over() -> bool:

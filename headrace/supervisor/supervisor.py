@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from headrace.supervisor.process_monitor import Budget, RunFailedError
 from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
+from headrace.supervisor.stop_signals import StopSignals
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 
@@ -95,14 +95,13 @@ class Supervisor:
 
         A resumed run is still reported as over, as it was left, until its trainer registers.
         """
-        self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
+        self._signals = StopSignals(self._notices.append)
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
         for name in ("logs", "run"):
             (self._run_dir / name).mkdir(exist_ok=True)
-        self._take_signals()
+        self._signals.listen()
         try:
             await self._start_all()
             outcome = await self._watch(observe)
@@ -156,7 +155,7 @@ class Supervisor:
             raise ConfigError(f"the service {service!r} cannot be scaled; only {' and '.join(SERVICES)} can")
         count = check_count(str(request.get("count")))
         scaling = self._scaling.get(str(service))
-        if scaling is None or self._stop.is_set():
+        if scaling is None or self._signals.asked.is_set():
             raise ConfigError("this run is coming to its end: it cannot be scaled")
         told = len(self._notices)
         scaling.ask(count)
@@ -164,7 +163,7 @@ class Supervisor:
 
     async def _watch(self, observe: Callable[[View], None]) -> RunOutcome:
         while True:
-            if self._stop.is_set():
+            if self._signals.asked.is_set():
                 return RunOutcome("stopped", "asked to stop")
             self._crew.check()
             for scaling in self._scaling.values():
@@ -185,7 +184,7 @@ class Supervisor:
     async def _pause(self) -> None:
         try:
             async with asyncio.timeout(self._patience.poll_s):
-                await self._stop.wait()
+                await self._signals.asked.wait()
         except TimeoutError:
             return
 
@@ -232,19 +231,12 @@ class Supervisor:
 
     async def _end(self) -> None:
         """Stops all processes in order and in bounded time; after a second signal at once."""
-        self._crew.stop_restarting()
         self._scaling.clear()
         if self._control:
             self._control.close()
-        orderly = asyncio.ensure_future(self._stop_in_order())
-        now = asyncio.ensure_future(self._stop_now.wait())
         try:
-            await asyncio.wait({orderly, now}, return_when=asyncio.FIRST_COMPLETED)
+            await self._signals.end(self._crew, self._stop_in_order())
         finally:
-            now.cancel()
-            orderly.cancel()
-            self._crew.kill()
-            await self._crew.settle()
             await self._faces.close()
             if self._broker:
                 self._broker.clean()
@@ -255,16 +247,3 @@ class Supervisor:
         await self._crew.terminate(lambda name: name == "trainer", self._patience.drain_s)
         await self._crew.terminate(lambda name: name not in ("trainer", last), self._patience.grace_s)
         await self._crew.terminate(lambda name: name == last, self._patience.grace_s)
-
-    def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._receive)
-
-    def _receive(self) -> None:
-        """Handles a signal: the first drains, the second stops at once."""
-        if self._stop.is_set():
-            self._stop_now.set()
-        else:
-            self._notices.append("stopping: the step ends and a checkpoint is written; once more stops at once")
-        self._stop.set()

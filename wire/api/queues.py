@@ -21,8 +21,8 @@ class QueueList(ApiModel):
     """Dead letters."""
 
 
-class DeadLetterRow(ApiModel):
-    """One group that was given up."""
+class DeadLetter(ApiModel):
+    """One group that was given up: an entry of the stream `dead`, without its payload."""
 
     id: str
     """Id of the entry in the stream `dead`."""
@@ -40,6 +40,11 @@ class DeadLetterRow(ApiModel):
     prompt: str
     """First characters; empty if the body cannot be decoded."""
     sample_id: str
+
+
+class DeadLetterRow(DeadLetter):
+    """One group that was given up."""
+
     requeued: bool
     """Its prompt was issued again."""
 

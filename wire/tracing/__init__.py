@@ -4,19 +4,15 @@ A span is opened where its work is done: `with tracing.span("score", header.trac
 tracing is off that costs a call and nothing is imported. See docs/tracing.md.
 """
 
-from headrace.wire.tracing.context import KEY, current, is_sampled, parent_of, under
-from headrace.wire.tracing.spans import OFF, Span, is_on, record, samples, span
+from headrace.wire.tracing.spans import OFF, Span, carrier, is_on, record, samples, span, under
 from headrace.wire.tracing.switch import check_ready, start, stop
 
 __all__ = [
-    "KEY",
     "OFF",
     "Span",
+    "carrier",
     "check_ready",
-    "current",
     "is_on",
-    "is_sampled",
-    "parent_of",
     "record",
     "samples",
     "span",

@@ -1,114 +1,87 @@
-"""Finished spans on their way out: a bounded queue and one daemon thread. Putting a span never blocks.
+"""Ended spans on their way out: the SDK's batch processor, with its losses counted and a deadline at its end.
 
-The thread begins with the first span: the trainer starts its other ranks while it has no threads. It ends with the
-process, or within the time that `close` is given; what has not left by then is dropped, and counted.
+`BatchSpanProcessor` starts its thread when it is made, drops the oldest span of a full queue with no more than a log
+line, and may wait half a minute at its end. Here it is made with the first span (the trainer starts its other ranks
+while it has no threads), its queue is never full, and it is left behind at the deadline.
 """
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
 from headrace.wire.telemetry import get_logger
 from headrace.wire.tracing import metrics
-from headrace.wire.tracing.spans import Finished
 
 _EVERY_S = 0.5
 _BATCH = 512
 _SIZE = 4096
+_CLOSE_S = 2.0
+"""A process that is to end must end: at most so long for the last spans."""
 log = get_logger("headrace.wire.tracing")
 
-Export = Callable[[Sequence[Finished]], bool]
-"""Sends some spans; whether they have arrived. May take its time, may raise."""
 
+class Outbox(SpanProcessor):
+    """Sends ended spans in batches, from one daemon thread. Taking a span never waits."""
 
-class Outbox:
-    """Sends spans in batches."""
-
-    def __init__(self, open_export: Callable[[], Export], *, size: int = _SIZE, every_s: float = _EVERY_S) -> None:
-        """`open_export` is called once, by the thread. At most `size` spans wait."""
-        self._open = open_export
-        self._queue: queue.Queue[Finished] = queue.Queue(size)
-        self._every_s = every_s
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
-        self._is_failing = False
+    def __init__(
+        self, open_exporter: Callable[[], SpanExporter], *, size: int = _SIZE, every_s: float = _EVERY_S
+    ) -> None:
+        """`open_exporter` is called once, by the thread. At most `size` spans are held."""
+        self._exporter = _Exporter(open_exporter, self._settle)
+        self._size, self._every_s = size, every_s
+        self._batches: BatchSpanProcessor | None = None
+        self._lock = threading.Lock()
+        self._held = 0
+        """Spans that were taken, and are neither exported nor dropped."""
         self._lost = 0
-        self._sending = 0
+        self._is_failing = False
         self._closed = False
 
-    def put(self, span: Finished) -> None:
-        """Takes a span, or drops it where too many wait already."""
-        if self._thread is None:
-            self._begin()
-        try:
-            self._queue.put_nowait(span)
-        except queue.Full:
+    def on_end(self, span: ReadableSpan) -> None:
+        """Takes a span, or drops it where too many are held already."""
+        with self._lock:
+            has_room = self._held < self._size and not self._closed
+            self._held += has_room
+            if self._batches is None:
+                self._batches = BatchSpanProcessor(
+                    self._exporter,
+                    max_queue_size=self._size,
+                    schedule_delay_millis=self._every_s * 1000,
+                    max_export_batch_size=min(_BATCH, self._size),
+                )
+        if has_room:
+            self._batches.on_end(span)
+        else:
             self._drop(1, "the queue is full")
 
-    def close(self, timeout_s: float) -> None:
-        """Sends what is left, for at most `timeout_s` seconds."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        left = self._queue.qsize() + self._sending
-        self._closed = True
+    def shutdown(self) -> None:
+        """Sends what is left, for two seconds at the most."""
+        if self._batches is not None:
+            end = threading.Thread(target=self._batches.shutdown, daemon=True)
+            end.start()
+            end.join(_CLOSE_S)
+        with self._lock:
+            self._closed = True
+            left, self._held = self._held, 0
         if left:
             self._drop(left, "the process ends")
         if self._lost:
             log.warning("spans_dropped", count=self._lost)
 
-    def _begin(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        export = self._opened()
-        while not self._stop.wait(self._every_s):
-            self._send_all(export)
-        self._send_all(export)
-
-    def _opened(self) -> Export:
-        try:
-            return self._open()
-        except Exception as error:  # As of an export: the run goes on.
-            reason = error
-
-        def refuse(spans: Sequence[Finished]) -> bool:
-            raise reason
-
-        return refuse
-
-    def _send_all(self, export: Export) -> None:
-        while batch := self._take():
-            began = time.monotonic()
-            self._sending = len(batch)
-            try:
-                arrived = export(batch)
-                reason = "" if arrived else "the collector did not take them"
-            except Exception as error:  # An exporter may raise anything; the run goes on without its traces.
-                reason = f"{type(error).__name__}: {error}"
-            metrics.EXPORT_SECONDS.observe(time.monotonic() - began)
-            self._sending = 0
+    def _settle(self, count: int, reason: str) -> None:
+        """`count` spans have been exported, or were not for `reason`."""
+        with self._lock:
             if self._closed:
-                return  # They are counted, and the process ends.
-            if reason:
-                self._drop(len(batch), reason)
-            else:
-                metrics.EXPORTED.inc(len(batch))
-                self._is_failing = False
-
-    def _take(self) -> list[Finished]:
-        batch: list[Finished] = []
-        while len(batch) < _BATCH:
-            try:
-                batch.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        return batch
+                return  # They are counted as dropped, and the process ends.
+            self._held -= count
+        if reason:
+            self._drop(count, reason)
+        else:
+            metrics.EXPORTED.inc(count)
+            self._is_failing = False
 
     def _drop(self, count: int, reason: str) -> None:
         """Counts dropped spans; logs a line once per outage."""
@@ -117,3 +90,27 @@ class Outbox:
         if not self._is_failing:
             self._is_failing = True
             log.warning("spans_not_exported", reason=reason, effect="the run goes on without these traces")
+
+
+class _Exporter(SpanExporter):
+    """An exporter that is opened with the first batch, as its packages take a while to import."""
+
+    def __init__(self, open_exporter: Callable[[], SpanExporter], settle: Callable[[int, str], None]) -> None:
+        self._open, self._settle = open_exporter, settle
+        self._opened: SpanExporter | None = None
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        began = time.monotonic()
+        try:
+            self._opened = self._opened or self._open()
+            result = self._opened.export(spans)
+            reason = "" if result is SpanExportResult.SUCCESS else "the collector did not take them"
+        except Exception as error:  # An exporter may raise anything; the run goes on without its traces.
+            result, reason = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
+        metrics.EXPORT_SECONDS.observe(time.monotonic() - began)
+        self._settle(len(spans), reason)
+        return result
+
+    def shutdown(self) -> None:
+        if self._opened is not None:
+            self._opened.shutdown()

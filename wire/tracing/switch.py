@@ -4,11 +4,8 @@ from importlib.util import find_spec
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import TracingTable
-from headrace.wire.tracing.outbox import Export, Outbox
 from headrace.wire.tracing.spans import STATE
 
-_CLOSE_S = 2.0
-"""A process that is to end must end: at most so long for the last spans."""
 _PACKAGES = {
     "http": "opentelemetry.exporter.otlp.proto.http",
     "grpc": "opentelemetry.exporter.otlp.proto.grpc",
@@ -62,17 +59,16 @@ def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> N
         "headrace.run_id": run_id,
     }
 
-    def open_export() -> Export:
-        from headrace.wire.tracing.otlp import open_otlp
-
-        return open_otlp(table, headers, resource)
+    from headrace.wire.tracing.otlp import open_exporter
+    from headrace.wire.tracing.outbox import Outbox
+    from headrace.wire.tracing.sdk import Tracer
 
     STATE.ratio = table.sample_ratio
-    STATE.sink = Outbox(open_export)
+    STATE.tracer = Tracer(Outbox(lambda: open_exporter(table, headers)), resource)
 
 
 def stop() -> None:
     """Sends what is left and ends tracing; takes two seconds at the most."""
-    sink, STATE.sink = STATE.sink, None
-    if isinstance(sink, Outbox):
-        sink.close(_CLOSE_S)
+    tracer, STATE.tracer = STATE.tracer, None
+    if tracer is not None:
+        tracer.stop()

@@ -3,13 +3,12 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
-from headrace.wire.api.queues import DeadLetterPage, DeadLetterRow
+from headrace.wire.api.queues import DeadLetter, DeadLetterPage, DeadLetterRow
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -34,27 +33,6 @@ MOST = 1000
 _CHUNK = 8
 """Entries per read: one may have 64 MiB."""
 _SHORT = 160
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One entry of the stream `dead`, without its payload."""
-
-    id: str
-    t: float
-    """Unix seconds."""
-    group_id: str
-    group_index: int | None
-    """None if not even the header can be decoded: the group is then unknown."""
-    attempt: int
-    purpose: str
-    reason: str
-    error: str
-    service: str
-    bytes: int
-    prompt: str
-    """First characters of the prompt; empty if the body cannot be decoded."""
-    sample_id: str
 
 
 class DeadLetters:
@@ -85,7 +63,8 @@ class DeadLetters:
         known, total = await self._look()
         requeued = self._store.requeued()
         rows = (
-            DeadLetterRow(**asdict(one), requeued=one.group_index in requeued) for one in known[offset : offset + limit]
+            DeadLetterRow(**one.model_dump(), requeued=one.group_index in requeued)
+            for one in known[offset : offset + limit]
         )
         return DeadLetterPage(total=total, rows=tuple(rows))
 

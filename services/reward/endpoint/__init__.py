@@ -2,7 +2,7 @@
 
 from headrace.services.reward.endpoint.client import Endpoint
 from headrace.services.reward.endpoint.errors import EndpointError, Kind
-from headrace.services.reward.endpoint.request import RequestBudget, request_s
+from headrace.services.reward.endpoint.request import RequestBudget
 from headrace.services.reward.endpoint.together import together
 
-__all__ = ["Endpoint", "EndpointError", "Kind", "RequestBudget", "request_s", "together"]
+__all__ = ["Endpoint", "EndpointError", "Kind", "RequestBudget", "together"]

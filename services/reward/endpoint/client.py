@@ -16,7 +16,7 @@ from headrace.services.reward import metrics
 from headrace.services.reward.endpoint.answers import read_answer
 from headrace.services.reward.endpoint.bans import Bans
 from headrace.services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
-from headrace.services.reward.endpoint.request import RequestBudget
+from headrace.services.reward.endpoint.request import RequestBudget, request_s
 from headrace.services.reward.endpoint.target import Target, read_target
 from headrace.services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
 from headrace.services.reward.scorer import Context
@@ -40,8 +40,8 @@ class Endpoint:
         *,
         context: Context,
         what: str,
-        attempt_s: float,
-        deadline_s: float,
+        attempt_s: float | None,
+        deadline_s: float | None,
         retries: int,
         max_bytes: int = _MAX_BYTES,
         concurrency: int,
@@ -51,11 +51,14 @@ class Endpoint:
     ) -> None:
         """Raises ConfigError for a URL, key or certificate that cannot work or must not be used.
 
-        `attempt_s` bounds one try, `deadline_s` all tries of a request from its turn on; `max_bytes` an answer;
-        `concurrency` requests at a time. `ca_file`: certificates to trust in place of the public ones.
+        `deadline_s` bounds all tries of a request from its turn on (None: the rubric's `timeout_s`), `attempt_s` one
+        try (None: half of that); `max_bytes` an answer; `concurrency` requests at a time. `ca_file`: certificates to
+        trust in place of the public ones.
         """
         self.what = f"{context.component}: {what}"
         self._label = context.component
+        deadline_s = request_s(deadline_s, context)
+        attempt_s = attempt_s or deadline_s / 2
         self._attempt_s, self._deadline_s, self._retries = attempt_s, deadline_s, retries
         self._max_bytes, self._concurrency = max_bytes, concurrency
         self._target = self._checked(url, context)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.services.reward import metrics
-from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, request_s
+from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget
 from headrace.services.reward.judge.cost import Cost
 from headrace.services.reward.judge.prompts import Messages
 from headrace.services.reward.judge.settings import ChatOptions
@@ -21,14 +21,13 @@ class ChatJudge:
     def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
         """Raises ConfigError for an endpoint that cannot work or must not be called."""
         self._options, self._form, self._name = options, form, context.component
-        deadline_s = request_s(options.deadline_s, context)
         self._timeout_s = context.timeout_s
         self.endpoint = Endpoint(
             options.url,
             context=context,
             what="judge",
-            attempt_s=options.attempt_s or deadline_s / 2,
-            deadline_s=deadline_s,
+            attempt_s=options.attempt_s,
+            deadline_s=options.deadline_s,
             retries=options.retries,
             concurrency=options.concurrency,
             api_key_file=options.api_key_file,

@@ -10,9 +10,7 @@ from typing import Any
 
 from headrace.services.reward import metrics
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
-from headrace.services.reward.judge.canaries import CanaryWatch
-from headrace.services.reward.judge.chat import ChatJudge
-from headrace.services.reward.judge.cost import Cost
+from headrace.services.reward.judge.judge_scorer import JudgeScorer
 from headrace.services.reward.judge.pairs import round_robin, standings
 from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_text, read_template, task_of
 from headrace.services.reward.judge.settings import PairwiseOptions
@@ -23,10 +21,8 @@ from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 _POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 
-class PairwiseJudge(Scorer):
+class PairwiseJudge(JudgeScorer):
     """Win shares in 0..1 within a group, or against the reference answer."""
-
-    low, high = 0.0, 1.0
 
     def __init__(self, options: PairwiseOptions, context: Context) -> None:
         self._options, self._name = options, context.component
@@ -37,39 +33,14 @@ class PairwiseJudge(Scorer):
         self._instructions = Instructions(
             template, options.criteria, form, needs, options.block_chars, context.component
         )
-        self._chat = ChatJudge(options, context, form)
-        self._canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
+        super().__init__(options, context, form)
         self.version = version_of("pairwise_judge", options, self._instructions, options.against)
-
-    @property
-    def cost(self) -> Cost:
-        """Tokens and money so far."""
-        return self._chat.cost
-
-    @property
-    def alarm(self) -> str | None:
-        """For people: canaries have fooled the judge. None = all is well."""
-        return self._canaries.alarm
-
-    @property
-    def canaries(self) -> CanaryWatch:
-        """The watch over its canaries."""
-        return self._canaries
 
     def problem(self, columns: Mapping[str, Any]) -> str | None:
         """A row without a reference, where answers meet it."""
         if self._options.against == "reference" and columns.get(self._options.reference) is None:
             return f"the column {self._options.reference!r}, which answers are compared with, is missing"
         return None
-
-    async def load(self) -> None:
-        """Looks at the endpoint's address; raises ConfigError."""
-        await self._chat.endpoint.check()
-
-    async def close(self) -> None:
-        """Drops the canary and the connections."""
-        await self._canaries.close()
-        await self._chat.endpoint.close()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
-from headrace.services.reward.judge.canaries import CanaryWatch
-from headrace.services.reward.judge.chat import ChatJudge
-from headrace.services.reward.judge.cost import Cost
+from headrace.services.reward.judge.judge_scorer import JudgeScorer
 from headrace.services.reward.judge.prompts import SINGLE, Instructions, as_text, read_template, task_of
 from headrace.services.reward.judge.settings import ChatOptions, JudgeOptions
 from headrace.services.reward.judge.untrusted import neutral
@@ -20,10 +18,8 @@ _TOLD = 200
 """Characters of the judge's reasoning that a verdict keeps."""
 
 
-class Judge(Scorer):
+class Judge(JudgeScorer):
     """Grades on a scale, mapped to 0..1; malformed verdicts and failed requests abstain."""
-
-    low, high = 0.0, 1.0
 
     def __init__(self, options: JudgeOptions, context: Context) -> None:
         self._options = options
@@ -33,38 +29,13 @@ class Judge(Scorer):
         self._instructions = Instructions(
             template, options.criteria, form, ("answer",), options.block_chars, context.component
         )
-        self._chat = ChatJudge(options, context, form)
-        self._canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
+        super().__init__(options, context, form)
         self.version = version_of("judge", options, self._instructions, options.scale, options.votes)
-
-    @property
-    def cost(self) -> Cost:
-        """Tokens and money so far."""
-        return self._chat.cost
-
-    @property
-    def alarm(self) -> str | None:
-        """For people: canaries have fooled the judge. None = all is well."""
-        return self._canaries.alarm
-
-    @property
-    def canaries(self) -> CanaryWatch:
-        """The watch over its canaries."""
-        return self._canaries
-
-    async def load(self) -> None:
-        """Looks at the endpoint's address; raises ConfigError."""
-        await self._chat.endpoint.check()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
         errand = self._chat.errand()
         return await together([self._judge(sample, errand) for sample in samples])
-
-    async def close(self) -> None:
-        """Drops the canary and the connections."""
-        await self._canaries.close()
-        await self._chat.endpoint.close()
 
     async def _judge(self, sample: Sample, errand: RequestBudget) -> Verdict:
         votes = await together([self._vote(sample, errand) for _ in range(self._options.votes)])

@@ -23,6 +23,7 @@ from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.http import serve_http
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from tests.rollout_models import make_request
+from tests.spans import recording
 from tests.waiting import until_async
 
 V0 = PolicyVersion(incarnation=1, version=0)
@@ -357,7 +358,7 @@ async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
     http = await serve_http(script.app, "127.0.0.1", 0)
     client = SGLangClient(f"http://127.0.0.1:{http.port}")
     caller = f"00-{'a' * 32}-{'b' * 16}-01"
-    with tracing.under(caller):
+    with recording(), tracing.under([("traceparent", caller)]):
         await client.model_info(5)
     assert script.callers["model_info"] == caller
     await client.model_info(5)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, request_s, together
+from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, together
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
 from headrace.wire.settings import Table
 
@@ -56,14 +56,13 @@ class RewardEndpoint(Scorer):
 
     def __init__(self, options: Options, context: Context) -> None:
         self._options = options
-        deadline_s = request_s(options.deadline_s, context)
         self._timeout_s = context.timeout_s
         self._endpoint = Endpoint(
             options.url,
             context=context,
             what="reward model",
-            attempt_s=options.attempt_s or deadline_s / 2,
-            deadline_s=deadline_s,
+            attempt_s=options.attempt_s,
+            deadline_s=options.deadline_s,
             retries=options.retries,
             concurrency=options.concurrency,
             api_key_file=options.api_key_file,

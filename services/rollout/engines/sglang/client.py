@@ -212,8 +212,7 @@ class SGLangClient:
     def _headers(self, admin: bool) -> dict[str, str]:
         key = self._keys[admin]
         # A server with tracing adds its spans below ours.
-        span = {tracing.KEY: caller} if (caller := tracing.current()) else {}
-        return ({"Authorization": f"Bearer {key}"} if key else {}) | span
+        return ({"Authorization": f"Bearer {key}"} if key else {}) | tracing.carrier()
 
 
 def _told(answer: httpx.Response) -> str:

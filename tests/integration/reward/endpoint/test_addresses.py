@@ -37,7 +37,7 @@ class Resolver:
 
 
 def endpoint(url: str, *allow: str, **options: Any) -> Endpoint:
-    context = Context(component="ssrf", allow_hosts=allow)
+    context = Context(component="ssrf", timeout_s=120.0, allow_hosts=allow)
     given = {"attempt_s": 5.0, "deadline_s": 10.0, "retries": 1, "concurrency": 2} | options
     return Endpoint(url, context=context, what="test", **given)
 

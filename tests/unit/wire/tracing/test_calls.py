@@ -8,18 +8,10 @@ import pytest
 
 from headrace.wire import tracing
 from headrace.wire.rpc import call, channel, serve
-from headrace.wire.tracing.spans import STATE, Finished
 from headrace.wire.v1 import trainer_pb2, trainer_pb2_grpc
+from tests.spans import Kept, parent, recording, traceparent
 
 SERVICE_NAME = trainer_pb2.DESCRIPTOR.services_by_name["TrainerService"].full_name
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.spans: dict[str, Finished] = {}
-
-    def put(self, span: Finished) -> None:
-        self.spans[span.name] = span
 
 
 class Trainer(trainer_pb2_grpc.TrainerServiceServicer):
@@ -34,9 +26,8 @@ class Trainer(trainer_pb2_grpc.TrainerServiceServicer):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    STATE.sink = Kept()
-    yield STATE.sink
-    STATE.sink = None
+    with recording() as found:
+        yield found
 
 
 @asynccontextmanager
@@ -63,15 +54,14 @@ async def test_the_callee_goes_on_with_the_callers_trace(kept: Kept) -> None:
     async with served(Trainer()) as address:
         with tracing.span("ask", begins=True):
             await ask(address)
-    asked, answered = kept.spans["ask"], kept.spans["answer"]
-    assert (answered.trace, answered.parent) == (asked.trace, asked.id)
+    assert parent(kept["answer"]) == traceparent(kept["ask"])
 
 
 async def test_a_call_from_no_span_is_part_of_no_trace(kept: Kept) -> None:
     trainer = Trainer()
     async with served(trainer) as address:
         await ask(address)
-    assert kept.spans == {} and tracing.KEY not in trainer.metadata
+    assert kept.spans == [] and "traceparent" not in trainer.metadata
 
 
 async def test_what_is_off_sends_nothing_along() -> None:
@@ -79,4 +69,4 @@ async def test_what_is_off_sends_nothing_along() -> None:
     async with served(trainer) as address:
         with tracing.span("ask", begins=True):
             await ask(address)
-    assert trainer.metadata and tracing.KEY not in trainer.metadata
+    assert trainer.metadata and "traceparent" not in trainer.metadata

@@ -10,27 +10,14 @@ import pytest
 
 from headrace.wire import tracing
 from headrace.wire.telemetry import new_traceparent, trace_id
-from headrace.wire.tracing.spans import STATE, Finished
-
-
-class Kept:
-    """Keeps all that ended."""
-
-    def __init__(self) -> None:
-        self.spans: list[Finished] = []
-
-    def put(self, span: Finished) -> None:
-        self.spans.append(span)
-
-    def __getitem__(self, name: str) -> Finished:
-        return next(span for span in self.spans if span.name == name)
+from headrace.wire.tracing.spans import STATE
+from tests.spans import Kept, parent, recording, traceparent
 
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    STATE.sink = Kept()
-    yield STATE.sink
-    STATE.sink, STATE.ratio = None, 1.0
+    with recording() as found:
+        yield found
 
 
 def test_the_first_span_of_a_trace_has_the_id_that_its_message_carries(kept: Kept) -> None:
@@ -40,19 +27,18 @@ def test_the_first_span_of_a_trace_has_the_id_that_its_message_carries(kept: Kep
     with tracing.span("generate", message, tokens=7) as span:
         span.set(version=["1.2"])
     issue, generate = kept["issue"], kept["generate"]
-    assert f"00-{issue.trace}-{issue.id}-01" == message
-    assert (issue.parent, generate.parent, generate.trace) == ("", issue.id, issue.trace)
-    assert generate.attributes == {"tokens": 7, "version": ["1.2"]}
-    assert generate.began <= generate.ended
+    assert (traceparent(issue), parent(issue), parent(generate)) == (message, "", message)
+    assert generate.attributes == {"headrace.tokens": 7, "headrace.version": ("1.2",)}
+    assert generate.start_time <= generate.end_time
 
 
 def test_what_is_opened_inside_of_a_span_is_its_child(kept: Kept) -> None:
     with tracing.span("step", begins=True) as step:
         with tracing.span("train"):
             pass
-        assert tracing.current() == step.traceparent
-    assert kept["train"].parent == kept["step"].id and kept["train"].trace == kept["step"].trace
-    assert tracing.current() == ""
+        assert tracing.carrier() == {"traceparent": step.traceparent}
+    assert parent(kept["train"]) == traceparent(kept["step"]) == step.traceparent
+    assert tracing.carrier() == {}
 
 
 async def test_tasks_of_a_span_belong_to_it_and_tasks_beside_it_do_not(kept: Kept) -> None:
@@ -65,22 +51,29 @@ async def test_tasks_of_a_span_belong_to_it_and_tasks_beside_it_do_not(kept: Kep
             await asyncio.gather(inner("a"), inner("b"))
 
     await asyncio.gather(outer(), inner("c"))
-    assert kept["a"].parent == kept["b"].parent == kept["outer"].id
-    assert kept["c"].parent == "" and kept["c"].trace != kept["outer"].trace
+    assert parent(kept["a"]) == parent(kept["b"]) == traceparent(kept["outer"])
+    assert parent(kept["c"]) == "" and kept["c"].context.trace_id != kept["outer"].context.trace_id
 
 
 def test_a_part_of_nothing_is_not_recorded(kept: Kept) -> None:
     with tracing.span("score length"):
         pass
-    with tracing.under("nonsense"), tracing.span("score length"):
-        pass
+    for carried in ("nonsense", new_traceparent(sampled=False)):
+        with tracing.under([("traceparent", carried)]), tracing.span("score length"):
+            pass
     assert kept.spans == []
 
 
 def test_an_error_is_told_and_goes_on(kept: Kept) -> None:
     with pytest.raises(ValueError, match="no"), tracing.span("step", begins=True):
         raise ValueError("no")
-    assert kept["step"].error == "ValueError: no"
+    assert kept["step"].status.description == "ValueError: no"
+
+
+def test_a_cancelled_span_is_an_error(kept: Kept) -> None:
+    with pytest.raises(asyncio.CancelledError), tracing.span("step", begins=True):
+        raise asyncio.CancelledError
+    assert kept["step"].status.description == "CancelledError: "
 
 
 def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
@@ -89,10 +82,26 @@ def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
     with tracing.span("generate", unseen), tracing.span("inside") as inside:
         inside.link([unseen, seen])
     tracing.record("train", unseen, began=0)
+    tracing.record("train", "", began=0)
     with tracing.span("step", begins=True) as step:
         step.link([unseen, seen])
     assert [span.name for span in kept.spans] == ["step"]
-    assert kept["step"].links == (seen,)
+    (link,) = kept["step"].links
+    assert f"00-{link.context.trace_id:032x}-{link.context.span_id:016x}-01" == seen
+
+
+def test_a_step_links_to_all_of_its_groups(kept: Kept) -> None:
+    with tracing.span("step", begins=True) as step:
+        step.link(new_traceparent() for _ in range(500))
+    assert len(kept["step"].links) == 500
+
+
+def test_a_span_of_the_past_is_recorded_under_its_parent(kept: Kept) -> None:
+    message, step = new_traceparent(), new_traceparent()
+    tracing.record("train", message, began=7, links=[step], step=3)
+    train = kept["train"]
+    assert (parent(train), train.start_time, train.attributes) == (message, 7, {"headrace.step": 3})
+    assert train.end_time > 7 and len(train.links) == 1
 
 
 @pytest.mark.parametrize(("ratio", "low", "high"), [(0.0, 0, 0), (0.25, 380, 620), (1.0, 2000, 2000)])
@@ -106,7 +115,7 @@ def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
     with tracing.span("generate", new_traceparent(), group_id="g") as span:
         span.set(tokens=1)
         span.link([new_traceparent()])
-        assert span is tracing.OFF and tracing.current() == ""
+        assert span is tracing.OFF and tracing.carrier() == {}
     parent, rounds = new_traceparent(), 20_000
     best = float("inf")
     for _ in range(5):

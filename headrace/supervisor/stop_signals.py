@@ -1,0 +1,42 @@
+"""Signals that end a supervisor: the first one stops its processes in order, the second one at once."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headrace.supervisor.processes import ProcessSet
+
+
+class StopSignals:
+    """SIGINT, SIGTERM and SIGHUP of the main thread, from `listen` on."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        """`notice` is called once, with what happens now."""
+        self._notice = notice
+        self.asked = asyncio.Event()
+        self._at_once = asyncio.Event()
+
+    def listen(self) -> None:
+        """Handles the signals in the running event loop."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._receive)
+
+    async def end(self, processes: ProcessSet, in_order: Coroutine[Any, Any, None]) -> None:
+        """Ends all processes: by `in_order`, which has deadlines, or at once after a second signal."""
+        processes.stop_restarting()
+        orderly, now = asyncio.ensure_future(in_order), asyncio.ensure_future(self._at_once.wait())
+        try:
+            await asyncio.wait({orderly, now}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            now.cancel()
+            orderly.cancel()
+            processes.kill()
+            await processes.settle()
+
+    def _receive(self) -> None:
+        if self.asked.is_set():
+            self._at_once.set()
+        else:
+            self._notice("stopping: the step ends and a checkpoint is written; once more stops at once")
+        self.asked.set()
