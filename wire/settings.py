@@ -152,7 +152,7 @@ class ServiceSettings(Table):
     batch: BatchTable = BatchTable()
     tracing: TracingTable = TracingTable()
     run_dir: Path = Path("runs/run")
-    """Where everything of the run is kept."""
+    """The run directory."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"

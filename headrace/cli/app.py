@@ -230,7 +230,7 @@ def demo(
     with told(output):
         if resume:
             if run_dir is None:
-                raise ConfigError("--resume needs the --run-dir of the demo that is to go on")
+                raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
             resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -247,7 +247,7 @@ add_verbs(app)
 def make_model(
     tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="JSONL or text file to learn the BPE from.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
-    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, with commas between.")] = "",
+    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, separated by commas.")] = "",
     vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,

@@ -21,10 +21,11 @@ _PAGE = 200
 def dead(
     run_dir: Where = None,
     requeue: Annotated[
-        list[str] | None, typer.Option("--requeue", help="Gives this letter (its id) another try; may be repeated.")
+        list[str] | None,
+        typer.Option("--requeue", help="Issue the prompt of this letter (its id) again; may be repeated."),
     ] = None,
-    requeue_all: Annotated[bool, typer.Option("--requeue-all", help="Gives all that wait another try.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many, the newest first.")] = 50,
+    requeue_all: Annotated[bool, typer.Option("--requeue-all", help="Issue the prompts of all letters again.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of letters to show, newest first.")] = 50,
     url: Url = "",
     token_file: TokenFile = None,
     json: Json = False,

@@ -54,5 +54,5 @@ def explain_in(name: str, run_dir: Path) -> Story:
 
 def _newest(wanted: Wanted, newest: int) -> str:
     if wanted.eval_version is not None:
-        return " for an evaluation (or nobody has answered it yet)"
+        return " for an evaluation (or its prompt has no answer yet)"
     return f": the newest group is {group_id(wanted.group_id.partition('/')[0], newest)}" if newest >= 0 else ""

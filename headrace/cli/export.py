@@ -21,7 +21,8 @@ _SHARED = ("run", "model", "run_dir")
 def export(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
     step: Annotated[
-        int | None, typer.Option("--step", min=1, help="Of this checkpoint; default: the newest.", show_default=False)
+        int | None,
+        typer.Option("--step", min=1, help="Step of the checkpoint; default: the newest.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write. Default: RUN_DIR/exports/STEP.", show_default=False)

@@ -20,7 +20,7 @@ Where = Annotated[
 Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", help="Holds the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
+    typer.Option("--token-file", help="File with the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
 ]
 _ACTION_S = 60.0
 WHO = "cli"
@@ -48,9 +48,9 @@ def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, jso
 
 
 def drain(
-    replica: Annotated[str, typer.Argument(help="Its id, such as rollout-1.", show_default=False)],
+    replica: Annotated[str, typer.Argument(help="Id of the replica, such as rollout-1.", show_default=False)],
     run_dir: Where = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it work again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="End the drain.")] = False,
     url: Url = "",
     token_file: TokenFile = None,
     json: Json = False,
@@ -61,7 +61,7 @@ def drain(
 
 def scale(
     service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
-    count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
+    count: Annotated[str, typer.Argument(metavar="N", help="Number of replicas to run.", show_default=False)],
     folder: Where = None,
     run_dir: RunDir = None,
     url: Url = "",

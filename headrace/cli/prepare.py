@@ -18,15 +18,15 @@ from headrace.wire.errors import ConfigError
 
 def prepare(
     context: typer.Context,
-    run_dir: Annotated[Path, typer.Option("--run-dir", help="The same for all services.", show_default=False)],
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="The run directory of all services.", show_default=False)],
     file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The task of `headrace demo` in place of a RUN.toml.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="The task of `headrace demo` instead of a RUN.toml.")] = False,
     broker: Annotated[str, typer.Option("--broker", help="Default: HEADRACE_BROKER__URL(_FILE), [broker] url.")] = "",
     orchestrator: Annotated[
-        str, typer.Option("--orchestrator", metavar="HOST:PORT", help="Its gRPC server.")
+        str, typer.Option("--orchestrator", metavar="HOST:PORT", help="gRPC address of the orchestrator.")
     ] = "orchestrator:7000",
     accept_changed_code: Annotated[
-        bool, typer.Option("--accept-changed-code", help="Go on with an algorithm.path that has changed.")
+        bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -60,12 +60,14 @@ def replay(
         typer.Option(
             "--from-checkpoint",
             min=0,
-            help="Begin with it; 0 = the first model. Default: the oldest.",
+            help="Checkpoint to begin with; 0 = the initial model. Default: the oldest.",
             show_default=False,
         ),
     ] = None,
-    steps: Annotated[str, typer.Option("--steps", metavar="A:B", help="Train these; either may be left out.")] = ":",
-    export: Annotated[bool, typer.Option("--export", help="Write the model that comes out to OUT/export.")] = False,
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="A:B", help="Steps to train; either end may be left out.")
+    ] = ":",
+    export: Annotated[bool, typer.Option("--export", help="Write the resulting model to OUT/export.")] = False,
     json: Json = False,
 ) -> None:
     """Trains a run's journaled batches again, with nothing but the trainer: equal settings give equal weights.

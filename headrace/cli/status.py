@@ -13,7 +13,7 @@ from headrace.run.execute import FINISHED, Output
 Folder = Annotated[
     Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
 ]
-Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, in place of a run directory.")]
+Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, instead of a run directory.")]
 
 
 def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:

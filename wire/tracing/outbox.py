@@ -116,4 +116,4 @@ class Outbox:
         metrics.DROPPED.inc(count)
         if not self._is_failing:
             self._is_failing = True
-            log.warning("spans_not_exported", reason=reason, effect="the run goes on without these traces")
+            log.warning("spans_not_exported", reason=reason, effect="the run continues without these traces")

@@ -165,7 +165,7 @@ def attend_meeting(place: RankTopology, rendezvous: str, patience: WaitPolicy, *
             if life:
                 return life
             _end_life(place, store, quiet_s, wait)
-            reason = ": its present life goes on without this machine, and is told so"
+            reason = ": its current life continues without this machine, and is notified"
         except _LateError:
             raise
         except (RuntimeError, OSError) as error:
