@@ -19,7 +19,7 @@ def annotate(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 = any free port.")] = 0,
     json: Json = False,
 ) -> None:
-    """Serves the page on which people judge pairs of completions; Ctrl-C ends it."""
+    """Serves the page on which people judge pairs of completions, until Ctrl-C."""
     output = Output.choose(json=json)
     with told(output):
         page = live_page(run_dir)

@@ -87,7 +87,7 @@ def train(
     accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
-    """Trains as RUN.toml says; `--resume` needs only the run directory."""
+    """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
     output = Output.choose(json=json)
     with told(output):
@@ -186,7 +186,7 @@ def run_dir_config(run_dir: Path | None) -> Path:
 def check(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
 ) -> None:
-    """Proves from journal and events that nothing was lost, trained twice, or trained under unproven weights."""
+    """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
     output = Output.choose(json=json)
     with told(output):
         refuse_stage(run_dir)
@@ -252,7 +252,7 @@ def make_model(
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Makes a tiny Qwen3 model of random weights with a BPE tokenizer, to try a config before the real model."""
+    """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
     output = Output.choose(json=json)
     with told(output):
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))

@@ -22,7 +22,7 @@ def dashboard(
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Shows the dashboard: a live run's address, or serves that of an ended one until Ctrl-C."""
+    """Prints the address of a live run's dashboard, or serves that of an ended run until Ctrl-C."""
     output = Output.choose(json=json)
     with told(output):
         address = live_address(run_dir)

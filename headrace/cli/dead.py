@@ -30,7 +30,7 @@ def dead(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lists the groups of a live run that were given up (dead letters), or puts them into the stream again."""
+    """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
     output = Output.choose(json=json)
     with told(output):
         if requeue and requeue_all:
@@ -48,7 +48,7 @@ def dead(
 
 
 def waiting(face: OrchestratorClient) -> list[str]:
-    """Ids of all that nobody has given another try."""
+    """Ids of all letters that were not issued again."""
     found: dict[str, bool] = {}
     offset = 0
     while rows := face.get("/api/dead", offset=offset, limit=_PAGE)["rows"]:
@@ -74,4 +74,4 @@ def _show(found: dict[str, Any], output: Output) -> None:
     show_table(output.console, table)
     if found["total"] > len(rows):
         output.say(f"{found['total']} in all")
-    output.say("`--requeue ID` gives one another try")
+    output.say("`--requeue ID` issues one again")

@@ -33,7 +33,7 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Checks whether this machine can run (with RUN.toml: can run that); each failure comes with its fix.
+    """Checks whether this machine can run Headrace, or a RUN.toml; each failure comes with its fix.
 
     Exit status 1 if anything fails; warnings do not count.
     """

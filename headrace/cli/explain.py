@@ -26,7 +26,7 @@ def explain(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run directory.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Tells the life of a group or rollout from prompt to step: times, versions, scores, or where it is now."""
+    """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
     output = Output.choose(json=json)
     with told(output):
         story = explain_in(name, run_dir)

@@ -43,7 +43,7 @@ def export_model(
 ) -> dict[str, Any]:
     """`step`, `path`, `weights_sha256` of what was written. Raises ConfigError, ChildFailedError."""
     if out is not None and out.exists() and not _is_replaceable(out):
-        raise ConfigError(f"{out} holds other things than a model: choose another folder with --out")
+        raise ConfigError(f"{out} contains files that are not a model's: choose another folder with --out")
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     settings = ExportSettings.model_validate(_shared(run_dir) | {"export": table})
     told_back = run_child(
@@ -59,7 +59,7 @@ def export_model(
 
 
 def _shared(run_dir: Path) -> dict[str, object]:
-    """What every stage's trainer was told alike."""
+    """The settings that the trainers of all stages have in common."""
     path = run_dir / "config" / "trainer.json"
     try:
         values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))

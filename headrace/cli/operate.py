@@ -28,7 +28,7 @@ WHO = "cli"
 
 
 def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Stops issuing prompts: what is under way is trained, then the trainer waits for `resume`."""
+    """Stops issuing prompts: prompts in flight are trained, then the trainer waits for `resume`."""
     _act("pause", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
@@ -38,12 +38,12 @@ def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, j
 
 
 def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Asks the trainer for a checkpoint behind the step that it is in."""
+    """Requests a checkpoint after the trainer's current step."""
     _act("checkpoint", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
 def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Ends a run in order: the trainer takes a checkpoint first. `headrace train --resume` goes on with it."""
+    """Stops a run after its step, with a checkpoint; `headrace train --resume` continues it."""
     _act("stop", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
@@ -55,7 +55,7 @@ def drain(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lets a rollout replica end what it has and take nothing new; it stays alive."""
+    """Drains a rollout replica: it finishes its prompts and takes no new ones, but stays alive."""
     _act("drain", {"replica": replica, "on": not undo}, lambda: find_face(run_dir, url, token_file), json=json)
 
 

@@ -30,7 +30,7 @@ def prepare(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Prepares a run for services that Compose or Kubernetes starts; what was prepared before goes on."""
+    """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     output = Output.choose(json=json)
     with told(output):
         resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)

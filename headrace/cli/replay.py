@@ -70,7 +70,7 @@ def replay(
     export: Annotated[bool, typer.Option("--export", help="Write the resulting model to OUT/export.")] = False,
     json: Json = False,
 ) -> None:
-    """Trains a run's journaled batches again, with nothing but the trainer: equal settings give equal weights.
+    """Trains a run's journaled batches again, with the trainer alone: equal settings give equal weights.
 
     Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
     """
@@ -162,7 +162,7 @@ def in_words(found: Replayed) -> str:
 
 
 def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettings:
-    """As the run's trainer has them, but for the place. Nobody is asked anything."""
+    """The settings of the run's trainer, except for the place; no service is contacted."""
     place = RunLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
     trainer = settings_of(resolved.config, ProcessSpec("trainer", "0", "trainer"), place, Ports())
     values: dict[str, object] = trainer.model_dump(mode="python", serialize_as_any=True)

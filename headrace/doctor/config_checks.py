@@ -32,7 +32,7 @@ def model(wants: Wants) -> Finding:
     if config.model.make is not None and ("model", "path") not in wants.resolved.layer:
         return ok("model", "made for the run")
     if config.model.hub_id:
-        return ok("model", f"{config.model.hub_id}: no folder, so the start fetches it from the Hub")
+        return ok("model", f"{config.model.hub_id}: no folder, so `headrace train` downloads it from the Hub")
     try:
         facts = check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:

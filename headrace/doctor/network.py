@@ -88,7 +88,7 @@ def _external(url: str) -> Finding:
         facts: ServerFacts = asyncio.run(server_facts(url, timeout_s=_SERVER_S))
     except (TransientError, ValueError) as error:
         return fail(
-            "redis", f"{shown}: {error}", "start it, mend broker.url, or leave the key empty for an embedded one"
+            "redis", f"{shown}: {error}", "start it, correct broker.url, or leave the key empty for an embedded one"
         )
     found = _judge(facts.kind, facts.version, shown)
     if found.fix:

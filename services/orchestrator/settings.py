@@ -8,7 +8,7 @@ from headrace.wire.settings import SamplingTable, ServiceSettings, Table
 
 
 class PublicationTable(Table):
-    """`[orchestrator.publication]`: a deadline for each phase; who misses one is left out, the others go on."""
+    """`[orchestrator.publication]`: a deadline for each phase; a replica that misses one is left out."""
 
     prepare_s: float = Field(10.0, gt=0)
     """Seconds for a replica to close its gate and open a session."""

@@ -165,7 +165,7 @@ class ChatService:
                 continue
             await self._serving(request.wait_s)
             return completion
-        raise ChatEndedError(Kind.KIND_UNAVAILABLE, "the engine gives the answer up again and again")
+        raise ChatEndedError(Kind.KIND_UNAVAILABLE, "the engine aborts the answer again and again")
 
     async def _serving(self, wait_s: float) -> None:
         """Waits through a publication; raises ChatEndedError if no weights are being served after `wait_s`."""

@@ -45,7 +45,7 @@ class TrackioTable(Table):
 
 
 class TrackersTable(Table):
-    """`[trackers]`: who else is told the numbers of steps and evaluations. A dead one never stops or delays a run."""
+    """`[trackers]`: receivers of the metrics of steps and evaluations. A dead one never stops or delays a run."""
 
     use: tuple[TrackerName, ...] = ()
     """Trackers to write to; each needs the extra of its name: `headrace[wandb]`, and so on."""
