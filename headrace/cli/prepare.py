@@ -41,7 +41,7 @@ def prepare(
             environment=inherited_environment(),
             accept_changed_code=accept_changed_code,
         )
-        said = "goes on" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
+        said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
         if output.json:
             fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}

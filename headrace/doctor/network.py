@@ -97,7 +97,7 @@ def _external(url: str) -> Finding:
         fix = "CONFIG SET maxmemory-policy noeviction: an evicting server forgets work"
         return fail("redis", f"{shown}: maxmemory-policy is {facts.eviction}", fix)
     if not facts.persistent:
-        fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts under way, nothing else"
+        fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts in flight, nothing else"
         return warn("redis", f"{shown}: {facts.kind} {facts.version} keeps nothing on disk", fix)
     return found
 

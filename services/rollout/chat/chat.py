@@ -111,7 +111,7 @@ class ChatService:
     async def _place(self) -> AsyncIterator[None]:
         if self._running >= self._at_once:
             raise ChatEndedError(
-                Kind.KIND_BUSY, f"{self._running} chats are under way here, rollout.chats is {self._at_once}"
+                Kind.KIND_BUSY, f"{self._running} chats are in progress here, rollout.chats is {self._at_once}"
             )
         self._running += 1
         try:

@@ -124,7 +124,7 @@ class Updater:
     async def unpause(self, timeout_s: float) -> None:
         """Continues decoding. Idempotent."""
         if self._paused:
-            await self._act(self._client.resume(timeout_s), "to go on")
+            await self._act(self._client.resume(timeout_s), "to resume")
             self._paused = False
 
     async def resume(self, timeout_s: float) -> None:
