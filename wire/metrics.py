@@ -21,17 +21,21 @@ from headrace.wire.contracts import DropReason
 # When a series began: Prometheus does without, and they would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-BUILD_INFO = Gauge("headrace_build_info", "1; which build the process runs.", ["version", "python"])
+BUILD_INFO = Gauge(
+    "headrace_build_info", "Always 1; labels name the build that the process runs.", ["version", "python"]
+)
 EVENT_LOOP_LAG = Gauge(
     "headrace_event_loop_lag_seconds", "Largest delay of a timer of the event loop in the last 30 seconds."
 )
 REDELIVERIES = Counter(
     "headrace_stream_redeliveries",
-    "Entries taken that another consumer, or an earlier life, had not acked.",
+    "Entries taken that another consumer, or an earlier process, had not acked.",
     ["stream"],
 )
 DEAD_LETTERS = Counter(
-    "headrace_dead_letters", "Groups given up by this process; their payload is kept for people.", ["stream", "reason"]
+    "headrace_dead_letters",
+    "Groups given up by this process; their payload is kept for inspection.",
+    ["stream", "reason"],
 )
 
 _MEMORY_S = 30.0

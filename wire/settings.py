@@ -30,7 +30,7 @@ class RunTable(Table):
     stage: Literal["rl", "sft", "reward_model", "dpo"] = "rl"
     """What `headrace train` does: the RL loop with all services, or one of the stages that train on given examples."""
     seed: int = Field(0, ge=0)
-    """Order of the prompts, initial states and every rollout's seed are derived from it."""
+    """Determines the order of the prompts, initial states and every rollout's seed."""
     max_steps: int = Field(100, ge=1)
     """The run ends after this many optimizer steps in total (also after `--resume`)."""
     max_staleness: int = Field(1, ge=0)
@@ -59,7 +59,7 @@ class LoraTable(Table):
     targets: tuple[str, ...] = Field(
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), min_length=1
     )
-    """Names of the projections that get one."""
+    """Names of the projections that get an adapter."""
     quantize: Literal["none", "nf4"] = "none"
     """`nf4`: the frozen weights are held in 4 bits (QLoRA, arXiv 2305.14314); only adapters are trained and travel."""
 
@@ -81,7 +81,7 @@ class ModelTable(Table):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the trainer's forward pass and of the engine's weights."""
     fp32_head: bool = False
-    """Logits in float32 out of bfloat16 states and weights, by trainer and engine alike; of no effect in float32."""
+    """Compute logits in float32 from bfloat16 states and weights, in trainer and engine alike; no effect in float32."""
     lora: LoraTable = LoraTable()
 
     @property
@@ -94,7 +94,7 @@ class SamplingTable(Table):
     """`[rollout.sampling]`: how training rollouts are sampled."""
 
     temperature: float = Field(1.0, gt=0)
-    """Divides the logits; logprobs are taken at this temperature by engine and trainer alike."""
+    """Divides the logits; engine and trainer both compute logprobs at this temperature."""
     top_k: int = Field(0, ge=0)
     """0 = off."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -102,7 +102,7 @@ class SamplingTable(Table):
     max_tokens: int = Field(128, ge=1)
     """Longest completion; longer ones end with finish reason `length`."""
     forced_lengths_column: str = ""
-    """For benchmarks: a data column with one completion length a rollout, forced on the sampling."""
+    """For benchmarks: a data column with one forced completion length for each rollout."""
 
 
 class BrokerTable(Table):
@@ -111,9 +111,9 @@ class BrokerTable(Table):
     url: str = ""
     """`redis://...` or `unix:///...`; empty = an embedded server, started by `headrace`."""
     lease_s: float = Field(30.0, gt=0)
-    """A consumer that has not renewed its claim for so long loses the entry to another."""
+    """Seconds without a renewed claim after which a consumer loses the entry to another."""
     connect_timeout_s: float = Field(10.0, gt=0)
-    """How long a service waits for the server before it gives up."""
+    """Seconds for which a service waits for the server before it gives up."""
 
 
 class TracingTable(Table):
@@ -122,11 +122,11 @@ class TracingTable(Table):
     endpoint: str = Field("", pattern=r"^(|(http|https|grpc|grpcs)://[^/\s]+(/\S*)?)$")
     """`http://host:4318` (OTLP over HTTP; or https) or `grpc://host:4317` (or grpcs); empty = off."""
     sample_ratio: float = Field(1.0, ge=0, le=1)
-    """Share of the groups whose traces are recorded; steps and publications always are."""
+    """Share of the groups whose traces are recorded; steps and publications are always recorded."""
     headers_file: Path = Path()
-    """File of one `name: value` a line that goes with every export, such as a key; empty = none."""
+    """File with one header a line (`name: value`) for every export, such as a key; empty = none."""
     timeout_s: float = Field(5.0, gt=0)
-    """An export that takes longer is given up; its spans are dropped and counted."""
+    """Seconds after which an export is given up; its spans are dropped and counted."""
 
     @property
     def protocol(self) -> Literal["http", "grpc"]:
@@ -152,7 +152,7 @@ class ServiceSettings(Table):
     batch: BatchTable = BatchTable()
     tracing: TracingTable = TracingTable()
     run_dir: Path = Path("runs/run")
-    """Where everything of the run is kept."""
+    """The run directory."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"
@@ -160,7 +160,7 @@ class ServiceSettings(Table):
     announce: str = ""
     """Address that other services reach this one by; empty = `host`."""
     grpc_port: int = Field(0, ge=0, le=65535)
-    """0 = a free one."""
+    """0 = any free port."""
     http_port: int = Field(0, ge=0, le=65535)
     """Health, metrics and (orchestrator) REST; 0 = a free one."""
     instance: str = "0"

@@ -16,10 +16,10 @@ from headrace.wire.errors import ConfigError
 
 def annotate(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; 0 = a free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 = any free port.")] = 0,
     json: Json = False,
 ) -> None:
-    """Serves the page on which people judge pairs of completions; Ctrl-C ends it."""
+    """Serves the page on which people judge pairs of completions, until Ctrl-C."""
     output = Output.choose(json=json)
     with told(output):
         page = live_page(run_dir)

@@ -89,7 +89,7 @@ def train(
     accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
-    """Trains as RUN.toml says; `--resume` needs only the run directory."""
+    """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
     output = Output.choose(json=json)
     with told(output):
@@ -167,7 +167,7 @@ def run_dir_config(run_dir: Path | None) -> Path:
 def check(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
 ) -> None:
-    """Proves from journal and events that nothing was lost, trained twice, or trained under unproven weights."""
+    """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
     output = Output.choose(json=json)
     with told(output):
         refuse_stage(run_dir)
@@ -211,7 +211,7 @@ def demo(
     with told(output):
         if resume:
             if run_dir is None:
-                raise ConfigError("--resume needs the --run-dir of the demo that is to go on")
+                raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
             resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -228,12 +228,12 @@ add_verbs(app)
 def make_model(
     tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="JSONL or text file to learn the BPE from.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
-    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, with commas between.")] = "",
+    columns: Annotated[str, typer.Option("--columns", help="Columns of a JSONL file, separated by commas.")] = "",
     vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Makes a tiny Qwen3 model of random weights with a BPE tokenizer, to try a config before the real model."""
+    """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
     output = Output.choose(json=json)
     with told(output):
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))

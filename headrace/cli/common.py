@@ -11,7 +11,7 @@ import typer
 from headrace.run.execute import BAD_INPUT, FAILED, STOPPED, Output
 from headrace.wire.errors import ConfigError, DataError, HeadraceError
 
-RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Where everything of the run is kept.")]
+RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
 
 

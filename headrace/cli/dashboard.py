@@ -16,11 +16,13 @@ from headrace.supervisor.once import python
 
 def dashboard(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of an ended run's; 0 = a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port for a run that has ended; 0 = any free port.")
+    ] = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Shows the dashboard: a live run's address, or serves that of an ended one until Ctrl-C."""
+    """Prints the address of a live run's dashboard, or serves that of an ended run until Ctrl-C."""
     output = Output.choose(json=json)
     with told(output):
         address = live_address(run_dir)

@@ -21,15 +21,16 @@ _PAGE = 200
 def dead(
     run_dir: Where = None,
     requeue: Annotated[
-        list[str] | None, typer.Option("--requeue", help="Gives this letter (its id) another try; may be repeated.")
+        list[str] | None,
+        typer.Option("--requeue", help="Issue the prompt of this letter (its id) again; may be repeated."),
     ] = None,
-    requeue_all: Annotated[bool, typer.Option("--requeue-all", help="Gives all that wait another try.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many, the newest first.")] = 50,
+    requeue_all: Annotated[bool, typer.Option("--requeue-all", help="Issue the prompts of all letters again.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of letters to show, newest first.")] = 50,
     url: Url = "",
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lists the groups of a live run that were given up (dead letters), or puts them into the stream again."""
+    """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
     output = Output.choose(json=json)
     with told(output):
         if requeue and requeue_all:
@@ -47,7 +48,7 @@ def dead(
 
 
 def waiting(face: OrchestratorClient) -> list[str]:
-    """Ids of all that nobody has given another try."""
+    """Ids of all letters that were not issued again."""
     found: dict[str, bool] = {}
     offset = 0
     while rows := face.get("/api/dead", offset=offset, limit=_PAGE)["rows"]:
@@ -73,4 +74,4 @@ def _show(found: dict[str, Any], output: Output) -> None:
     show_table(output.console, table)
     if found["total"] > len(rows):
         output.say(f"{found['total']} in all")
-    output.say("`--requeue ID` gives one another try")
+    output.say("`--requeue ID` issues one again")

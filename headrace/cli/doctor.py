@@ -25,15 +25,15 @@ _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAI
 def doctor(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="RUN.toml", help="What is to be run here.", show_default=False)
+        Path | None, typer.Argument(metavar="RUN.toml", help="Config to check for this machine.", show_default=False)
     ] = None,
-    run_dir: Annotated[Path, typer.Option("--run-dir", help="Where runs are to be kept.")] = Path("runs"),
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="Folder for run directories.")] = Path("runs"),
     gpu: Annotated[
         bool, typer.Option("--gpu", help="Try this GPU itself: collectives, snapshots, training steps (minutes).")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Checks whether this machine can run (with RUN.toml: can run that); each failure comes with its fix.
+    """Checks whether this machine can run Headrace, or a RUN.toml; each failure comes with its fix.
 
     Exit status 1 if anything fails; warnings do not count.
     """

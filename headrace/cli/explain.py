@@ -26,7 +26,7 @@ def explain(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run directory.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Tells the life of a group or rollout from prompt to step: times, versions, scores, or where it is now."""
+    """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
     output = Output.choose(json=json)
     with told(output):
         story = explain_in(name, run_dir)
@@ -54,5 +54,5 @@ def explain_in(name: str, run_dir: Path) -> Story:
 
 def _newest(wanted: Wanted, newest: int) -> str:
     if wanted.eval_version is not None:
-        return " for an evaluation (or nobody has answered it yet)"
+        return " for an evaluation (or its prompt has no answer yet)"
     return f": the newest group is {group_id(wanted.group_id.partition('/')[0], newest)}" if newest >= 0 else ""

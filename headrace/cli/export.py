@@ -21,7 +21,8 @@ _SHARED = ("run", "model", "run_dir")
 def export(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
     step: Annotated[
-        int | None, typer.Option("--step", min=1, help="Of this checkpoint; default: the newest.", show_default=False)
+        int | None,
+        typer.Option("--step", min=1, help="Step of the checkpoint; default: the newest.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write. Default: RUN_DIR/exports/STEP.", show_default=False)
@@ -42,7 +43,7 @@ def export_model(
 ) -> dict[str, Any]:
     """`step`, `path`, `weights_sha256` of what was written. Raises ConfigError, ChildFailedError."""
     if out is not None and out.exists() and not _is_replaceable(out):
-        raise ConfigError(f"{out} holds other things than a model: choose another folder with --out")
+        raise ConfigError(f"{out} contains files that are not a model's: choose another folder with --out")
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     settings = ExportSettings.model_validate(_shared(run_dir) | {"export": table})
     told_back = run_child(
@@ -58,7 +59,7 @@ def export_model(
 
 
 def _shared(run_dir: Path) -> dict[str, object]:
-    """What every stage's trainer was told alike."""
+    """The settings that the trainers of all stages have in common."""
     path = run_dir / "config" / "trainer.json"
     try:
         values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ def generate(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lets the policy answer: that of a live run as it is now, else the newest checkpoint's."""
+    """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
     with told(output, stopped="stopped"):
         request: dict[str, Any] = {

@@ -47,7 +47,7 @@ def _texts(face: OrchestratorClient, lines: Iterator[str]) -> Iterator[str]:
             raise TransientError(f"{face.url}{PATH}: {event['error']['message']}")
         for choice in event["choices"]:
             yield choice["delta"].get("content") or ""
-    raise TransientError(f"{face.url}{PATH}: the answer broke off")
+    raise TransientError(f"{face.url}{PATH}: the answer was cut off")
 
 
 def answer_from_checkpoint(
@@ -59,7 +59,7 @@ def answer_from_checkpoint(
     """
     run, model, rollout = _tables(run_dir)
     if run.stage == "reward_model":
-        raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model scores, and answers nothing")
+        raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model gives scores, not answers")
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
         table = ChatOnceTable(

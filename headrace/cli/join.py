@@ -19,7 +19,7 @@ def join(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Trains as one more machine of a run's trainer (trainer.nodes above 1), until the run ends."""
+    """Runs one more machine of a run's trainer (trainer.nodes above 1) until the run ends."""
     output = Output.choose(json=json)
     with told(output, stopped="stopped"):
         folder = run_dir.resolve()

@@ -20,7 +20,7 @@ Where = Annotated[
 Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", help="Holds the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
+    typer.Option("--token-file", help="File with the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
 ]
 _ACTION_S = 60.0
 WHO = "cli"
@@ -28,7 +28,7 @@ WHO = "cli"
 
 
 def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Stops issuing prompts: what is under way is trained, then the trainer waits for `resume`."""
+    """Stops issuing prompts: prompts in flight are trained, then the trainer waits for `resume`."""
     _act("pause", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
@@ -38,30 +38,30 @@ def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, j
 
 
 def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Asks the trainer for a checkpoint behind the step that it is in."""
+    """Requests a checkpoint after the trainer's current step."""
     _act("checkpoint", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
 def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Ends a run in order: the trainer takes a checkpoint first. `headrace train --resume` goes on with it."""
+    """Stops a run after its step, with a checkpoint; `headrace train --resume` continues it."""
     _act("stop", {}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
 def drain(
-    replica: Annotated[str, typer.Argument(help="Its id, such as rollout-1.", show_default=False)],
+    replica: Annotated[str, typer.Argument(help="Id of the replica, such as rollout-1.", show_default=False)],
     run_dir: Where = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it work again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="End the drain.")] = False,
     url: Url = "",
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lets a rollout replica end what it has and take nothing new; it stays alive."""
+    """Drains a rollout replica: it finishes its prompts and takes no new ones, but stays alive."""
     _act("drain", {"replica": replica, "on": not undo}, lambda: find_face(run_dir, url, token_file), json=json)
 
 
 def scale(
     service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
-    count: Annotated[str, typer.Argument(metavar="N", help="How many replicas there are to be.", show_default=False)],
+    count: Annotated[str, typer.Argument(metavar="N", help="Number of replicas to run.", show_default=False)],
     folder: Where = None,
     run_dir: RunDir = None,
     url: Url = "",

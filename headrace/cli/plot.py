@@ -18,7 +18,7 @@ _SUFFIXES = (".png", ".svg")
 
 
 def plot(
-    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="One or more.", show_default=False)],
+    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Path without its suffix. Default: RUN_DIR/plots/curves, or curves for several."),

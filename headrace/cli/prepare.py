@@ -18,19 +18,19 @@ from headrace.wire.errors import ConfigError
 
 def prepare(
     context: typer.Context,
-    run_dir: Annotated[Path, typer.Option("--run-dir", help="The same for all services.", show_default=False)],
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="The run directory of all services.", show_default=False)],
     file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The task of `headrace demo` in place of a RUN.toml.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="The task of `headrace demo` instead of a RUN.toml.")] = False,
     broker: Annotated[str, typer.Option("--broker", help="Default: HEADRACE_BROKER__URL(_FILE), [broker] url.")] = "",
     orchestrator: Annotated[
-        str, typer.Option("--orchestrator", metavar="HOST:PORT", help="Its gRPC server.")
+        str, typer.Option("--orchestrator", metavar="HOST:PORT", help="gRPC address of the orchestrator.")
     ] = "orchestrator:7000",
     accept_changed_code: Annotated[
-        bool, typer.Option("--accept-changed-code", help="Go on with an algorithm.path that has changed.")
+        bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Prepares a run for services that Compose or Kubernetes starts; what was prepared before goes on."""
+    """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     output = Output.choose(json=json)
     with told(output):
         resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)
@@ -41,7 +41,7 @@ def prepare(
             environment=inherited_environment(),
             accept_changed_code=accept_changed_code,
         )
-        said = "goes on" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
+        said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
         if output.json:
             fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}

@@ -60,15 +60,17 @@ def replay(
         typer.Option(
             "--from-checkpoint",
             min=0,
-            help="Begin with it; 0 = the first model. Default: the oldest.",
+            help="Checkpoint to begin with; 0 = the initial model. Default: the oldest.",
             show_default=False,
         ),
     ] = None,
-    steps: Annotated[str, typer.Option("--steps", metavar="A:B", help="Train these; either may be left out.")] = ":",
-    export: Annotated[bool, typer.Option("--export", help="Write the model that comes out to OUT/export.")] = False,
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="A:B", help="Steps to train; either end may be left out.")
+    ] = ":",
+    export: Annotated[bool, typer.Option("--export", help="Write the resulting model to OUT/export.")] = False,
     json: Json = False,
 ) -> None:
-    """Trains a run's journaled batches again, with nothing but the trainer: equal settings give equal weights.
+    """Trains a run's journaled batches again, with the trainer alone: equal settings give equal weights.
 
     Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
     """
@@ -160,7 +162,7 @@ def in_words(found: Replayed) -> str:
 
 
 def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettings:
-    """As the run's trainer has them, but for the place. Nobody is asked anything."""
+    """The settings of the run's trainer, except for the place; no service is contacted."""
     place = RunLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
     trainer = settings_of(resolved.config, ProcessSpec("trainer", "0", "trainer"), place, Ports())
     values: dict[str, object] = trainer.model_dump(mode="python", serialize_as_any=True)

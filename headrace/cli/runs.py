@@ -56,7 +56,9 @@ def list_(
 
 @runs.command("compare")
 def compare(
-    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Two or more.", show_default=False)],
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR...", help="Two or more run directories.", show_default=False)
+    ],
     json: Json = False,
 ) -> None:
     """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""

@@ -24,9 +24,9 @@ def score(
         Path | None, typer.Option("--output", help="JSONL: score (or null), components, reason.", show_default=False)
     ] = None,
     reward: Annotated[str, typer.Option("--reward", help="A scorer: math, code, ... or module:function.")] = "",
-    option: Annotated[list[str] | None, typer.Option("--option", help="Of the scorer, as key=value.")] = None,
-    file: Annotated[Path | None, typer.Option("--config", help="Score as this RUN.toml says.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Names the scorers.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", help="Option of the scorer, as key=value.")] = None,
+    file: Annotated[Path | None, typer.Option("--config", help="Score with the rewards of this RUN.toml.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the scorers.")] = False,
     json: Json = False,
 ) -> None:
     """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""

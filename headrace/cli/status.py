@@ -1,4 +1,4 @@
-"""The verbs `status` and `watch`: who waits for whom, once or until the run ends."""
+"""The commands `status` and `watch`: what waits for what, once or until the run ends."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,11 @@ from headrace.run.execute import FINISHED, Output
 Folder = Annotated[
     Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
 ]
-Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, in place of a run directory.")]
+Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, instead of a run directory.")]
 
 
 def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
-    """Shows what a run is doing and who waits for whom, or what it came to."""
+    """Shows what a run is doing and what waits for what, or its results."""
     output = Output.choose(json=json)
     with told(output):
         shown = look_where(run_dir, url)
@@ -33,7 +33,7 @@ def watch(
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
-    """Shows a run live until it ends; Ctrl-C leaves it alone. Where it is no terminal: a line at each look."""
+    """Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."""
     output = Output.choose(json=json)
     with told(output):
         try:

@@ -112,8 +112,8 @@ def _discriminator(config: "RunFile") -> str | None:
     of_run = [one for one in scorers if _is_of_run(one)]
     if every and not of_run:
         return (
-            f"[discriminator] every = {every} trains a discriminator that nobody asks: add [[reward.scorers]] name = "
-            "'discriminator', or set discriminator.every = 0"
+            f"[discriminator] every = {every} trains a discriminator that no scorer uses: add [[reward.scorers]] "
+            "name = 'discriminator', or set discriminator.every = 0"
         )
     if of_run and not every:
         return (

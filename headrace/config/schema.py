@@ -23,9 +23,9 @@ class Ports(Table):
     """Fixed ports of a service on this machine; of several replicas the first one's, the others follow."""
 
     grpc_port: int = Field(0, ge=0, le=65535)
-    """0 = a free one."""
+    """0 = any free port."""
     http_port: int = Field(0, ge=0, le=65535)
-    """0 = a free one."""
+    """0 = any free port."""
 
 
 class OrchestratorSection(Ports, OrchestratorTable):
@@ -50,7 +50,7 @@ class MakeTable(Table):
     kind: Literal["characters", "text"] = "characters"
     """Its tokenizer: one token a character, or byte-level BPE learned from a text."""
     characters: str = "0123456789+="
-    """For the kind `characters`: all that prompts and completions may be made of."""
+    """For the kind `characters`: every character of prompts and completions."""
     text: Path = Path()
     """For the kind `text`: a text file, or JSONL with `columns`."""
     columns: tuple[str, ...] = ()
@@ -94,9 +94,10 @@ class ModelSection(ModelTable):
     """A Hugging Face model folder with its tokenizer, or the id of one on the Hub (`OWNER/NAME`) where there is no such
     folder: it is fetched once into HF_HOME, and the folder stands here from then on."""
     revision: str = ""
-    """For a model of the Hub: a commit, tag or branch, empty = `main`; the commit, once the run directory is made."""
+    """For a model of the Hub: a commit, tag or branch, empty = `main`; replaced by the commit once the run directory
+    exists."""
     hub: str = ""
-    """The id that `path` was fetched by. Set by `headrace`."""
+    """The Hub id from which `path` was downloaded. Set by `headrace`."""
     make: MakeTable | None = None
     """Make a tiny model for this run when `path` is not given; a given path wins."""
 
@@ -110,9 +111,10 @@ class SupervisorTable(Table):
     """`[supervisor]`: how `headrace train` looks after the processes on this machine."""
 
     ready_s: float = Field(900.0, gt=0)
-    """A process that is not ready so long after its start ends the run, or is started again if it ever was."""
+    """Seconds for a process to be ready. A process that is late ends the run, or is restarted if it was ready
+    before."""
     liveness_s: float = Field(60.0, ge=0)
-    """A process that was ready and then does not answer at all for so long is killed and started again; 0 = never."""
+    """Seconds without an answer after which a process that was ready is killed and restarted; 0 = never."""
 
 
 class RunFile(Table):

@@ -75,7 +75,7 @@ def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> i
     for index, message in enumerate(messages):
         if message["role"] == "assistant":
             return index
-    raise DataError(f'{row.place}: column "{column}": no message has the role "assistant": nothing is to be learned')
+    raise DataError(f'{row.place}: column "{column}": no message has the role "assistant": there is nothing to learn')
 
 
 def _common_prompt(

@@ -43,7 +43,7 @@ class LengthLimits:
 def prepare(table: DataTable, model: Path, limits: LengthLimits, out: Path) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
+        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
     rows = _prompts(table, table.path, table.split, limit=table.limit)
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = Renderer(tokenizer, table)

@@ -53,7 +53,7 @@ def prepare_examples(table: DataTable, stage: str, model: Path, limits: LengthLi
     `limits.max_prompt_tokens` limits whole examples. Raises DataError or ConfigError and writes neither.
     """
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; of a file, hold rows out with eval_size")
+        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = ExampleRenderer(tokenizer, table, stop_token_ids(model, tokenizer))
     if stage == "sft":

@@ -137,7 +137,9 @@ def _clear(folder: Path) -> None:
         raise ConfigError(f"{folder} is not a folder of a demo: choose another folder with --run-dir")
     foreign = sorted({path.name for path in folder.iterdir()}.difference(_MADE)) if folder.exists() else []
     if foreign:
-        raise ConfigError(f"{folder} holds what no demo made ({foreign[0]}): choose another folder with --run-dir")
+        raise ConfigError(
+            f"{folder} contains files that no demo made ({foreign[0]}): choose another folder with --run-dir"
+        )
     if folder.exists():
         shutil.rmtree(folder)
 

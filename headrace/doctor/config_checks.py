@@ -20,7 +20,7 @@ def keys(wants: Wants) -> Finding:
         if wants.resolved.config.run.stage == "rl":
             check_overlap(wants.resolved)
     except ConfigError as error:
-        return fail("config", str(error), f"mend {wants.resolved.file}")
+        return fail("config", str(error), f"correct {wants.resolved.file}")
     taken = placement(wants.resolved.config).in_words()
     return ok("config", f"{wants.resolved.config.model.dtype}" + (f"; {taken}" if taken else ""))
 
@@ -32,11 +32,11 @@ def model(wants: Wants) -> Finding:
     if config.model.make is not None and ("model", "path") not in wants.resolved.layer:
         return ok("model", "made for the run")
     if config.model.hub_id:
-        return ok("model", f"{config.model.hub_id}: no folder, so the start fetches it from the Hub")
+        return ok("model", f"{config.model.hub_id}: no folder, so `headrace train` downloads it from the Hub")
     try:
         facts = check_model(config.model.path, engine=config.rollout.engine)
     except ConfigError as error:
-        return fail("model", str(error), f"mend {wants.resolved.place('model', 'path')}")
+        return fail("model", str(error), f"correct {wants.resolved.place('model', 'path')}")
     millions = model_parameters(config.model.path) / 1e6
     return ok("model", f"{facts.family}, {millions:,.1f} M parameters, context {facts.context_length}")
 
@@ -47,5 +47,5 @@ def data(wants: Wants) -> Finding:
     try:
         check_data_files(wants.resolved)
     except DataError as error:
-        return fail("data", str(error), f"mend {wants.resolved.place('data', 'path')}")
+        return fail("data", str(error), f"correct {wants.resolved.place('data', 'path')}")
     return ok("data", wants.resolved.config.data.path)

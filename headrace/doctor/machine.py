@@ -28,7 +28,7 @@ def processor(wants: Wants) -> Finding:
     said = f"{cores} cores" + (f", of which the container may use {quota:g}" if quota and quota < cores else "")
     usable = min(cores, quota or cores)
     if usable < 2:
-        return warn("processor", said, "the demo wants two cores: give the container more (docker: --cpus 2)")
+        return warn("processor", said, "the demo needs two cores: give the container more (docker: --cpus 2)")
     ranks = 0
     if wants.resolved and not wants.cuda:
         ranks = wants.resolved.config.trainer.ranks // wants.resolved.config.trainer.nodes
@@ -114,7 +114,7 @@ def clock() -> Finding:
     """Checks that the clock is set and synchronized: log times of several machines are compared."""
     year = time.gmtime().tm_year
     if year < 2025:
-        return fail("clock", f"it says {year}: certificates and times will not make sense", "set the clock")
+        return fail("clock", f"it says {year}: certificates and times will be wrong", "set the clock")
     state = _clock_state()
     if state is None:
         return note("clock", "this system does not tell whether it is synchronized")

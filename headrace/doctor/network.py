@@ -88,7 +88,7 @@ def _external(url: str) -> Finding:
         facts: ServerFacts = asyncio.run(server_facts(url, timeout_s=_SERVER_S))
     except (TransientError, ValueError) as error:
         return fail(
-            "redis", f"{shown}: {error}", "start it, mend broker.url, or leave the key empty for an embedded one"
+            "redis", f"{shown}: {error}", "start it, correct broker.url, or leave the key empty for an embedded one"
         )
     found = _judge(facts.kind, facts.version, shown)
     if found.fix:
@@ -97,7 +97,7 @@ def _external(url: str) -> Finding:
         fix = "CONFIG SET maxmemory-policy noeviction: an evicting server forgets work"
         return fail("redis", f"{shown}: maxmemory-policy is {facts.eviction}", fix)
     if not facts.persistent:
-        fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts under way, nothing else"
+        fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts in flight, nothing else"
         return warn("redis", f"{shown}: {facts.kind} {facts.version} keeps nothing on disk", fix)
     return found
 

@@ -85,7 +85,7 @@ def _one_nccl(wants: Wants, said: str, *, ours: str, theirs: str) -> Finding:
         return ok("sglang", f"{said}, NCCL {theirs} like the trainer's")
     if not (ours or theirs):
         # Built from source, or from a distribution: their NCCL is known only at run time.
-        return ok("sglang", f"{said}; no package tells of NCCL, neither there nor here")
+        return ok("sglang", f"{said}; no package reports its NCCL version, neither there nor here")
     told = f"{said}; NCCL {theirs or 'unknown'} there and {ours or 'unknown'} here: weights go over gloo, not NCCL"
     fix = f"`make gpu` installs both with one NCCL; or, beside this SGLang, {_same_torch(said)}"
     return warn("sglang", told, fix)

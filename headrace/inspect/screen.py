@@ -211,7 +211,7 @@ def _operator(operator: OperatorStatus) -> Iterator[str]:
     if operator.stopping:
         yield "stopping"
     if operator.checkpoint_asked:
-        yield "a checkpoint was asked for"
+        yield "a checkpoint is requested"
     if operator.draining:
         yield f"draining: {', '.join(operator.draining)}"
 

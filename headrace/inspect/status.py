@@ -98,7 +98,7 @@ def look_at(url: str) -> RunLook:
     """
     answer = ask(url, "/api/status")
     if not isinstance(answer, dict) or "replicas" not in answer:
-        raise ConfigError(f"{url} is no orchestrator: its /api/status does not tell of a run")
+        raise ConfigError(f"{url} is no orchestrator: its /api/status describes no run")
     status = read_answer_of(RunStatus, answer, url)
     return RunLook(
         url=url,

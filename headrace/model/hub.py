@@ -86,7 +86,7 @@ def _explained(found: Mapping[str, str], name: str, revision: str) -> str:
     ways = {
         "absent": f"there is no such folder, and no model {name!r} on the Hub (or it is private: set HF_TOKEN)",
         "gated": f"{name} is gated: accept its terms on its page, and set HF_TOKEN",
-        "revision": f"{name} has no revision {revision!r}: mend model.revision (a commit, tag or branch)",
+        "revision": f"{name} has no revision {revision!r}: correct model.revision (a commit, tag or branch)",
         "offline": (
             f"there is no folder {name}, no model of this id in {found.get('cache', 'HF_HOME')}, and the Hub cannot be "
             f"reached. Fetch it where there is a network (`hf download {name} --revision {revision}`) and set HF_HOME "

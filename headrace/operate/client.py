@@ -60,7 +60,7 @@ class OrchestratorClient:
         except httpx.TimeoutException:
             raise TransientError(f"{self.url}{path} did not answer within {timeout_s:.0f} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TransientError(f"nobody answers at {self.url}: {error}") from None
+            raise TransientError(f"no answer from {self.url}: {error}") from None
         return read_answer(self, path, answer)
 
 
@@ -99,7 +99,7 @@ def find_face(run_dir: Path | None, url: str = "", token_file: Path | None = Non
     folder = run_dir or the_live_run(_USUAL)
     if not is_alive(folder):
         raise ConfigError(
-            f"no run is alive in {folder} on this machine: `headrace train --resume` goes on with one; of a run "
+            f"no run is alive in {folder} on this machine: continue one with `headrace train --resume`; for a run "
             "elsewhere, give the orchestrator's --url"
         )
     port = _http_port(folder)

@@ -20,7 +20,9 @@ def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
     folder = run_dir or the_live_run(_USUAL)
     told = supervisor(folder)
     if not told:
-        raise ConfigError(f"no run is alive in {folder}: `headrace train` starts one, --resume goes on with one")
+        raise ConfigError(
+            f"no run is alive in {folder}: start one with `headrace train`, or continue one with --resume"
+        )
     if "control" not in told:
         raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
     request = {"verb": "scale", "service": service, "count": number}

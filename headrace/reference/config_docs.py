@@ -16,14 +16,14 @@ from headrace.config.schema import RunFile
 DOC = Path(__file__).parents[2] / "docs" / "config.md"
 _HEAD = """# Every key of run.toml
 
-This page is written by `make generate` from what the services declare; `headrace
-config --schema` prints the same as JSON.
+Set a key in the file, as an option or in the environment. `make generate` writes this page from the services'
+settings; `headrace config --schema` prints the same as JSON.
 
-- A key is given in the file, as an option (`--trainer.learning-rate 2e-6`) or in the environment
-  (`HEADRACE_TRAINER__LEARNING_RATE=2e-6`). Options stand above the environment, that above the file, the file above
-  the defaults. Relative paths of a file start at its folder, others at the working directory.
+- Options (`--trainer.learning-rate 2e-6`) override the environment (`HEADRACE_TRAINER__LEARNING_RATE=2e-6`), which
+  overrides the file, which overrides the defaults.
+- Relative paths in a file start at its folder, all others at the working directory.
 - An unknown key, a wrong type or a value out of range is an error that names file, line, key and the nearest valid key.
-- `[algorithm] name` sets defaults of its table, those of the paper: [algorithms](algorithms.md).
+- `[algorithm] name` sets the defaults of its table to those of the paper: [algorithms](algorithms.md).
 """
 _LONGEST = 60
 

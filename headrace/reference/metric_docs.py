@@ -18,24 +18,24 @@ MODULES = {
 }
 _HEAD = """# Metrics
 
-Every service serves Prometheus metrics at `/metrics` of its HTTP port, beside `/healthz` and `/readyz`. This page is
-written by `python -m headrace.reference.metric_docs` from what the services declare.
+Every service serves Prometheus metrics at `/metrics` of its HTTP port, beside `/healthz` and `/readyz`.
+`python -m headrace.reference.metric_docs` writes this page from the services' declarations.
 
-- Every sample carries the labels `run` (the run's id) and `replica` (such as `rollout-0`) of the process that tells
-  it, so one Prometheus holds several runs, and a query can join what several services say of one: `on (run)`.
-- Seconds, bytes, ratios from 0 to 1. A counter ends in `_total`, and its series begin at 0. A histogram NAME is
-  scraped as `NAME_bucket`, `NAME_sum` and `NAME_count`.
-- A label has few values: those told in its row, reasons of drops, names of scorers. Never a prompt or a rollout.
-- `process_cpu_seconds_total`, `process_resident_memory_bytes` and their like come from the client library.
+- Every sample has the labels `run` (the run's id) and `replica` (such as `rollout-0`) of the reporting process, so one
+  Prometheus holds several runs, and a query can join the metrics of several services of one run: `on (run)`.
+- Units are seconds, bytes, and ratios from 0 to 1. A counter ends in `_total`, and its series start at 0. A histogram
+  NAME is scraped as `NAME_bucket`, `NAME_sum` and `NAME_count`.
+- A label has few values: those listed in its row, reasons of drops, names of scorers. Never a prompt or a rollout.
+- The client library adds `process_cpu_seconds_total`, `process_resident_memory_bytes` and similar metrics.
 - A rollout replica with the SGLang engine passes the server's own metrics on, under their names
   (`sglang:num_running_reqs`), with the same two labels. If the server does not answer within 2 seconds they are
   missing, and `headrace_rollout_engine_reads_total{outcome="failed"}` counts it. Do not scrape that server yourself.
-- A step tells more numbers than there are gauges here: all of them are in `RUN/metrics.jsonl`. What tokens a second,
-  MFU and peak memory are is told [with the dashboard](dashboard.md#how-fast-a-step-was) and [with GPUs](gpu.md#mfu).
+- A step reports more values than there are gauges here: all are in `RUN/metrics.jsonl`. The pages
+  [dashboard](dashboard.md#how-fast-a-step-was) and [GPUs](gpu.md#mfu) define tokens a second, MFU and peak memory.
 
 `deploy/prometheus/` has the scrape config and the alerts ([runbook](runbook.md)), `deploy/grafana/` three dashboards.
 To scale rollout replicas: `sum(headrace_rollout_groups_in_flight) / sum(headrace_rollout_groups_capacity)` is 1 when
-all are full, and `headrace_orchestrator_stream_lag_entries{stream="prompts"}` counts prompts that nobody has taken.
+all are full, and `headrace_orchestrator_stream_lag_entries{stream="prompts"}` counts prompts that no replica has taken.
 """
 
 

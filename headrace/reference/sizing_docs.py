@@ -50,26 +50,26 @@ RECIPES: dict[str, dict[str, Any]] = {
     "LoRA, c": {"adapter_rank": 16, "checkpointing": True},
     "QLoRA, c": {"adapter_rank": 16, "checkpointing": True, "quantized": True},
 }
-"""In the order in which they are tried: the first that fits is told."""
+"""In the order in which they are tried: the page lists the first that fits."""
 _HEAD = f"""# What fits where
 
-This page is written by `python -m headrace.reference.sizing_docs` from the memory plan that `headrace doctor
-run.toml` prints for a config and a machine. **These are estimates: nobody has measured them on a GPU.** Weights,
-gradients and optimizer are counted exactly, and a layer's activations within 5%, as tests on a CPU hold; the rest of
-what passes in a step is reckoned by the formulas in `headrace/doctor/memory_plan.py`.
+For your own config and machine, run `headrace doctor run.toml`: it prints the memory plan from which
+`python -m headrace.reference.sizing_docs` writes this page. **These are estimates: they have not been measured on a
+GPU yet.** Tests on a CPU check that weights, gradients and optimizer are counted exactly, and a layer's activations
+within 5%; the formulas in `headrace/doctor/memory_plan.py` estimate the other buffers of a step.
 
-GPUs of the **trainer** alone: engines want their own ([below](#engines)). `model.dtype = "bfloat16"` over float32
-master weights, AdamW, no critic and no reference copy (4 bytes a parameter more, spread over the ranks), micro-batches
-of 8192 tokens (`trainer.micro_batch_tokens`), one GPU by `single`, several by `fsdp2`, {_BESIDE} GPUs to a machine. A
-plan may fill {_SHARE:.0%} of a GPU and {_HOST} GB of a host.
+The tables count GPUs of the **trainer** alone; engines need their own ([below](#engines)). They assume
+`model.dtype = "bfloat16"` over float32 master weights, AdamW, no critic and no reference copy (which adds 4 bytes a
+parameter, spread over the ranks), micro-batches of 8192 tokens (`trainer.micro_batch_tokens`), `single` on one GPU and
+`fsdp2` on several, and {_BESIDE} GPUs to a machine. A plan may fill {_SHARE:.0%} of a GPU and {_HOST} GB of a host.
 
-A cell is the first recipe that fits, with the GB of rank 0's GPU, and behind the stroke those of the host of machine 0:
+A cell is the first recipe that fits, with the GB of rank 0's GPU and, after the slash, of the host of machine 0:
 
 - *full*: all weights; *c*: with `trainer.gradient_checkpointing`; *8-bit*: `trainer.optimizer = "adamw_8bit"`;
   *offload*: `trainer.cpu_offload`, weights and optimizer in host memory, slow.
 - *LoRA*: `model.lora.rank = 16` on all projections; *QLoRA*: its frozen weights in 4 bits
   (`model.lora.quantize = "nf4"`).
-- An em dash: nothing of this fits. A smaller `micro_batch_tokens` may still do it where a few GB are missing.
+- An em dash: none of these fits. A smaller `micro_batch_tokens` may still help if only a few GB are missing.
 """
 
 
@@ -116,9 +116,9 @@ def _cell(found: tuple[str, int, int] | None) -> str:
 
 def _engines() -> Iterator[str]:
     yield (
-        "\n## Engines\n\nA replica's GPUs hold the weights in bfloat16 and a cache of keys and values. Tokens in the "
-        "cache of an SGLang server\nthat may take 85% of its GPUs (`rollout.sglang.mem_fraction_static`), the GPUs by "
-        "`rollout.sglang.tp`:\n\n"
+        "\n## Engines\n\nA replica's GPUs hold the weights in bfloat16 and a cache of keys and values. The table lists "
+        "the tokens in\nthe cache of an SGLang server that may use 85% of its GPUs "
+        "(`rollout.sglang.mem_fraction_static`), by their number,\n`rollout.sglang.tp`:\n\n"
     )
     columns = [(memory, tp) for memory in MEMORIES for tp in (1, 4)]
     yield f"| model | {' | '.join(f'{tp} x {memory} GB' for memory, tp in columns)} |\n|---|{'---|' * len(columns)}\n"
@@ -134,21 +134,21 @@ def _engines() -> Iterator[str]:
 _COUNT = """
 ## How it is counted
 
-Bytes a trained parameter, P of them on R ranks, where float32 master weights take 4, gradients 4, AdamW's moments 8:
+Bytes for P trained parameters on R ranks. Float32 master weights take 4 bytes each, gradients 4, AdamW's moments 8:
 
 | | GPU | host |
 |---|---|---|
-| `single` | 16 P, and 2 of each layer's for its bfloat16 copies | |
-| `fsdp2` | 16 P / R, and the layers that are whole for a moment | |
-| `fsdp2`, offload | the layers that are whole for a moment | 16 P / R a rank |
+| `single` | 16 P, and 2 for each parameter of a layer, for its bfloat16 copy | |
+| `fsdp2` | 16 P / R, and the layers that are temporarily gathered | |
+| `fsdp2`, offload | the layers that are temporarily gathered | 16 P / R a rank |
 | `deepspeed` 1, 2, 3 | 8 P + 12 P / R; 4 P + 16 P / R; 20 P / R | |
 | reference of a KL (not with LoRA) | 4 P / R | |
-| two snapshots for publications | a bucket in passing (`trainer.bucket_mib`), one a replica over NCCL | 4 P, pinned |
-| loading | | next to nothing (`fsdp2`); 4 P (`single`) |
+| two snapshots for publications | a bucket in transit (`trainer.bucket_mib`), one a replica over NCCL | 4 P, pinned |
+| loading | | almost nothing (`fsdp2`); 4 P (`single`) |
 | a checkpoint being written | | 12 P |
 
-`headrace doctor run.toml` counts your model from its files, your keys, and this machine; where it does not fit it names
-keys that make it fit.
+`headrace doctor run.toml` counts with your model's files, your keys and this machine; if the plan does not fit, it
+names keys that make it fit.
 """
 
 if __name__ == "__main__":

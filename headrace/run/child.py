@@ -51,7 +51,7 @@ def last_words(log: str) -> str:
             continue
         if isinstance(found, dict) and "error" in found:
             return str(found["error"])
-    return _in_words(lines[-1]) if lines else "it said nothing"
+    return _in_words(lines[-1]) if lines else "it printed nothing"
 
 
 def _in_words(line: str) -> str:

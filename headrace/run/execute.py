@@ -101,7 +101,7 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     if outcome.state == "finished":
         output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
     elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} continues")
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
         if ".log" not in outcome.reason:

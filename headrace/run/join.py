@@ -59,7 +59,9 @@ def node_settings(
     settings = _kind(values).model_validate(values)
     table = settings.trainer
     if not 0 < node < table.nodes:
-        raise ConfigError(f"--node {node}: the trainer has {table.nodes} machines; those that join are 1 and up")
+        raise ConfigError(
+            f"--node {node}: the trainer has {table.nodes} machines; joining machines are numbered from 1"
+        )
     if not table.rendezvous:
         raise ConfigError("give --rendezvous HOST:PORT, where machine 0 meets the others")
     return settings

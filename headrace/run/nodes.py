@@ -14,7 +14,7 @@ def check_nodes(resolved: Resolved) -> None:
     if table.nodes > 1 and not table.rendezvous:
         raise ConfigError(
             f"{resolved.place('trainer', 'nodes')}: {table.nodes} machines need trainer.rendezvous = 'HOST:PORT': an "
-            "address of this machine that the others reach, and a free port of it"
+            "address of this machine that the others can reach, and a free port"
         )
 
 

@@ -198,7 +198,7 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
         output.say(f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s")
         output.say(f"model: {summary.export}")
     elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} goes on")
+        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} continues")
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
     output.say(f"run directory: {run_dir}")

@@ -142,6 +142,6 @@ def _failure(status: int, log: str) -> Exception:
     except (IndexError, json.JSONDecodeError):
         told = None
     if not isinstance(told, dict):
-        return ChildFailedError("scoring", status, lines[-1] if lines else "it said nothing")
+        return ChildFailedError("scoring", status, lines[-1] if lines else "it printed nothing")
     message = str(told.get("error", told.get("exception", lines[-1])))
     return DataError(message) if told.get("event") == "refused" else ChildFailedError("scoring", status, message)

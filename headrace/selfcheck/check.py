@@ -102,6 +102,6 @@ def read_end(out: str) -> dict[str, object]:
     """Parses the last line of a probe's output. Raises ValueError if there is none."""
     lines = out.strip().splitlines()
     if not lines:
-        raise ValueError("the probe ended without a word")
+        raise ValueError("the probe ended without output")
     found: dict[str, Any] = json.loads(lines[-1])
     return found

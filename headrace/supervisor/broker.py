@@ -45,7 +45,7 @@ class EmbeddedBroker:
             return ""
         return (
             f"broker died {_EARLY_DEATHS} times before it was ready: {self.data} is now {aside.name}, and it starts "
-            "empty; groups that were under way are issued again"
+            "empty; groups in flight are issued again"
         )
 
     def _put_aside(self) -> Path | None:

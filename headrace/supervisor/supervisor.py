@@ -156,7 +156,7 @@ class Supervisor:
         count = check_count(str(request.get("count")))
         scaling = self._scaling.get(str(service))
         if scaling is None or self._signals.asked.is_set():
-            raise ConfigError("this run is coming to its end: it cannot be scaled")
+            raise ConfigError("this run is ending: it cannot be scaled")
         told = len(self._notices)
         scaling.ask(count)
         return self._notices[told:] or [scaling.situation()]

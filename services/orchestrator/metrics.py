@@ -7,24 +7,28 @@ from headrace.wire.operations import Operation
 GROUPS_ISSUED = Counter(
     "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]
 )
-GROUPS_ENDED = Counter("headrace_orchestrator_groups_ended", "Groups with a fate: trained, or why dropped.", ["fate"])
+GROUPS_ENDED = Counter(
+    "headrace_orchestrator_groups_ended", "Groups by fate: trained, or the reason of the drop.", ["fate"]
+)
 GROUPS_OPEN = Gauge("headrace_orchestrator_groups_open", "Groups issued and neither trained nor dropped.")
 CREDIT_LIMIT = Gauge("headrace_orchestrator_credit_limit_groups", "Most groups that may be open now.")
-MAX_STALENESS = Gauge("headrace_orchestrator_max_staleness_versions", "Versions a rollout may be behind its batch.")
+MAX_STALENESS = Gauge(
+    "headrace_orchestrator_max_staleness_versions", "Versions that a rollout may be behind its batch."
+)
 MAX_STEPS = Gauge("headrace_orchestrator_max_steps", "Steps after which the run is finished.")
 RUN_PHASE = Gauge(
     "headrace_orchestrator_run_phase",
-    "1 for what the run is at, 0 for the others: starting, running, finished, stopped, failed.",
+    "1 for the current phase of the run, 0 for the others: starting, running, finished, stopped, failed.",
     ["phase"],
 )
-PAUSED = Gauge("headrace_orchestrator_paused", "1 while an operator holds new prompts back.")
+PAUSED = Gauge("headrace_orchestrator_paused", "1 while an operator has paused new prompts.")
 REPLICAS = Gauge("headrace_orchestrator_replicas", "Rollout replicas with a live lease.", ["state"])
-REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that ran out without a farewell.")
+REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that expired without deregistration.")
 POLICY_VERSION = Gauge("headrace_orchestrator_policy_version", "Steps done by the trainer.")
-INCARNATION = Gauge("headrace_orchestrator_incarnation", "Life of the trainer.")
+INCARNATION = Gauge("headrace_orchestrator_incarnation", "Incarnation of the trainer.")
 LAST_STEP = Gauge(
     "headrace_orchestrator_last_step_timestamp_seconds",
-    "When a step was last told; before the first, the run's start; after a pause, when it ended.",
+    "Time of the last reported step; before the first, the run's start; after a pause, its end.",
 )
 STEP_INTERVAL = Histogram(
     "headrace_orchestrator_step_interval_seconds",
@@ -32,11 +36,11 @@ STEP_INTERVAL = Histogram(
     buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
 )
 OPERATION_ACTIVE = Gauge(
-    "headrace_orchestrator_operation_active", "1 while it is under way: evaluation.", ["operation"]
+    "headrace_orchestrator_operation_active", "1 while it is in progress: evaluation.", ["operation"]
 )
 OPERATION_UNTIL = Gauge(
     "headrace_orchestrator_operation_until_timestamp_seconds",
-    "Of what is under way its deadline, else when it last ended; 0 = it has not begun yet.",
+    "Deadline of the operation in progress, else the end of the last one; 0 = none has begun.",
     ["operation"],
 )
 EVALUATING = Operation(OPERATION_ACTIVE.labels("evaluation").set, OPERATION_UNTIL.labels("evaluation").set)
@@ -49,27 +53,27 @@ PUBLICATION_SECONDS = Histogram(
 )
 PUBLICATION_OUTCOMES = Counter(
     "headrace_orchestrator_publication_outcomes",
-    "Replicas by how a publication ended for them: committed, or the phase that they missed.",
+    "Replicas by outcome of a publication: committed, or the phase that they missed.",
     ["outcome"],
 )
 EVAL_ACCURACY = Gauge("headrace_orchestrator_eval_accuracy_ratio", "Share of held-out rollouts that are correct.")
-EVAL_VERSION = Gauge("headrace_orchestrator_eval_policy_version", "The version of that accuracy.")
+EVAL_VERSION = Gauge("headrace_orchestrator_eval_policy_version", "Policy version of that accuracy.")
 STREAM_LENGTH = Gauge("headrace_orchestrator_stream_entries", "Entries on a stream.", ["stream"])
 STREAM_PENDING = Gauge("headrace_orchestrator_stream_pending_entries", "Entries taken and not acked.", ["stream"])
-STREAM_LAG = Gauge("headrace_orchestrator_stream_lag_entries", "Entries that nobody has taken yet.", ["stream"])
+STREAM_LAG = Gauge("headrace_orchestrator_stream_lag_entries", "Entries that no consumer has taken yet.", ["stream"])
 STREAM_OLDEST = Gauge(
     "headrace_orchestrator_stream_oldest_pending_seconds",
-    "Since when nobody has said that work on the oldest pending entry goes on.",
+    "Time since a consumer last renewed its claim on the oldest pending entry.",
     ["stream"],
 )
-BROKER_USED = Gauge("headrace_orchestrator_broker_used_bytes", "Memory that the broker's data takes (`used_memory`).")
+BROKER_USED = Gauge("headrace_orchestrator_broker_used_bytes", "Memory used by the broker's data (`used_memory`).")
 BROKER_LIMIT = Gauge(
     "headrace_orchestrator_broker_limit_bytes",
-    "The broker's `maxmemory`; without one the memory of its machine, of which a container may have less. 0 = unknown.",
+    "The broker's `maxmemory`; without one, the memory of its machine (a container may have less). 0 = unknown.",
 )
 RUN_DIR_FREE = Gauge(
     "headrace_orchestrator_run_dir_free_bytes",
-    "Free on the file system of the run directory, as the orchestrator sees it.",
+    "Free bytes on the file system of the run directory, as the orchestrator sees it.",
 )
 RUN_DIR_SIZE = Gauge("headrace_orchestrator_run_dir_size_bytes", "Size of that file system.")
 ANNOTATION_VOTES = Counter("headrace_orchestrator_annotation_votes", "Votes of annotators on pairs.", ["choice"])

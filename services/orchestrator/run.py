@@ -61,7 +61,7 @@ class Run:
         stopping = self.state.wishes.stopping
         incarnation = await self.state.register_trainer(request)
         if stopping and not self.state.wishes.stopping:
-            said = "the run was started again: the stop that was asked for before is over"
+            said = "the run was restarted: the earlier stop request no longer applies"
             self._events.append("operator_action", action="withdraw stop", who="a new start", said=said)
         self.publisher.supersede()
         self.registry.forget_refusals()

@@ -8,7 +8,7 @@ from headrace.wire.settings import SamplingTable, ServiceSettings, Table
 
 
 class PublicationTable(Table):
-    """`[orchestrator.publication]`: a deadline for each phase; who misses one is left out, the others go on."""
+    """`[orchestrator.publication]`: a deadline for each phase; a replica that misses one is left out."""
 
     prepare_s: float = Field(10.0, gt=0)
     """Seconds for a replica to close its gate and open a session."""
@@ -24,32 +24,32 @@ class ChatTable(Table):
     """`[orchestrator.chat]`: `/v1/chat/completions` on the current policy."""
 
     at_once: int = Field(32, ge=0)
-    """Chats under way at the same time; each replica has a bound of its own, `rollout.chats`. 0 = none are answered."""
+    """Concurrent chats; each replica has its own limit, `rollout.chats`. 0 = refuse all chats."""
     wait_s: float = Field(20.0, gt=0)
-    """How long a chat waits for a replica that serves, through a publication say, before it is refused with 503."""
+    """Seconds for which a chat waits for a serving replica, for instance during a publication, before it gets 503."""
     deadline_s: float = Field(300.0, gt=0)
-    """An answer that takes longer is broken off."""
+    """Seconds after which an answer is cut off."""
 
 
 class OrchestratorTable(Table):
     """`[orchestrator]`: leases and looks."""
 
     replica_lease_s: float = Field(15.0, gt=0)
-    """A replica whose last heartbeat is older is gone."""
+    """Seconds since its last heartbeat after which a replica counts as gone."""
     reconcile_s: float = Field(60.0, gt=0)
-    """A group that is open for so long without news is looked for in the streams, and issued again if it is in none."""
+    """Seconds after which an open group without news is looked up in the streams, and issued again if none holds it."""
     failures_in_row: int = Field(64, ge=1)
-    """So many groups in a row that could not be generated or scored end the run: nothing would ever be trained."""
+    """Consecutive groups that fail generation or scoring before the run ends: nothing would ever be trained."""
     first_replicas: int = Field(0, ge=0)
-    """The run's first prompt is issued when so many replicas serve; 0 = at once, to whoever is there."""
+    """Number of serving replicas before the first prompt is issued; 0 = issue it at once."""
     first_replicas_s: float = Field(600.0, gt=0)
-    """After so long the run begins with those that are there."""
+    """Seconds to wait for `first_replicas`; then the run begins with the replicas that serve."""
     trim_s: float = Field(5.0, gt=0)
-    """Time between two trims of what is acked."""
+    """Seconds between two trims of acknowledged entries."""
     http_hosts: tuple[str, ...] = ()
-    """Host names, beside those of this service, under which its pages and API may be asked for: a proxy's."""
+    """Further host names under which pages and API may be requested, such as a proxy's."""
     operator_token_file: Path = Path()
-    """A file with a token: whoever acts over HTTP must send it (`Authorization: Bearer TOKEN`); `.` = nobody must."""
+    """A file with a token that every HTTP action must carry (`Authorization: Bearer TOKEN`); `.` = no token needed."""
     publication: PublicationTable = PublicationTable()
     chat: ChatTable = ChatTable()
 
@@ -60,7 +60,7 @@ class EvalTable(Table):
     every: int = Field(0, ge=0)
     """Steps between two evaluations; 0 = only before the first step and after the last."""
     prompts: int = Field(0, ge=0)
-    """Use only the first so many held-out prompts; 0 = all."""
+    """Use only this many held-out prompts, from the first; 0 = all."""
     k: int = Field(1, ge=1)
     """Rollouts of each prompt: pass@k and avg@k."""
     greedy: bool = True
@@ -68,11 +68,11 @@ class EvalTable(Table):
     temperature: float = Field(1.0, gt=0)
     """Used when not greedy."""
     correct_above: float = 0.5
-    """A rollout whose score is above it counts as correct."""
+    """A rollout with a score above this counts as correct."""
     component: str = ""
-    """Look at this component of the score (a scorer's name) in place of the whole."""
+    """Evaluate this component of the score (a scorer's name) instead of the whole."""
     deadline_s: float = Field(120.0, gt=0)
-    """An evaluation that takes longer is closed; missing prompts are reported."""
+    """Seconds after which an evaluation is closed; missing prompts are reported."""
 
 
 class OrchestratorSettings(ServiceSettings):

@@ -3,7 +3,7 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 GROUPS = Counter(
-    "headrace_reward_groups", "Groups by how they ended here: settled, handed_back, failed, buried.", ["outcome"]
+    "headrace_reward_groups", "Groups by outcome in this process: settled, handed_back, failed, buried.", ["outcome"]
 )
 ROLLOUTS = Counter("headrace_reward_rollouts", "Rollouts scored.")
 SECONDS = Histogram("headrace_reward_group_seconds", "Scoring of one group.")
@@ -13,30 +13,30 @@ SCORER_SECONDS = Histogram("headrace_reward_scorer_seconds", "One scorer's work 
 VERDICTS = Counter(
     "headrace_reward_verdicts", "Verdicts of each scorer: scored, abstained, failed.", ["scorer", "outcome"]
 )
-REFUSED = Counter("headrace_reward_refused", "Values that no scorer may give, by why.", ["scorer", "kind"])
+REFUSED = Counter("headrace_reward_refused", "Invalid values returned by scorers, by reason.", ["scorer", "kind"])
 CIRCUIT_OPEN = Gauge("headrace_reward_circuit_open", "1 while the scorer is down and nothing is consumed.", ["scorer"])
 IN_FLIGHT = Gauge("headrace_reward_groups_in_flight", "Groups being scored.")
-CAPACITY = Gauge("headrace_reward_groups_capacity", "Groups that this process scores at a time.")
+CAPACITY = Gauge("headrace_reward_groups_capacity", "Groups that this process scores concurrently.")
 
 MATH_REFUSED = Counter(
     "headrace_reward_math_refused",
-    "Answers that `math` takes for the question written again, whatever their value: restated, unevaluated.",
+    "Answers that `math` refuses by their form, whatever their value: restated, unevaluated.",
     ["scorer", "kind"],
 )
 
 ENDPOINT_REQUESTS = Counter(
     "headrace_reward_endpoint_requests",
-    "Requests to endpoints, each try for itself, by how they ended.",
+    "Requests to endpoints by outcome; each attempt counts.",
     ["endpoint", "outcome"],
 )
-ENDPOINT_SECONDS = Histogram("headrace_reward_endpoint_seconds", "One try at an endpoint.", ["endpoint"])
-ENDPOINT_RETRIES = Counter("headrace_reward_endpoint_retries", "Tries after the first.", ["endpoint"])
+ENDPOINT_SECONDS = Histogram("headrace_reward_endpoint_seconds", "One attempt at an endpoint.", ["endpoint"])
+ENDPOINT_RETRIES = Counter("headrace_reward_endpoint_retries", "Attempts after the first.", ["endpoint"])
 
 JUDGE_TOKENS = Counter(
     "headrace_reward_judge_tokens", "Tokens of answered requests, by direction: in, out.", ["judge", "direction"]
 )
-JUDGE_COST = Counter("headrace_reward_judge_cost", "Money for judges, in the currency of their prices.", ["judge"])
-JUDGE_UNMETERED = Counter("headrace_reward_judge_unmetered", "Answers that did not tell their tokens.", ["judge"])
+JUDGE_COST = Counter("headrace_reward_judge_cost", "Cost of judges, in the currency of their prices.", ["judge"])
+JUDGE_UNMETERED = Counter("headrace_reward_judge_unmetered", "Answers without token counts.", ["judge"])
 JUDGE_VERDICTS = Counter("headrace_reward_judge_verdicts", "Answers: read, malformed.", ["judge", "outcome"])
 JUDGE_PAIRS = Counter(
     "headrace_reward_judge_pairs",
@@ -46,9 +46,7 @@ JUDGE_PAIRS = Counter(
 CANARIES = Counter("headrace_reward_canaries", "Canaries: held, fooled, failed.", ["judge", "outcome"])
 CANARY_ALARMS = Counter("headrace_reward_canary_alarms", "Canaries that earned reward from a judge.", ["judge"])
 
-SANDBOX_TESTS = Counter(
-    "headrace_reward_sandbox_tests", "Tests run, by how they ended: exit, signal, time.", ["ending"]
-)
+SANDBOX_TESTS = Counter("headrace_reward_sandbox_tests", "Tests run, by outcome: exit, signal, time.", ["ending"])
 SANDBOX_FAILURES = Counter("headrace_reward_sandbox_failures", "Sandboxes that died or hung, and were replaced.")
 
 FORWARD_SECONDS = Histogram("headrace_reward_forward_seconds", "One forward pass of a reward model.", ["scorer"])
@@ -56,7 +54,7 @@ FORWARD_TOKENS = Counter("headrace_reward_forward_tokens", "Tokens of forward pa
 
 WORKER_JOBS = Counter(
     "headrace_reward_worker_jobs",
-    "Jobs of worker processes, by how they ended: done, raised, timeout, starved, died, lost, cancelled.",
+    "Jobs of worker processes, by outcome: done, raised, timeout, starved, died, lost, cancelled.",
     ["outcome"],
 )
 

@@ -78,7 +78,7 @@ class GroupScorer:
             raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
         except ScorerOutageError as error:
             if not self.outage.done():
-                way_out = f"{error}. Nothing was lost: mend it, then continue with --resume"
+                way_out = f"{error}. Nothing was lost: fix it, then continue with --resume"
                 self.outage.set_result(ScorerOutageError(way_out))
             raise HandBack(str(error), _LONGEST_PAUSE_S) from error
         body = ScoredGroup(

@@ -17,7 +17,7 @@ class CombinationTable(Table):
     """`weighted_sum`; `mean` (weighted) and `median` over those of an ensemble that scored; `product`; `min` (the worst
     case); `gate`: scorers with `at_least` open the gate, the weighted sum of the others is the score."""
     gate_value: float = 0.0
-    """For `gate`: the score where a gate stays closed."""
+    """For `gate`: the score if a gate stays closed."""
     quorum: float = Field(0.5, ge=0, lt=1)
     """For `mean` and `median`: the rubric abstains unless more than this share of the members has scored."""
 
@@ -32,15 +32,15 @@ class ScorerTable(CombinationTable):
     """A built-in scorer (`headrace score --list` names them), `ensemble` for its `members` combined, or the user's own
     `module:function`, `trl:module:function`, `verl:module:function` or `verifiers:module`."""
     label: str = ""
-    """Names its component of the score; empty = `name`. Two scorers of one name need two labels."""
+    """Name of its component of the score; empty = `name`. Two scorers with the same name need different labels."""
     weight: float = 1.0
     """Weight of the component in a weighted sum or mean."""
     range: tuple[float, float] | None = None
-    """A value outside is refused; none = what the scorer itself declares."""
+    """Values outside are refused; none = the range that the scorer declares."""
     at_least: float | None = None
-    """For `gate`: the gate opens from this value on."""
+    """For `gate`: smallest value that opens the gate."""
     optional: bool = False
-    """Where it abstains, the others' score stands without it; else the whole score abstains."""
+    """If it abstains, the score is that of the others; otherwise the whole score abstains."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the scorer itself, e.g. `pattern` of `format`."""
     members: tuple["ScorerTable", ...] = ()
@@ -81,19 +81,21 @@ class RewardTable(CombinationTable):
     task_column: str = "data_source"
     """The data column that holds the task name."""
     path: Path | None = None
-    """Folder of the user's own modules; it comes last on the import path."""
+    """Folder of the user's own modules, last on the import path."""
     replicas: int = Field(1, ge=1)
-    """Reward services that share the work; `headrace scale reward N` changes their number while the run goes on."""
+    """Reward services that share the work; `headrace scale reward N` changes their number during the run."""
     concurrency: int = Field(8, ge=1)
-    """Groups scored at a time."""
+    """Groups scored concurrently."""
     timeout_s: float = Field(60.0, gt=0)
-    """A scorer's deadline for one group (for one call of a user's function), from its turn on. `code` has its own."""
+    """Seconds for a scorer to score one group (for a user's function: one call), from its turn on. `code` has its own
+    limits."""
     processes: int = Field(1, ge=1)
-    """Worker processes of each scorer that runs in some: `math`, `code` and the user's own functions."""
+    """Worker processes of each scorer that uses them: `math`, `code` and the user's own functions."""
     failures_in_row: int = Field(3, ge=1)
-    """A scorer that fails so many groups whole, one after the other, is down: nothing is consumed until it is back."""
+    """Consecutive groups that a scorer fails completely before it counts as down: nothing is consumed until it
+    recovers."""
     outage_s: float = Field(300.0, gt=0)
-    """A scorer that is down for so long stops the run, with the reason."""
+    """Seconds for which a scorer may be down before the run stops with the reason."""
     allow_hosts: tuple[str, ...] = ()
     """`host` or `host:port` of endpoints that scorers may call although their address is private or loopback."""
 

@@ -4,7 +4,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 GROUPS = Counter(
     "headrace_rollout_groups",
-    "Prompt groups by how they ended here: settled, handed_back, failed, buried.",
+    "Prompt groups by outcome in this process: settled, handed_back, failed, buried.",
     ["outcome"],
 )
 ROLLOUTS = Counter(
@@ -18,8 +18,8 @@ TOKENS = Counter(
 DECODE_SECONDS = Counter("headrace_rollout_decode_seconds", "Time spent in decode steps.")
 BUSY_SECONDS = Counter("headrace_rollout_busy_seconds", "Time in which the engine had work.")
 IN_FLIGHT_GROUPS = Gauge("headrace_rollout_groups_in_flight", "Groups taken and not yet settled.")
-HELD_GROUPS = Gauge("headrace_rollout_groups_held", "Of those in flight: they wait for newer weights.")
-CAPACITY_GROUPS = Gauge("headrace_rollout_groups_capacity", "Groups that this replica takes at a time.")
+HELD_GROUPS = Gauge("headrace_rollout_groups_held", "Groups in flight that wait for newer weights.")
+CAPACITY_GROUPS = Gauge("headrace_rollout_groups_capacity", "Groups that this replica takes concurrently.")
 IN_FLIGHT_ROLLOUTS = Gauge("headrace_rollout_rollouts_in_flight", "Rollouts being decoded.")
 WAITING_SHARE = Gauge("headrace_rollout_waiting_ratio", "Share of the last seconds without a prompt.")
 STATE = Gauge("headrace_rollout_state", "1 for the replica's state, 0 for the others.", ["state"])
@@ -31,14 +31,14 @@ UPDATE_SECONDS = Histogram(
     buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250),
 )
 UPDATES = Counter(
-    "headrace_rollout_updates", "Weight updates by how they ended: committed, aborted, quarantined.", ["outcome"]
+    "headrace_rollout_updates", "Weight updates by outcome: committed, aborted, quarantined.", ["outcome"]
 )
 RECEIVED_BYTES = Counter(
-    "headrace_rollout_weights_received_bytes", "Weights that came, by way: nccl, gloo, disk.", ["route"]
+    "headrace_rollout_weights_received_bytes", "Weights received, by route: nccl, gloo, disk.", ["route"]
 )
 TURN_SECONDS = Histogram(
     "headrace_rollout_turn_seconds",
-    "What it took to give a shared GPU to the trainer (asleep), and to take it back (awake).",
+    "Time to give a shared GPU to the trainer (asleep), and to take it back (awake).",
     ["phase"],
     buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50),
 )
@@ -52,13 +52,13 @@ GROUP_SECONDS = Histogram(
 )
 CHATS = Counter(
     "headrace_rollout_chats",
-    "Chats by how they ended: answered, refused, late, failed, broken_off (by the asker).",
+    "Chats by outcome: answered, refused, late, failed, broken_off (by the client).",
     ["outcome"],
 )
-ENGINE_READS = Counter("headrace_rollout_engine_reads", "Looks at the engine's own metrics: read, failed.", ["outcome"])
+ENGINE_READS = Counter("headrace_rollout_engine_reads", "Reads of the engine's own metrics: read, failed.", ["outcome"])
 
-GIVEN_UP = Counter("headrace_rollout_groups_given_up", "Groups told to the trainer as too old to be trained.")
-ABORTED = Counter("headrace_rollout_groups_aborted", "Groups whose generation was ended because they had a fate.")
+GIVEN_UP = Counter("headrace_rollout_groups_given_up", "Groups reported to the trainer as too old to be trained.")
+ABORTED = Counter("headrace_rollout_groups_aborted", "Groups whose generation was aborted because they had a fate.")
 
 for _outcome in ("settled", "handed_back", "failed", "buried"):
     GROUPS.labels(_outcome)

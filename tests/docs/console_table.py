@@ -266,6 +266,7 @@ NOT_HERE = {
     """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": false}}'""": _CLUSTER,
     "pip install 'headrace[verifiers]'": _INDEX,
     "headrace train run.toml --model.path Qwen/Qwen2.5-0.5B-Instruct": "downloads a model; test_hub.py has its own Hub",
+    "headrace train ported/run.toml --run-dir runs/ported": "downloads a model; the block above dry-runs it",
     "make gpu": "downloads 8 GB of what a machine without a GPU cannot use",
     "docker run --rm -d -p 127.0.0.1:16686:16686 -p 127.0.0.1:4318:4318 jaegertracing/all-in-one:1.76.0": _INDEX,
     "docker build -f deploy/docker/trainer.Dockerfile --target gpu --build-arg EXTRAS=wandb"

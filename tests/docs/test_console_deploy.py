@@ -12,8 +12,8 @@ from tests.docs.console_table import AFTER_UP, BEFORE_UP, KUBERNETES, SECRETS, U
 from tests.docs.pages import ROOT, blocks
 from tests.docs.reader import Reader, Served
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.project import wait_until
 from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 RUN_ARGS = "--demo --run.max-steps 2 --sft.steps 3 --batch.groups 8 --eval.prompts 8"
@@ -74,7 +74,7 @@ def test_while_it_is_up(case: Case, up: Served, compose: Reader) -> None:
 def test_ctrl_c_stops_everything_and_down_leaves_nothing(up: Served, compose: Reader) -> None:
     assert (compose.folder / "my-model" / "model.safetensors").is_file()
     assert re.search(UP.says, up.ctrl_c())
-    wait_until("all to be stopped", lambda: not running(compose), seconds=120)
+    until(lambda: not running(compose), "all to be stopped", seconds=120)
     compose.do(AFTER_UP, folder=ROOT)
     label = f"label=com.docker.compose.project={compose.variables['COMPOSE_PROJECT_NAME']}"
     for what in ("container ls --all", "volume ls", "network ls"):

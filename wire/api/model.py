@@ -39,6 +39,6 @@ def read_answer_of(kind: type[M], answer: object, peer: str) -> M:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the answer"
         raise ConfigError(
-            f"{peer} answers otherwise than this version of Headrace expects ({where}: {first['msg']}): use the "
+            f"{peer} answers differently from what this version of Headrace expects ({where}: {first['msg']}): use the "
             "`headrace` command of the version that serves it"
         ) from None

@@ -54,4 +54,4 @@ def check_mask(name: str, mask: TokenMask, logprobs: Logprobs) -> None:
     if not mask.any():
         raise ContractError("bad_mask", f"{name}: no token is left to train")
     if logprobs[~mask].any():
-        raise ContractError("bad_mask", f"{name}: a masked token has a logprob, though nobody sampled it")
+        raise ContractError("bad_mask", f"{name}: a masked token has a logprob, but the policy did not sample it")

@@ -229,7 +229,7 @@ class RolloutGroup:
     def __post_init__(self) -> None:
         if len(self.rollouts) != self.prompt.group_size:
             raise ContractError(
-                "bad_group_size", f"{len(self.rollouts)} rollouts, {self.prompt.group_size} were asked for"
+                "bad_group_size", f"{len(self.rollouts)} rollouts, {self.prompt.group_size} were requested"
             )
 
     @property
@@ -311,4 +311,6 @@ def _check_token_scores(rollout: Rollout, score: Score) -> None:
             f"{rollout.rollout_id}: {len(rollout.token_ids)} tokens, {len(score.token_scores)} token scores",
         )
     if np.nan_to_num(score.token_scores[~rollout.trained_mask]).any():
-        raise ContractError("bad_score", f"{rollout.rollout_id}: a masked token has a score, though nobody sampled it")
+        raise ContractError(
+            "bad_score", f"{rollout.rollout_id}: a masked token has a score, but the policy did not sample it"
+        )

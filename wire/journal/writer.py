@@ -97,7 +97,7 @@ class JournalWriter:
     def _write(self, data: bytes) -> None:
         """Nothing may follow a record that is not whole: after a failed write (a full disk) there is no other."""
         if self._broken:
-            raise OSError("an earlier write to the journal failed; the process must end and read it anew")
+            raise OSError("an earlier write to the journal failed; the process must end and read it again")
         self.fence()
         try:
             view = memoryview(data)

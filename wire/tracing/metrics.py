@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Histogram
 
-EXPORTED = Counter("headrace_tracing_spans_exported", "Spans that the collector has taken.")
-DROPPED = Counter("headrace_tracing_spans_dropped", "Spans that the collector did not take, or that had no room.")
+EXPORTED = Counter("headrace_tracing_spans_exported", "Spans that the collector accepted.")
+DROPPED = Counter(
+    "headrace_tracing_spans_dropped", "Spans that the collector did not accept, or that did not fit the queue."
+)
 EXPORT_SECONDS = Histogram("headrace_tracing_export_seconds", "One export of up to 512 spans.")

@@ -89,7 +89,7 @@ class Outbox(SpanProcessor):
         metrics.DROPPED.inc(count)
         if not self._is_failing:
             self._is_failing = True
-            log.warning("spans_not_exported", reason=reason, effect="the run goes on without these traces")
+            log.warning("spans_not_exported", reason=reason, effect="the run continues without these traces")
 
 
 class _Exporter(SpanExporter):

@@ -11,11 +11,11 @@ from headrace.wire.api.status import RunStatus, StreamStatus
 _REASONS = {
     "stale": "it was older than run.max_staleness allows when its batch was made",
     "uninformative": "dynamic sampling: all its rollouts have the same score, so it teaches nothing",
-    "poison": "nobody could read it",
+    "poison": "it could not be read",
     "scorer_failed": "its scorer failed again and again; see logs/reward-*.log and `headrace dead`",
     "abstained": "too few of its rollouts could be scored",
     "rollout_failed": "its generation failed again and again; see logs/rollout-*.log and `headrace dead`",
-    "crash_loop": "it was delivered again and again and whoever took it died; see logs/ and `headrace dead`",
+    "crash_loop": "it was delivered again and again and its consumers died; see logs/ and `headrace dead`",
     "unverified_weights": "it was sampled under weights that were never proven",
     "run_ended": "the run ended before its turn",
 }
@@ -114,7 +114,7 @@ def _whereabouts(found: Gathered, status: RunStatus | None) -> str:
         said = f"generated; it waits for its score{_queue(streams.get('rollouts'))}"
     else:
         said = f"issued; it waits for a replica, or one is at work on it{_queue(streams.get('prompts'))}"
-    return said if status is not None else f"{said}. The run is not alive: --resume goes on with it"
+    return said if status is not None else f"{said}. The run is not alive: continue it with --resume"
 
 
 def _queue(stream: StreamStatus | None) -> str:

@@ -65,9 +65,7 @@ class HistoryVerdict:
         """The result in one line."""
         said = f"{'in order' if self.ok else 'NOT in order'}: {self.steps} steps; {self.groups.in_words()}"
         if self.unproven_steps:
-            said += (
-                f"; the rollouts of {self.unproven_steps} steps are gone: nobody can tell any more how old they were"
-            )
+            said += f"; the rollouts of {self.unproven_steps} steps are gone: their staleness can no longer be checked"
         return said
 
     def as_json(self) -> str:

@@ -65,7 +65,7 @@ class VoteLog:
                 return record
         except (ValueError, KeyError, TypeError):
             pass
-        raise DataError(f"{self.path}:{number}: not a line of the votes; move the file away to begin anew")
+        raise DataError(f"{self.path}:{number}: not a line of votes; move the file away to start over")
 
 
 def _is_act(record: Record) -> bool:

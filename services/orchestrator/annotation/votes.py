@@ -64,7 +64,7 @@ class VoteBook:
         with self._lock:
             before = self._ballots.choice(pair_id, annotator)
             if before is not None and before != choice:
-                raise OtherVoteError(f"{annotator} has said {before!r} of this pair; undo that first")
+                raise OtherVoteError(f"{annotator} has already voted {before!r} on this pair; undo that first")
             if before is None:
                 self._keep(annotator, pair_id, choice)
             return VoteRecorded(recorded=before is None, next=self._turn(annotator))

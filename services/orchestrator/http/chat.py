@@ -59,7 +59,7 @@ class ChatRoutes:
     async def pieces(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
         """The pieces of an answer, from the first replica that does not refuse. Raises ChatRefusedError."""
         if self.under_way >= self._table.at_once:
-            raise ChatRefusedError(429, f"{self.under_way} chats are under way here", "busy", _RETRY_S)
+            raise ChatRefusedError(429, f"{self.under_way} chats are in progress here", "busy", _RETRY_S)
         self.under_way += 1
         try:
             async with aclosing(self._from_anyone(body)) as pieces:

@@ -88,16 +88,18 @@ class DeadLetters:
 
     def _check(self, letter: DeadLetter) -> int:
         if letter.group_index is None:
-            raise ConfigError("nobody can tell whose it was: its group was found missing and issued again by itself")
+            raise ConfigError("its group is unknown: a missing group is found and issued again automatically")
         if letter.purpose != Purpose.TRAIN:
-            raise ConfigError("it is of an evaluation: its version is over, the next evaluation asks the prompt anew")
+            raise ConfigError(
+                "it belongs to an evaluation of an older version; the next evaluation issues the prompt again"
+            )
         if self._state.phase in (RunPhase.FINISHED, RunPhase.FAILED, RunPhase.STOPPED):
             raise ConfigError(f"the run is {self._state.phase}: nothing more is issued")
         step = self._store.step_of(letter.group_index)
         if step:
             raise ConfigError(f"{letter.group_id} was trained in step {step}: only a copy of it was buried")
         if letter.reason == DropReason.POISON and step is None:
-            raise ConfigError(f"{letter.group_id} is open: what was damaged on its way is issued again by itself")
+            raise ConfigError(f"{letter.group_id} is open: a group damaged in transit is issued again automatically")
         return letter.group_index
 
     def _row(self, letter: DeadLetter, index: int) -> int:

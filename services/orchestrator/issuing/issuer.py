@@ -64,7 +64,7 @@ class Issuer:
     def waiting_for(self) -> str:
         """What holds back prompts although there is credit; empty if nothing does."""
         if self._state.wishes.holds:
-            return "the operator, who has paused the run" if self._state.wishes.paused else "the trainer to stop"
+            return "the operator to resume the run" if self._state.wishes.paused else "the trainer to stop"
         return self._beginning.waiting_for if self._beginning else ""
 
     @property

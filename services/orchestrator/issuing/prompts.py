@@ -34,7 +34,7 @@ def read_prompts(path: Path) -> list[PromptRow]:
         raise DataError(f"{path}: cannot be read as parquet: {error}; run `headrace train` to write it") from error
     missing = [name for name in COLUMNS if name not in table.column_names]
     if missing:
-        raise DataError(f"{path}: column {missing[0]!r} is missing; run `headrace train` to write it anew")
+        raise DataError(f"{path}: column {missing[0]!r} is missing; run `headrace train` to rewrite it")
     return list(_rows(table.to_pylist()))
 
 

@@ -105,7 +105,7 @@ class PublicationCoordinator:
             if task not in self._superseded:
                 raise
             self._office.state.fence(request.incarnation)
-            raise TransientError("the publication was broken off: a trainer has registered; ask again") from None
+            raise TransientError("the publication was aborted: a trainer has registered; ask again") from None
         finally:
             task.cancel()
             self._superseded.discard(task)

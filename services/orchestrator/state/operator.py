@@ -21,8 +21,8 @@ _BY_HAND = (
 )
 
 _HEARD = (
-    "the stop is withdrawn, but the trainer may have heard of it: then it ends its step and leaves, and "
-    "`headrace train --resume` goes on"
+    "the stop is withdrawn, but the trainer may have received it: then it ends its step and exits; continue with "
+    "`headrace train --resume`"
 )
 
 
@@ -49,7 +49,7 @@ class Operator:
         """Stops issuing prompts; open groups are still trained."""
         self._check_live()
         self._state.wishes.pause(True)
-        return await self._done("pause", who, "paused: no new prompt is issued; what is under way is finished")
+        return await self._done("pause", who, "paused: no new prompt is issued; prompts in flight are finished")
 
     async def resume(self, who: str) -> str:
         """Resumes issuing prompts; withdraws a stop that is not done yet."""
@@ -59,7 +59,7 @@ class Operator:
         if wishes.stopping:
             # A trainer that knows of the stop exits; one started in its place does not have to.
             heard = self._state.trainer.told_stop or wishes.is_inherited
-            said = _HEARD if heard else "the stop is withdrawn: the trainer had not heard of it; prompts are issued"
+            said = _HEARD if heard else "the stop is withdrawn before the trainer received it; prompts are issued"
         self._state.go_on()
         return await self._done("resume", who, said)
 
@@ -100,7 +100,7 @@ class Operator:
 
     def _check_live(self) -> None:
         if self._state.phase in _OVER:
-            raise ConfigError(f"the run is {self._state.phase}: `headrace train --resume` goes on with it")
+            raise ConfigError(f"the run is {self._state.phase}: continue it with `headrace train --resume`")
 
     def _control(self, service: str, count: int) -> Path:
         """The control socket of the supervisor that started this process; raises ConfigError if there is none."""

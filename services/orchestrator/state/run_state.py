@@ -112,7 +112,7 @@ class RunState:
             self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
         is_new = request.boot_id != self.trainer.boot_id
         if self.wishes.is_inherited and is_new:
-            log.warning("stop_withdrawn", reason="orchestrator and trainer were both started anew since")
+            log.warning("stop_withdrawn", reason="orchestrator and trainer were both restarted since")
             self.wishes.stop(False)
         self._store.set_all(
             {

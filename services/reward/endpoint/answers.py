@@ -37,7 +37,7 @@ async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> ob
 async def _read_whole(answer: httpx.Response, max_bytes: int) -> bytes:
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise EndpointError("bad_answer", f"the answer is compressed ({encoding[:20]!r}), which was not asked for")
+        raise EndpointError("bad_answer", f"the answer is compressed ({encoding[:20]!r}), which was not requested")
     size = 0
     chunks = []
     try:

@@ -53,5 +53,5 @@ def _token_words(verdict: Verdict, sample: Sample) -> str | None:
     if (np.abs(np.nan_to_num(scores, posinf=np.inf, neginf=-np.inf)) > _LARGEST).any():
         return f"token scores must lie within {_LARGEST:g} of 0"
     if sample.loss_mask is not None and np.nan_to_num(scores[~sample.loss_mask]).any():
-        return "a masked token has a score, though nobody sampled it"
+        return "a masked token has a score, but the policy did not sample it"
     return None

@@ -49,7 +49,7 @@ class Slot:
             if self._hear(self._control, _START_S)[0] != server.READY:
                 self.kill()  # Whatever it wrote is in the log then.
                 log.seek(0)
-                said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "nothing was said"
+                said = log.read().decode(errors="replace").strip()[-_NOTES_BYTES:] or "no output"
                 raise SandboxStartError(f"the sandbox does not start: {said}")
             stack.pop_all()
 

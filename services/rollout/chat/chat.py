@@ -111,7 +111,7 @@ class ChatService:
     async def _place(self) -> AsyncIterator[None]:
         if self._running >= self._at_once:
             raise ChatEndedError(
-                Kind.KIND_BUSY, f"{self._running} chats are under way here, rollout.chats is {self._at_once}"
+                Kind.KIND_BUSY, f"{self._running} chats are in progress here, rollout.chats is {self._at_once}"
             )
         self._running += 1
         try:
@@ -165,7 +165,7 @@ class ChatService:
                 continue
             await self._serving(request.wait_s)
             return completion
-        raise ChatEndedError(Kind.KIND_UNAVAILABLE, "the engine gives the answer up again and again")
+        raise ChatEndedError(Kind.KIND_UNAVAILABLE, "the engine aborts the answer again and again")
 
     async def _serving(self, wait_s: float) -> None:
         """Waits through a publication; raises ChatEndedError if no weights are being served after `wait_s`."""

@@ -37,7 +37,7 @@ def make_lock(settings: RolloutSettings) -> GpuLock | None:
 async def first_turn(lock: GpuLock | None, starts: Callable[[str], None]) -> None:
     """Acquires the GPU lock, if any, before the engine starts. Raises WaitTimeoutError naming the holder."""
     if lock is not None:
-        await lock.take(_START_S, lambda holder: starts(f"its turn on {lock.name}: {holder or 'nobody'} has it"))
+        await lock.take(_START_S, lambda holder: starts(f"its turn on {lock.name}: {holder or 'no process'} holds it"))
 
 
 class ReplicaTurns:

@@ -159,7 +159,7 @@ class Heartbeat:
             case ReplicaState.QUARANTINED:
                 return f"a new publication: {self._gate.reason}"
             case ReplicaState.SERVING if self._generator.drained and not self._generator.in_flight:
-                return "the operator, who has drained it"
+                return "the operator to undo the drain"
             case ReplicaState.SERVING if self._generator.in_flight == self._generator.held:
                 return "newer weights" if self._generator.held else "prompts"
             case _:

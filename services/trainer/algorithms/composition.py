@@ -39,14 +39,14 @@ class Composition(PartOptions):
     docs/algorithms.md has all; `module:function` is one of your own.
     """
     policy_loss: str = Field("ppo_clip", json_schema_extra=_part_or_own(POLICY_LOSSES))
-    """From advantages and ratios to a loss. docs/algorithms.md has all; `module:function` is one of your own."""
+    """Loss of a token from advantage and ratio. docs/algorithms.md lists all; `module:function` is your own."""
     needs: tuple[OwnNeed, ...] = ()
-    """For an `advantage` of your own: what it cannot do without. The run provides it, or is refused.
+    """For your own `advantage`: the inputs that it requires. The run provides them or is refused.
 
-    `token_rewards`: it takes rewards at their tokens, so that `kl_in = "reward"` may take a KL off them.
+    `token_rewards`: it takes rewards at their tokens, so `kl_in = "reward"` may subtract a KL from them.
     """
     whiten: bool = False
-    """Advantages of the whole batch to mean 0 and variance 1, over its tokens."""
+    """Scale advantages to mean 0 and variance 1 over all tokens of the batch."""
 
     @field_validator("needs", mode="before")
     @classmethod

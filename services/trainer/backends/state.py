@@ -119,5 +119,5 @@ def drop_foreign(saved: Mapping[str, set[str]], expected: Mapping[str, set[str]]
         return False
     if leads:
         before, now = (kind_of(key for keys in side.values() for key in keys) for side in (saved, expected))
-        log.warning("optimizer_state_dropped", saved=before, now=now, effect="the moments begin anew")
+        log.warning("optimizer_state_dropped", saved=before, now=now, effect="the moments start at zero")
     return True

@@ -33,15 +33,15 @@ class CorrectionTable(Table):
     preset: str = Field("none", json_schema_extra={"enum": list(CORRECTIONS)})
     """A named correction; its values are the defaults of the keys below."""
     weight: CorrectionWeight = "none"
-    """What is weighted by old / behaviour: each token, or all tokens by their sequence's product or geometric mean."""
+    """Weight each token by its own old / behaviour, or by the product or geometric mean over its sequence."""
     cap: float = Field(2.0, gt=0)
     """Largest weight."""
     floor: float = Field(0.0, ge=0)
     """Smallest weight."""
     outside: CorrectionOutside = "truncate"
-    """What becomes of a weight outside of [floor, cap]: cut to it, or 0."""
+    """Clip a weight outside [floor, cap], or set it to 0."""
     reject: Literal["none", "geometric", "k2", "k3"] = "none"
-    """Leave out whole sequences whose mean ratio (or mean k2 or k3) is outside of [reject_low, reject_high]."""
+    """Leave out whole sequences whose mean ratio (or mean k2 or k3) is outside [reject_low, reject_high]."""
     reject_low: float = Field(0.0, ge=0)
     """Lower bound for `reject`."""
     reject_high: float = Field(2.0, ge=0)
@@ -80,60 +80,60 @@ class AlgorithmKeys(Composition, Table):
     """The keys of `[algorithm]` that are no option of a part."""
 
     path: Path | None = None
-    """Folder of your own functions; it comes last on the import path. A run trains with the copy in its directory."""
+    """Folder of your own functions, last on the import path. A run trains with the copy in its directory."""
     aggregation: Aggregation = "seq-mean-token-mean"
-    """From per-token losses to one number; counts are those of the whole optimizer step."""
+    """Reduction of token losses to one number; counts are those of the whole optimizer step."""
     norm_length: int = Field(0, ge=0)
-    """Divisor of `seq-mean-token-sum-norm`; 0 = the sampling's max_tokens."""
+    """Divisor of `seq-mean-token-sum-norm`; 0 = `rollout.sampling.max_tokens`."""
     anchor: Literal["behaviour", "proximal"] = "behaviour"
-    """What ratios are taken to: the engine's logprobs (bypass: no further forward), or the trainer's at batch time."""
+    """Denominator of ratios: the engine's logprobs (bypass: no extra forward pass), or the trainer's at batch time."""
     epochs: int = Field(1, ge=1)
-    """How often a batch is trained."""
+    """Passes over a batch."""
     minibatches: int = Field(1, ge=1)
     """Optimizer steps an epoch; groups stay together."""
     entropy_coef: float = Field(0.0, ge=0)
-    """Weight of the entropy bonus; with a target, its first value."""
+    """Weight of the entropy bonus; with a target, the initial weight."""
     entropy_target: float = Field(0.0, ge=0)
-    """Nats: the coefficient rises while the batch's mean entropy is below, and falls above; 0 = fixed."""
+    """Target in nats: the coefficient rises while the batch's mean entropy is below it, and falls above; 0 = fixed."""
     entropy_step: float = Field(0.005, gt=0)
-    """By so much a step, with a target."""
+    """Change of the coefficient a step, with a target."""
     entropy_max: float = Field(0.1, gt=0)
     """Largest coefficient, with a target."""
     kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL to the reference; 0 loads no reference. With a target, its first value."""
+    """Weight of the KL to the reference; 0 loads no reference. With a target, the initial weight."""
     kl_estimator: KlEstimator = "k3"
-    """Per token; those with a plus have the unbiased gradient of k2 under their own value."""
+    """Estimator per token; those with a plus have their own value and the unbiased gradient of k2."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where it acts: in the loss with a gradient, or taken off each token's reward."""
+    """Add the KL to the loss with a gradient, or subtract it from each token's reward."""
     kl_target: float = Field(0.0, ge=0)
-    """Nats: kl_coef is adapted to hold the KL there (arXiv 1909.08593); 0 = fixed."""
+    """Target in nats, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
     kl_horizon: int = Field(10_000, ge=1)
-    """Rollouts in which it is adapted."""
+    """Rollouts over which `kl_coef` is adapted."""
     kl_unbiased: bool = False
-    """For `kl_in = "loss"`: multiplied by the ratio, which makes it unbiased for off-policy tokens."""
+    """For `kl_in = "loss"`: multiply the KL by the ratio, which makes it unbiased for off-policy tokens."""
     reference: Literal["frozen", "adapters_off"] = "frozen"
-    """A copy of the model that the run began with, or the model with its adapters switched off.
+    """A copy of the model at the start of the run, or the model with its adapters switched off.
 
     With LoRA both are the same model, and no copy is made.
     """
     reference_reset_every: int = Field(0, ge=0)
-    """The frozen reference becomes the policy of now every so many steps; 0 = never."""
+    """Steps after which the current policy becomes the frozen reference; 0 = never."""
     positive_nll_coef: float = Field(0.0, ge=0)
     """Weight of the likelihood of rollouts with a reward above 0 (VAPO: 0.1)."""
     ptx_coef: float = Field(0.0, ge=0)
     """Weight of next-token loss on `ptx_data` (PPO-ptx, arXiv 2203.02155)."""
     ptx_data: Path = Path()
-    """Parquet with `prompt_ids` and `completion_ids`, as the supervised stage reads."""
+    """Parquet file with `prompt_ids` and `completion_ids`, as the supervised stage reads."""
     ptx_rows: int = Field(16, ge=1)
     """Rows of that data in each optimizer step."""
     dynamic_sampling: bool = False
     """Drop groups whose scores are all equal, and sample others (DAPO)."""
     discard_limit: int = Field(10, ge=1)
-    """So many times the batch may be dropped for one batch; then the run ends with an error."""
+    """Groups dropped for one batch, as a multiple of the batch, before the run ends with an error."""
     overlong_buffer: int = Field(0, ge=0)
-    """Soft punishment of the last so many tokens before max_tokens (DAPO); 0 = off."""
+    """Number of tokens before max_tokens over which a soft penalty grows (DAPO); 0 = off."""
     overlong_factor: float = Field(1.0, gt=0)
-    """Punishment of a rollout of max_tokens."""
+    """Penalty of a rollout with max_tokens."""
     mask_truncated: bool = False
     """Rollouts that were cut at max_tokens count for the baseline but are not trained (overlong filtering)."""
     max_token_age: int = Field(-1, ge=-1)
@@ -196,29 +196,29 @@ class CriticTable(Table):
     """`[critic]`: the value model of algorithms whose advantage needs one."""
 
     enabled: bool = True
-    """Off refuses such algorithms."""
+    """Set to false to refuse algorithms that need a critic."""
     path: Path = Path()
-    """Folder it begins with: a language model or a reward model; empty = `model.path`."""
+    """Folder of the initial model: a language model or a reward model; empty = `model.path`."""
     learning_rate: float = Field(1e-5, gt=0)
     """Constant after the warmup."""
     learning_rate_warmup: int = Field(0, ge=0)
-    """Steps in which the learning rate rises."""
+    """Steps over which the learning rate rises."""
     weight_decay: float = Field(0.0, ge=0)
     """Applies to matrices only."""
     grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of its gradient; 0 = no clipping."""
+    """Largest norm of the gradient; 0 = no clipping."""
     value_clip: float = Field(0.2, ge=0)
     """How far a value may move from what it was at batch time before its loss is clipped; 0 = plain squares.
 
     Of a critic of one output: quantiles have no clip.
     """
     epochs: int = Field(1, ge=1)
-    """How often a batch is trained; optimizer steps an epoch are `algorithm.minibatches`."""
+    """Passes over a batch; `algorithm.minibatches` sets the optimizer steps of each."""
     pretrain_steps: int = Field(0, ge=0)
-    """First steps in which only the critic is trained, on Monte-Carlo returns (VAPO's value pretraining)."""
+    """Initial steps that train only the critic, on Monte-Carlo returns (VAPO's value pretraining)."""
     warmup_steps: int = Field(0, ge=0)
-    """Further steps in which only the critic is trained, on the returns of the algorithm."""
+    """Further steps that train only the critic, on the returns of the algorithm."""
     quantiles: int = Field(1, ge=1)
-    """Above 1 the critic learns so many quantiles of the return (arXiv 1710.10044)."""
+    """Number of quantiles of the return that the critic learns (arXiv 1710.10044); 1 = a single value."""
     spread_weight: float = Field(0.0, ge=0)
-    """Advantages shrink where the quantiles are far apart, by this strength; 0 = off, needs `quantiles`."""
+    """Strength by which advantages shrink where the quantiles are far apart; 0 = off, needs `quantiles`."""

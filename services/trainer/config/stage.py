@@ -13,31 +13,32 @@ class StageTable(Table):
     """What these stages share. Backend, checkpoints and `resume` are those of `[trainer]`."""
 
     epochs: float = Field(1.0, gt=0)
-    """How often all examples are seen; each epoch has an order of its own."""
+    """Passes over all examples; each has its own order."""
     steps: int = Field(0, ge=0)
-    """So many optimizer steps; 0 = as many as `epochs` take."""
+    """Number of optimizer steps; 0 = derived from `epochs`."""
     batch_size: int = Field(64, ge=1)
-    """Examples (or pairs) an optimizer step."""
+    """Examples (or pairs) for each optimizer step."""
     max_tokens: int = Field(0, ge=0)
-    """Longest example, prompt included; 0 = the model's context. `data.overlong` says what happens to a longer one."""
+    """Longest example, including its prompt; 0 = the model's context. `data.overlong` selects the handling of longer
+    ones."""
     learning_rate: float = Field(1e-5, gt=0)
     """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's decay rates of the first and the second moment."""
     eps: float = Field(1e-8, gt=0)
-    """AdamW's guard against a division by zero."""
+    """AdamW's epsilon, against division by zero."""
     weight_decay: float = Field(0.0, ge=0)
     """Applies to matrices only."""
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps in which the learning rate rises to its peak."""
+    """Steps over which the learning rate rises to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """After the warmup; linear and cosine reach 0 at the last step."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
     eval_every: int = Field(0, ge=0)
-    """Steps between two looks at the held-out examples; 0 = at the beginning and at the end only."""
+    """Steps between two evaluations of the held-out examples; 0 = only at the start and at the end."""
 
 
 class SftTable(StageTable):
@@ -46,11 +47,12 @@ class SftTable(StageTable):
     learning_rate: float = Field(1e-4, gt=0)
     """Peak of the schedule."""
     pack_tokens: int = Field(0, ge=0)
-    """Examples share rows of so many tokens, and a model that lets them see each other is refused; 0 = a row each."""
+    """Pack examples into rows of this many tokens; a model that attends across examples is refused; 0 = one row
+    each."""
     target_loss: float = Field(0.0, ge=0)
-    """Stop when the loss, averaged over eight steps, is at most this; 0 = train all steps."""
+    """Stop once the loss, averaged over eight steps, is at most this; 0 = train all steps."""
     logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary exist at a time."""
+    """Tokens whose logits over the vocabulary are in memory at the same time."""
 
 
 class RewardModelTable(StageTable):
@@ -64,15 +66,15 @@ class DpoTable(StageTable):
     """`[dpo]`: the policy itself on ranked pairs, by direct preference optimization and its kin."""
 
     loss: Literal["dpo", "cdpo", "robust", "ipo", "hinge"] = "dpo"
-    """Loss of each pair; `cdpo` and `robust` reckon with a share of wrong labels, `ipo` averages logprobs by length."""
+    """Loss of each pair; `cdpo` and `robust` assume a share of wrong labels, `ipo` averages logprobs by length."""
     beta: float = Field(0.1, gt=0)
-    """How strongly the policy is held to the reference; of `ipo` the margin is 1 / (2 beta)."""
+    """Strength of the pull to the reference; for `ipo` the margin is 1 / (2 beta)."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """The share of pairs whose ranking is taken to be wrong; for `cdpo` and `robust`."""
+    """For `cdpo` and `robust`: the assumed share of wrongly ranked pairs."""
     learning_rate: float = Field(1e-6, gt=0)
     """Peak of the schedule."""
     logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary exist at a time."""
+    """Tokens whose logits over the vocabulary are in memory at the same time."""
 
     @model_validator(mode="after")
     def _smoothing_belongs_to_the_loss(self) -> "DpoTable":

@@ -18,9 +18,9 @@ class WandbTable(Table):
     mode: Literal["online", "offline"] = "online"
     """`offline` writes a folder that `wandb sync` uploads later."""
     dir: Path = Path()
-    """Folder of its files; empty = RUN/trackers."""
+    """Folder for its files; empty = RUN/trackers."""
     url: str = ""
-    """URL of a server of your own; empty = wandb's choice."""
+    """URL of your own server; empty = wandb's default."""
 
 
 class TensorBoardTable(Table):
@@ -41,20 +41,20 @@ class TrackioTable(Table):
     """`[trackers.trackio]`: local; `trackio show` shows it."""
 
     space: str = ""
-    """A Hugging Face Space to log to, as `owner/name`; empty = none, the numbers stay on this machine."""
+    """A Hugging Face Space to log to, as `owner/name`; empty = none, the metrics stay on this machine."""
 
 
 class TrackersTable(Table):
-    """`[trackers]`: who else is told the numbers of steps and evaluations. A dead one never stops or delays a run."""
+    """`[trackers]`: receivers of the metrics of steps and evaluations. A dead one never stops or delays a run."""
 
     use: tuple[TrackerName, ...] = ()
-    """Which; each needs the extra of its name: `headrace[wandb]`, and so on."""
+    """Trackers to write to; each needs the extra of its name: `headrace[wandb]`, and so on."""
     project: str = Field("headrace", min_length=1)
-    """Project of the run, where the tracker knows projects."""
+    """Project of the run, if the tracker supports projects."""
     name: str = ""
-    """Name of the run; empty = that of the run directory."""
+    """Name of the run; empty = the name of the run directory."""
     finish_s: float = Field(20.0, gt=0)
-    """At the end of the run a tracker has so long to take what is left; what it has not taken is counted."""
+    """Seconds for a tracker to flush at the end of the run; records that it misses are counted."""
     wandb: WandbTable = WandbTable()
     tensorboard: TensorBoardTable = TensorBoardTable()
     mlflow: MlflowTable = MlflowTable()

@@ -84,7 +84,7 @@ class RankHeartbeat:
             self.declare(text, code)
             return
         # Before all else: this process may be ended any time now, and no other process knows where it failed.
-        log.error("failed", error=str(error), exc_info=error, effect="node 0 looks who is gone")
+        log.error("failed", error=str(error), exc_info=error, effect="node 0 looks for the missing rank")
         self._trouble = text.partition("\n")[0]
         self._wake.set()
         time.sleep((_MISSED + 4) * self._every_s + self._timeout_s)

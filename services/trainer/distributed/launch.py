@@ -192,7 +192,7 @@ class RankProcesses:
             return in_time(partial(first.get, LIFE), seconds, "ask-store").decode()
         except (RuntimeError, OSError) as error:
             name = self._place.name(self._place.rank)
-            raise TransientError(f"{name} did not hear of a rendezvous: {error}") from error
+            raise TransientError(f"{name} received no rendezvous: {error}") from error
 
     def _start(self, place: RankTopology) -> None:
         command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]

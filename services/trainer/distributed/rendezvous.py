@@ -105,7 +105,7 @@ def enter(host: str, port: int, life: str, *, timeout_s: float) -> TCPStore:
     try:
         found = _ask(partial(store.get, LIFE)).decode()
     except (RuntimeError, OSError) as error:
-        raise TransientError(f"the store at {host}:{port} does not tell its life: {error}") from error
+        raise TransientError(f"the store at {host}:{port} does not report its life: {error}") from error
     if found != life:
         raise TransientError(f"node 0 was started again: life {life} is over, {found} has begun")
     return store
@@ -165,7 +165,7 @@ def attend_meeting(place: RankTopology, rendezvous: str, patience: WaitPolicy, *
             if life:
                 return life
             _end_life(place, store, quiet_s, wait)
-            reason = ": its present life goes on without this machine, and is told so"
+            reason = ": its current life continues without this machine, and is notified"
         except _LateError:
             raise
         except (RuntimeError, OSError) as error:
@@ -212,8 +212,8 @@ def _end_life(place: RankTopology, store: Store, quiet_s: float, wait: _Wait) ->
             if heard - began < quiet_s:
                 raise
             raise ConfigError(
-                f"{name} is there already, and still beats ({error}): give every machine its own HEADRACE_NODE, or end "
-                "that process first"
+                f"{name} is there already, and still sends heartbeats ({error}): give every machine its own "
+                "HEADRACE_NODE, or end that process first"
             ) from error
     verdict = {"reason": f"{name} was started again", "code": 1}
     _ask(partial(store.compare_set, OVER, "", json.dumps(verdict)))

@@ -66,7 +66,7 @@ def settle_place(settings: TrainerSettings | StageSettings, arguments: Sequence[
     if table.nodes > 1 and not table.rendezvous:
         raise ConfigError(
             f"trainer.nodes = {table.nodes} needs HEADRACE_RENDEZVOUS (or trainer.rendezvous) = host:port, where "
-            "machine 0 meets the others: an address of it that all of them reach, and a free port"
+            "machine 0 meets the others: an address of it that all others can reach, and a free port"
         )
     place = read_place(arguments)
     rank = node * (table.ranks // table.nodes) if place.first else place.rank

@@ -139,7 +139,7 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
         case "export":
             learner.export(Path(command.values["target"]))
         case _:
-            raise ValueError(f"rank 0 tells {command.name!r}, which no rank knows")
+            raise ValueError(f"rank 0 tells {command.name!r}, which no rank implements")
 
 
 def _group(data: bytes) -> ScoredGroup:

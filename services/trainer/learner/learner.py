@@ -261,7 +261,7 @@ def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict
     if name not in others:
         model = name.partition("-")[0]
         raise ConfigError(
-            f"the checkpoint of step {step} has no {name}: the run began without a {model}; begin a new run, or go on "
-            f"without one (an algorithm that needs no critic, discriminator.every = 0)"
+            f"the checkpoint of step {step} has no {name}: the run began without a {model}; begin a new run, or "
+            f"continue without one (an algorithm that needs no critic, discriminator.every = 0)"
         )
     return others[name]

@@ -29,7 +29,7 @@ class OptimizerOptions:
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the first and the second moment."""
     eps: float = 1e-8
-    """AdamW's guard against a division by zero."""
+    """AdamW's epsilon, against division by zero."""
     weight_decay: float = 0.0
     """Weight decay of matrices only: norms and biases are not decayed."""
 

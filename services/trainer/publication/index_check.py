@@ -49,14 +49,14 @@ def _check_names(layout: Layout, index: Collection[str], folder: Path) -> None:
     if unknown:
         raise ConfigError(
             f"model.path {folder}: its checkpoint has no {some(unknown)}, which the trainer would publish: "
-            "an engine that was started with this folder could not load them; save the model anew with save_pretrained"
+            "an engine that was started with this folder could not load them; save the model again with save_pretrained"
         )
     left = set(index) - layout.names - layout.tied
     missed = sorted(name for name in left if not any(pattern.search(name) for pattern in layout.unread))
     if missed:
         raise ConfigError(
             f"model.path {folder}: its checkpoint has {some(missed)}, which the trainer would never publish: an engine "
-            "would keep them as they are; save the model anew with save_pretrained, which leaves them out"
+            "would keep them unchanged; save the model again with save_pretrained, which leaves them out"
         )
 
 

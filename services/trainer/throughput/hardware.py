@@ -16,5 +16,5 @@ def read_hardware(device: torch.device, ranks: int, *, peak_tflops: float) -> Ha
     name = torch.cuda.get_device_name(device)
     peak = peak_tflops * TERA or peak_flops(name)
     if peak is None:
-        log.info("peak_unknown", gpu=name, effect="no MFU is told", way_out="set trainer.peak_tflops")
+        log.info("peak_unknown", gpu=name, effect="no MFU is reported", way_out="set trainer.peak_tflops")
     return Hardware(gpus=ranks, peak_flops=peak)

@@ -126,7 +126,7 @@ class Delivery:
         """Warns once, until the tracker works again."""
         if not self._warned:
             self._warned = True
-            log.warning("tracker_fails", tracker=self._name, reason=reason[:500], effect="the run goes on without it")
+            log.warning("tracker_fails", tracker=self._name, reason=reason[:500], effect="the run continues without it")
 
     def _delay(self) -> float:
         return min(self._look_s * float(2**self._failures), _LONGEST_DELAY_S)

@@ -40,7 +40,7 @@ def test_what_a_killed_demo_left_is_made_anew(tmp_path: Path) -> None:
 
 def test_what_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "demo" / "journal").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"holds what no demo made \(journal\)"):
+    with pytest.raises(ConfigError, match=r"contains files that no demo made \(journal\)"):
         prepare_demo(tmp_path, [], os.environ, lambda said: None)
     assert (tmp_path / "demo" / "journal").is_dir()
 

@@ -188,7 +188,7 @@ async def test_too_many_at_once_are_refused(orchestrator: Orchestrator) -> None:
         while orchestrator.chat.under_way < 2:
             await asyncio.sleep(0.01)
         refused = await ask(http)
-        assert refused.status_code == 429 and "2 chats are under way" in refused.json()["error"]["message"]
+        assert refused.status_code == 429 and "2 chats are in progress" in refused.json()["error"]["message"]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -122,7 +122,7 @@ def test_machines_meet_and_one_that_comes_again_ends_that_life(met):
     store, port, life = met
     assert store.get("life").decode() == life
     store.set(beat_key(2), "17")
-    with pytest.raises(StoppedError, match="its present life goes on without this machine"):
+    with pytest.raises(StoppedError, match="its current life continues without this machine"):
         attend(port, WaitPolicy(60.0, lambda: store.check([OVER])))
     assert json.loads(store.get(OVER)) == {"reason": "node 1 was started again", "code": 1}
     with pytest.raises(ConfigError, match=r"node 1 has trainer.nodes and ranks 2 x 3, node 0 has 2 x 2"):

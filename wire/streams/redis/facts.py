@@ -1,4 +1,4 @@
-"""What a server reports about itself: for people who set one up."""
+"""Facts that a server reports about itself, for its setup."""
 
 import asyncio
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from headrace.services.orchestrator.state.operator import Operator
 from headrace.wire.api.actions import Said
 from headrace.wire.errors import ConfigError, TransientError
 
-ENDED = "nothing of this run is alive: only its files are shown; `headrace train --resume` goes on with it"
+ENDED = "no process of this run is alive, only its files are shown; continue it with `headrace train --resume`"
 Who = Annotated[str, Field(pattern=r"^\w[\w .@-]{0,39}$")]
 
 

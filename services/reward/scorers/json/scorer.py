@@ -120,7 +120,7 @@ class JsonSchemaScorer(Scorer):
             found = await self._pool.run_fairly({"schema": schema, "text": completion})
         except (JobTimeoutError, JobDiedError, JobError) as error:
             if isinstance(error, JobError) and error.kind == "TimeoutError":
-                return Verdict.failure(str(error))  # The machine was too busy; nobody is to blame.
+                return Verdict.failure(str(error))  # The machine was too busy, which is not the sample's fault.
             return await self._blame(schema, error)
         except WorkerError as error:
             return Verdict.failure(str(error))

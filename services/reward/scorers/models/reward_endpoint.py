@@ -149,7 +149,7 @@ def read_scores(answer: object, count: int) -> list[float]:
         answer = sorted(answer["data"], key=lambda entry: _index(entry))
     if not isinstance(answer, list) or len(answer) != count:
         got = f"{len(answer)} entries" if isinstance(answer, list) else type(answer).__name__
-        raise ValueError(f"{count} scores were asked for, {got} came")
+        raise ValueError(f"{count} scores were requested, {got} arrived")
     return [_one_number(entry) for entry in answer]
 
 

@@ -125,7 +125,7 @@ class AdapterUpdater:
 
     async def sleep(self, timeout_s: float) -> None:
         """Raises ContractError: the base model would be lost, and only adapters are published."""
-        raise ContractError("no_turns", "a server that takes adapters (model.lora) cannot give up its base")
+        raise ContractError("no_turns", "a server with adapters (model.lora) cannot release its base")
 
     async def wake(self, timeout_s: float) -> None:
         """No-op: it never sleeps."""

@@ -65,13 +65,13 @@ def check_server(
         raise ConfigError(f"the SGLang server's dtype is {server.get('dtype')}, model.dtype is {dtype}")
     if dtype != "float32" and bool(server.get("enable_fp32_lm_head")) != fp32_head:
         raise ConfigError(
-            f"model.fp32_head is {fp32_head}, the SGLang server was started otherwise: start it "
+            f"model.fp32_head is {fp32_head}, but the SGLang server was started differently: start it "
             f"{'with' if fp32_head else 'without'} --enable-fp32-lm-head"
         )
     if server.get("quantization") or server.get("speculative_algorithm"):
         raise ConfigError("the SGLang server quantizes or speculates: its logprobs would not be the trainer's")
     if bool(server.get("enable_deterministic_inference")) != deterministic:
-        raise ConfigError(f"rollout.deterministic is {deterministic}, the SGLang server was started otherwise")
+        raise ConfigError(f"rollout.deterministic is {deterministic}, but the SGLang server was started differently")
     if model.get("model_type") != shape.family or tuple(model.get("architectures") or ()) != shape.architectures:
         raise ConfigError(
             f"the SGLang server serves a {model.get('model_type')} model ({model.get('model_path')}), "

@@ -100,7 +100,9 @@ def _check_argument(argument: str) -> None:
     # SGLang's parser accepts any unambiguous prefix of a flag.
     for known in _DANGEROUS_FLAGS:
         if known.startswith(flag):
-            raise ConfigError(f"rollout.sglang.extra_args: {argument} lets requests bring code; it is never given")
+            raise ConfigError(
+                f"rollout.sglang.extra_args: {argument} lets requests execute code; it is never passed on"
+            )
     for known in _OWN_FLAGS:
         if known.startswith(flag) or flag in ("--tp", "--dp", "--pp"):
             raise ConfigError(f"rollout.sglang.extra_args: {argument} is set by headrace from its own keys")

@@ -184,7 +184,7 @@ class Generation:
                 parts.append(part)
             done += part.token_ids
             if len(done) > most:
-                raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were asked for")
+                raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were requested")
             if part.finish_reason is None and part.token_ids and part.token_ids[-1] in request.sampling.stop_token_ids:
                 # The answer of an aborted request does not report a stop at its last token.
                 return join_parts([*parts[:-1], replace(part, finish_reason=FinishReason.STOP)], self.digests)

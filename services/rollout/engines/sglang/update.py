@@ -77,7 +77,7 @@ class Updater:
     def _require(self, ticket: object) -> None:
         """Raises TransientError if this update was ended meanwhile: it must not touch the server of a later one."""
         if self._ticket is not ticket:
-            raise TransientError("the update was given up while SGLang got ready for it")
+            raise TransientError("the update was aborted while SGLang prepared for it")
 
     async def receive(
         self,
@@ -124,7 +124,7 @@ class Updater:
     async def unpause(self, timeout_s: float) -> None:
         """Continues decoding. Idempotent."""
         if self._paused:
-            await self._act(self._client.resume(timeout_s), "to go on")
+            await self._act(self._client.resume(timeout_s), "to resume")
             self._paused = False
 
     async def resume(self, timeout_s: float) -> None:

@@ -38,7 +38,7 @@ class PreferenceStrength(PartOptions):
     """The strength of a preference."""
 
     beta: float = Field(0.1, gt=0)
-    """For `online_dpo`: how far from the reference a preference may lead."""
+    """For `online_dpo`: strength of the pull to the reference."""
 
 
 @advantage("group", Normalization, needs=GROUP)
@@ -110,7 +110,7 @@ def opo(signals: Signals, _options: NoOptions) -> Estimate:
 def remax(signals: Signals, _options: NoOptions) -> Estimate:
     """`R` minus that of one greedy rollout of the prompt
 
-    the greedy one is made beside the group and not trained
+    the greedy rollout is generated beside the group and not trained
     """
     from headrace.services.trainer.algorithms.advantages.estimates import by_group
     from headrace.services.trainer.algorithms.advantages.rollouts import remax_advantages

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Need(Flag):
-    """What an advantage cannot do without; a run that does not have it is refused at its start."""
+    """An input that an advantage requires; a run that does not provide it is refused at its start."""
 
     NOTHING = 0
     GROUP = auto()
@@ -32,7 +32,7 @@ class Need(Flag):
     REFERENCE = auto()
     """`Signals.reference`: a reference model is loaded whatever `kl_coef` is."""
     GREEDY = auto()
-    """`Signals.baselines`: a greedy rollout is made beside each group."""
+    """`Signals.baselines`: a greedy rollout is generated beside each group."""
     OLD_LOGPROBS = auto()
     """`Signals.old`: the policy's own logprobs at batch time."""
 
@@ -52,16 +52,16 @@ OptionsT = TypeVar("OptionsT", bound=PartOptions)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What is known of a part without its function."""
+    """The declaration of a part, without its function."""
 
     name: str
     options: type[PartOptions]
     what: str
     """What it computes, in one line."""
     notes: str
-    """Where libraries differ, and what is taken here."""
+    """Where libraries differ, and the choice made here."""
     problem: Callable[[PartOptions], str | None]
-    """Why the values of a table cannot work with it, and the way out; None if they can."""
+    """The reason why the values of a table cannot work with it, with the fix; None if they can."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class AdvantagePart(Part):
     """The estimator with the options of a table."""
     needs: Need
     token_rewards: bool
-    """Whether it takes rewards at their tokens, so that a KL may be taken off them."""
+    """Whether it takes rewards at their tokens, so that a KL may be subtracted from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,16 @@ class ClipRange(PartOptions):
     clip_low: float = Field(0.2, gt=0, le=1)
     """The ratio's floor is `1 - clip_low`."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; above `clip_low` (DAPO: 0.28) it keeps exploration alive."""
+    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration."""
 
 
 class PpoClip(ClipRange):
     """PPO's range, and the bounds of a bad token."""
 
     dual_clip: float = Field(0.0, ge=0)
-    """For `ppo_clip`: loss of a negative advantage is at most so many times it (verl: 3); 0 = off."""
+    """For `ppo_clip`: limit of the loss of a negative advantage, as a multiple of it (verl: 3); 0 = off."""
     ratio_cap: float = Field(0.0, ge=0)
-    """For `ppo_clip`: largest ratio of all (INTELLECT-2's delta); 0 = off."""
+    """For `ppo_clip`: upper limit of the ratio for a negative advantage (INTELLECT-2's delta); 0 = off."""
 
     @model_validator(mode="after")
     def _bounds_act(self) -> PpoClip:
@@ -47,7 +47,7 @@ class KlPenalty(PartOptions):
     """The weight of a penalty."""
 
     penalty_coef: float = Field(0.1, ge=0)
-    """For `ppo_kl`: weight of the KL to the old policy, in place of a clip."""
+    """For `ppo_kl`: weight of the KL to the old policy, which replaces the clip."""
 
 
 class SoftGate(PartOptions):

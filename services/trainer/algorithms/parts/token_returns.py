@@ -16,14 +16,14 @@ class Discount(PartOptions):
     """The discount of rewards."""
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount a token."""
+    """Discount factor for each token."""
 
 
 class Bootstrap(Discount):
-    """What is taken for the rewards behind a cut."""
+    """The stand-in for the rewards after a truncation."""
 
     bootstrap_truncated: bool = False
-    """A rollout cut at max_tokens goes on with the critic's last value, as if it had not ended."""
+    """Continue a rollout cut at max_tokens with the critic's last value, as if it had not ended."""
 
 
 class GaeOptions(Bootstrap):
@@ -32,7 +32,7 @@ class GaeOptions(Bootstrap):
     lam: float = Field(1.0, ge=0, le=1)
     """For `gae`: lambda of the policy's advantages; 0 is one-step TD, 1 is Monte-Carlo minus value."""
     lam_critic: float = Field(-1.0, ge=-1, le=1)
-    """For `gae`: lambda of the critic's returns (VAPO: 1); negative = as `lam`."""
+    """For `gae`: lambda of the critic's returns (VAPO: 1); negative = the value of `lam`."""
     lam_alpha: float = Field(0.0, ge=0)
     """Length-adaptive `lam = 1 - 1 / (lam_alpha x length)` (VAPO: 0.05); 0 = off."""
 
@@ -41,7 +41,7 @@ class KSteps(Bootstrap):
     """The number of rewards before a value."""
 
     k_steps: int = Field(1, ge=1)
-    """For `k_step`: rewards before the value takes over."""
+    """For `k_step`: number of rewards before the value."""
 
 
 @advantage("return", Discount, token_rewards=True)

@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="CISPO: clipped importance-sampling weights",
     source="MiniMax-M1, arXiv 2506.13585; bounds of ScaleRL, arXiv 2510.13786",
     formula="-sg[clip(r, 1-clip_low, 1+clip_high)] A lp, mean over all tokens",
-    use="Every token keeps its gradient, also rare turning points that PPO would clip away.",
+    use="Every token keeps its gradient, including rare turning points that PPO would clip away.",
     settings={
         "advantage": "group",
         "policy_loss": "cispo",

@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="DAPO: decoupled clip and dynamic sampling",
     source="arXiv 2503.14476",
     formula="-min(r A, clip(r, 1-0.2, 1+0.28) A), mean over all tokens;  A = (R - mean_G) / std_G",
-    use="Long answers to hard, verifiable questions: keeps entropy up and trains only on groups that tell apart.",
+    use="Long answers to hard, verifiable questions: keeps entropy up and trains only on groups with unequal scores.",
     settings={
         "advantage": "group",
         "policy_loss": "ppo_clip",

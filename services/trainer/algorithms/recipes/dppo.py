@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="DPPO: divergence proximal policy optimization (binary total variation)",
     source="arXiv 2602.04879; bounds and KL of prime-rl, whose default it was until August 2026 (IPO since)",
     formula="-keep A r + tau (lp - lp_roll)^2;  keep: p - p_roll within +-0.2 in the advantage's direction",
-    use="Asynchronous runs: bounds probabilities, so rare tokens are not cut for a large ratio of tiny numbers.",
+    use="Asynchronous runs: bounds probabilities, so rare tokens are not clipped for a large ratio of tiny numbers.",
     settings={
         "advantage": "group",
         "normalize_std": False,

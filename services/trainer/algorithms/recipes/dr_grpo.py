@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="Dr. GRPO: GRPO done right",
     source="arXiv 2503.20783",
     formula="-min(r A, clip(r, 1-eps, 1+eps) A), summed over tokens, divided by a constant;  A = R - mean_G",
-    use="GRPO without its bias to long wrong answers and to questions of little spread.",
+    use="GRPO without its bias towards long wrong answers and questions with little spread.",
     settings={
         "advantage": "group",
         "normalize_std": False,

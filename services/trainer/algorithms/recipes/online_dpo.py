@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="Online DPO",
     source="arXiv 2402.04792; DPO: arXiv 2305.18290",
     formula="-log sigmoid(beta Delta) of each group's best and worst rollout, by its exact on-policy gradient",
-    use="Preferences from a judge or reward model whose scale means nothing: only the order in a group counts.",
+    use="Preferences from a judge or reward model whose scale is meaningless: only the order within a group counts.",
     settings={
         "advantage": "online_dpo",
         "beta": 0.1,

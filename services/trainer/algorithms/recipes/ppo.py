@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="PPO: proximal policy optimization",
     source="arXiv 1707.06347; for language models arXiv 2203.02155; dual clip arXiv 1912.09729",
     formula="-min(r A, clip(r, 0.8, 1.2) A), at most 3|A| for A < 0;  A = GAE(1, 0.95) of R - beta k1, whitened",
-    use="A learned reward (RLHF) or rewards on tokens: a critic tells which tokens earned it.",
+    use="A learned reward (RLHF) or rewards on tokens: a critic assigns the credit to tokens.",
     settings={
         "advantage": "gae",
         "gamma": 1.0,

@@ -23,4 +23,4 @@ class AlgorithmRecipe:
     notes: str = ""
     """Where libraries disagree, and what is taken here."""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
-    """What the paper asks of other tables, by table: told by `headrace algorithms`, never set by itself."""
+    """Settings that the paper asks of other tables, by table: `headrace algorithms` shows them, none is set."""

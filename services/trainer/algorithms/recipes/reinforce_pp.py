@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="REINFORCE++",
     source="arXiv 2501.03262",
     formula="-min(r A, clip(r, 0.8, 1.2) A),  A = whitened return of R - beta k1",
-    use="PPO's stability without a critic, also with one rollout a prompt.",
+    use="PPO's stability without a critic, even with one rollout a prompt.",
     settings={
         "advantage": "return",
         "gamma": 1.0,

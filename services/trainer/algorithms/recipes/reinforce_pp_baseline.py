@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="REINFORCE++-baseline",
     source="arXiv 2501.03262, version 5",
     formula="-min(r A, clip(r, 0.8, 1.2) A) + beta k2,  A = whitened (R - mean_G)",
-    use="Groups of very different spread: the scale is the batch's, not the group's.",
+    use="Groups of very different spread: advantages are scaled by the batch, not by the group.",
     settings={
         "advantage": "mean_baseline",
         "whiten": True,

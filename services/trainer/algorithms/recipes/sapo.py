@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="SAPO: soft adaptive policy optimization",
     source="Qwen, arXiv 2511.20347",
     formula="-(4/tau) sigmoid(tau (r - 1)) A,  tau = 1.0 for A > 0 else 1.05",
-    use="In place of hard clipping: off-policy tokens fade instead of losing their gradient at an edge.",
+    use="Replaces hard clipping: the gradient of off-policy tokens fades instead of vanishing at a threshold.",
     settings={
         "advantage": "group",
         "policy_loss": "sapo",

@@ -6,7 +6,7 @@ RECIPE = AlgorithmRecipe(
     title="VAPO: value-model-based augmented PPO",
     source="arXiv 2504.05118",
     formula="-min(r A, clip(r, 0.8, 1.28) A) + 0.1 nll(correct);  A = GAE, lam = 1 - 1/(0.05 length); returns: lam = 1",
-    use="Long reasoning with a critic: best of the value-based ones, if the critic is pretrained.",
+    use="Long reasoning with a critic: the best value-based algorithm here, if the critic is pretrained.",
     settings={
         "advantage": "gae",
         "gamma": 1.0,

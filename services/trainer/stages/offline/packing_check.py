@@ -68,14 +68,14 @@ def must_join(backend: Backend, *, chunk: int) -> bool:
                 log.info("packed_rows_joined", reason=f"with positions alone {reasons[0]}")
             return joined
         reasons.append(
-            f"two short ones packed are scored {leak.gap:.2g} nats otherwise than alone, and another first one changes "
-            f"the second by {leak.neighbour:.2g}"
+            f"two short examples score {leak.gap:.2g} nats differently packed than alone, and another first "
+            f"example changes the second by {leak.neighbour:.2g}"
         )
     told = "the same" if reasons[1] == reasons[0] else reasons[1]
     raise ConfigError(
-        f"sft.pack_tokens: models of the type {module.model.config.model_type} let the examples of one row see each "
-        f"other: {reasons[0]} (told where sequences begin: {told}). Set sft.pack_tokens = 0: each example then has a "
-        "row of its own"
+        f"sft.pack_tokens: models of the type {module.model.config.model_type} let the examples of one row attend to "
+        f"each other: {reasons[0]} (with the starts of sequences given: {told}). Set sft.pack_tokens = 0: each example "
+        "then has its own row"
     )
 
 

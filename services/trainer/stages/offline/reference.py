@@ -87,7 +87,7 @@ def _read(path: Path, digest: str) -> dict[str, Tensor] | None:
             if (file.metadata() or {}).get("digest") != digest:
                 raise ConfigError(
                     f"{path} was made with another model or other pairs than those of this run: begin a new run in "
-                    "another run directory (or remove the file, if the change is meant)"
+                    "another run directory (or remove the file, if the change is intended)"
                 )
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except SafetensorError as error:

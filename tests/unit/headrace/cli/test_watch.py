@@ -49,7 +49,7 @@ def test_an_orchestrator_that_is_away_for_a_moment_is_waited_for() -> None:
     def look_or_fail() -> RunLook:
         step = next(steps)
         if step == "away":
-            raise TransientError("nobody answers")
+            raise TransientError("no answer")
         return look("running" if step == "look" else "finished")
 
     assert watch(look_or_fail, output()[0], every_s=0.01) == FINISHED
@@ -57,7 +57,7 @@ def test_an_orchestrator_that_is_away_for_a_moment_is_waited_for() -> None:
 
 def test_one_that_never_answered_is_told_at_once() -> None:
     def fail() -> RunLook:
-        raise TransientError("nobody answers")
+        raise TransientError("no answer")
 
     with pytest.raises(TransientError):
         watch(fail, output()[0], every_s=0.01)
@@ -70,7 +70,7 @@ def test_long_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def look_once() -> RunLook:
         for answer in answers:
             return answer
-        raise TransientError("nobody answers")
+        raise TransientError("no answer")
 
     with pytest.raises(WaitTimeoutError, match="the orchestrator to answer"):
         watch(look_once, output()[0], every_s=0.01)

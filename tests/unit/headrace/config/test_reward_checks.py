@@ -27,7 +27,7 @@ def message(*scorers: dict[str, Any], every: int = 0, **tables: Any) -> str:
 def test_a_discriminator_and_its_scorer_go_together() -> None:
     assert config(SCORER, every=2).discriminator.every == 2
     assert config(NUMERIC).discriminator.every == 0
-    assert "that nobody asks" in message(NUMERIC, every=2)
+    assert "that no scorer uses" in message(NUMERIC, every=2)
     assert "set discriminator.every to 1 or more" in message(NUMERIC, SCORER)
     members = {"name": "ensemble", "combination": "min", "members": [NUMERIC, SCORER]}
     assert "set discriminator.every" in message(members)

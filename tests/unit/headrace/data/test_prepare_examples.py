@@ -148,7 +148,7 @@ def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model:
     [
         ("sft", {"prompt": "1="}, 'there is no column "completion"'),
         ("sft", {"completion": "1"}, 'there is no column "prompt"'),
-        ("sft", {"messages": [{"role": "user", "content": "1"}]}, "nothing is to be learned"),
+        ("sft", {"messages": [{"role": "user", "content": "1"}]}, "there is nothing to learn"),
         ("sft", {"prompt": "1=", "completion": [{"role": "assistant", "content": "1"}]}, "no chat template"),
         ("dpo", {"prompt": "1=", "chosen": "1", "rejected": "1"}, "are the same"),
         ("dpo", {"prompt": "1=", "chosen": "1"}, 'there is no column "rejected"'),

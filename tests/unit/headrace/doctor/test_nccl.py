@@ -62,7 +62,7 @@ def wants(folder: Path, device: str = "cuda", server: str = "auto") -> Wants:
         (("2.14.1", "2.30.7"), ("2.14.1", "2.30.7"), Level.OK, "torch 2.14.1, .*NCCL 2.30.7 like the trainer's"),
         (("2.13.0", "2.29.7"), ("2.14.1", "2.30.7"), Level.WARN, "NCCL 2.30.7 there and 2.29.7 here"),
         (("2.14.1", ""), ("2.14.1", "2.30.7"), Level.WARN, "NCCL 2.30.7 there and unknown here"),
-        (("2.14.1", ""), ("2.14.1", ""), Level.OK, "no package tells of NCCL"),
+        (("2.14.1", ""), ("2.14.1", ""), Level.OK, "no package reports its NCCL version"),
     ],
 )
 def test_the_nccl_of_both_environments_is_compared(

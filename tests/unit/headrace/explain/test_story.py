@@ -121,7 +121,7 @@ def test_a_group_on_its_way_says_where_it_is() -> None:
 def test_a_group_that_was_open_when_the_run_stopped_is_told_so() -> None:
     end = {"event": "run_stopped", "t": 200.0, "open_groups": [GROUP]}
     story = told(Gathered(events=[ISSUED], ends=[end]))
-    assert story.state == "left open" and "--resume goes on with it" in story.where
+    assert story.state == "left open" and "continue it with --resume" in story.where
     assert story.life[-1].what == "run stopped: it was open"
 
 

@@ -257,7 +257,7 @@ def test_a_changed_payload_and_a_damaged_journal_are_problems(tmp_path: Path) ->
     payload.unlink()
     verdict = forge.check()
     assert verdict.ok and verdict.unproven_steps == 1
-    assert "the rollouts of 1 steps are gone: nobody can tell any more how old they were" in verdict.in_words()
+    assert "the rollouts of 1 steps are gone: their staleness can no longer be checked" in verdict.in_words()
     segment = tmp_path / "journal" / "segment-000001.journal"
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1

@@ -12,7 +12,7 @@ EVENT = {"event": "stopped", "level": "error"}
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        ([], "it said nothing"),
+        ([], "it printed nothing"),
         (["Killed"], "Killed"),
         ([{"event": "refused", "error": "no such folder"}, EVENT], "no such folder"),
         ([{"event": "step"}, EVENT], "stopped"),

@@ -65,7 +65,7 @@ def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Pat
     book = VoteBook(run_dir)
     (pair,) = judge(book, "ann", "left")
     assert book.vote("ann", pair, "left").recorded is False
-    with pytest.raises(OtherVoteError, match="has said 'left'"):
+    with pytest.raises(OtherVoteError, match="has already voted 'left'"):
         book.vote("ann", pair, "right")
     with pytest.raises(UnknownPairError):
         book.vote("ann", "9-0123456789abcdef", "left")
@@ -135,7 +135,7 @@ def test_a_foreign_line_is_named_and_a_second_process_refused(run_dir: Path) -> 
     book.close()
     votes = run_dir / "annotations" / "votes.jsonl"
     votes.write_text("{}\n" + votes.read_text())
-    with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
+    with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of votes"):
         VoteBook(run_dir)
 
 
@@ -233,7 +233,7 @@ def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: 
     votes.parent.mkdir()
     votes.write_text(line + "\n")
     for _ in range(2):  # The second time it is no "already served".
-        with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of the votes"):
+        with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of votes"):
             VoteBook(run_dir)
     votes.unlink()
     VoteBook(run_dir).close()

@@ -154,7 +154,7 @@ async def test_nothing_can_be_changed_of_an_ended_run(http: httpx.AsyncClient) -
     assert await get(http, "/api/dead") == {"total": 0, "rows": []}
     for path in ("actions/pause", "actions/stop", "actions/checkpoint", "actions/resume", "dead/1-0/requeue"):
         refused = await http.post(f"/api/{path}", json={}, headers=SAME)
-        assert refused.status_code == 409 and "nothing of this run is alive" in refused.json()["error"]
+        assert refused.status_code == 409 and "no process of this run is alive" in refused.json()["error"]
     scale = await http.post("/api/actions/scale", json={"service": "rollout", "count": 2}, headers=SAME)
     assert scale.status_code == 409
     for body in ({"service": "rollout"}, {"service": "rollout", "count": -1}, {"service": 3, "count": 1}, {"x": 1}):

@@ -142,7 +142,7 @@ async def test_a_group_that_is_open_is_refused_for_it_is_issued_again_by_itself(
     dead = dead_put(data, DropReason.POISON, "bad_checksum", "rollout")
     house.broker.put(dead.stream, dead.data, note=dead.note)
     entry = (await house.broker.newest(StreamName.DEAD, before="", count=1))[0].id
-    with pytest.raises(ConfigError, match=r"g00000001 is open: .* issued again by itself"):
+    with pytest.raises(ConfigError, match=r"g00000001 is open: .* issued again automatically"):
         await house.dead.requeue(entry, "x")
 
 
@@ -245,8 +245,8 @@ async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: Hou
     house.store.end([(1, 4, "")])
     rows = (await letters.page(0, 10)).rows
     for entry, words in (
-        (rows[2].id, "it is of an evaluation"),
-        (rows[1].id, "nobody can tell whose it was"),
+        (rows[2].id, "it belongs to an evaluation"),
+        (rows[1].id, "its group is unknown"),
         (trained, "was trained in step 4"),
         ("9-9", "there is no dead letter"),
     ):

@@ -143,16 +143,16 @@ async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_pa
     acts, state = operator(tmp_path)
     await state.register_trainer(trainer("t1"))
     await acts.stop("cli")
-    assert "had not heard of it" in await acts.resume("cli")
+    assert "before the trainer received it" in await acts.resume("cli")
     assert not state.wishes.holds and not OperatorRequests(store(tmp_path)).stopping
     await acts.stop("cli")
     state.trainer.told_stop = True
-    assert "may have heard of it" in await acts.resume("cli")
+    assert "may have received it" in await acts.resume("cli")
     assert not state.wishes.holds
     await acts.stop("cli")
     again, state = operator(tmp_path)
     state.phase = RunPhase.RUNNING
-    assert "may have heard of it" in await again.resume("cli")
+    assert "may have received it" in await again.resume("cli")
     assert not state.wishes.holds
 
 

@@ -46,7 +46,7 @@ def test_it_is_found_however_small_the_logits_of_a_fresh_model_are(kind):
     model = family(kind)
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(1e-3)
-    with pytest.raises(ConfigError, match="let the examples of one row see each other"):
+    with pytest.raises(ConfigError, match="let the examples of one row attend to each other"):
         must_join(backend(model), chunk=64)
 
 
