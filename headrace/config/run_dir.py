@@ -10,6 +10,7 @@ from headrace.config.schema import RunFile
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
 
 TRACES = (
     "journal",
@@ -31,7 +32,6 @@ PREPARED = (
     "config",
     "model",
     "base",
-    ".aside-base",
     "tokenizer.json",
     "prompts.parquet",
     "eval.parquet",
@@ -39,8 +39,6 @@ PREPARED = (
     "eval_examples.parquet",
     "logs",
     "algorithm",
-    ".aside-algorithm",
-    ".aside-old-algorithm",
     "run",
     "demo",
 )
@@ -65,7 +63,7 @@ def check_fresh(run_dir: Path) -> None:
         raise ConfigError(
             f"{run_dir} already holds a run: continue it with --resume, or choose another folder with --run-dir"
         )
-    foreign = sorted(names.difference(PREPARED, {_STAGE}))
+    foreign = sorted(name for name in names.difference(PREPARED, {_STAGE}) if not name.startswith(atomic.ASIDE))
     if foreign:
         raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
 
@@ -135,7 +133,7 @@ def publish(run_dir: Path, folder: Path) -> None:
         if path.is_dir():
             target.mkdir(exist_ok=True)
         else:
-            path.replace(target)
+            atomic.move(path, target, durable=True)
     shutil.rmtree(folder)
 
 

@@ -1,7 +1,6 @@
 """The whole preparation: rows -> prompts -> token ids -> held-out split -> two parquet files."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_
 from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
 
 
 def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
-    """Writes the file atomically."""
+    """Writes the file; durable, because the journal names its rows by their numbers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,14 +143,8 @@ def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
             "columns": pa.array([json.dumps(dict(one.prompt.columns)) for _, one in rows], pa.string()),
         }
     )
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic.replaced_file(path, durable=True) as aside:
         pq.write_table(table, aside)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _as_text(messages: list[Message] | None) -> str | None:

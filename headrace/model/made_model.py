@@ -1,13 +1,13 @@
 """`[model.make]`: the tiny model of random weights that a run makes for itself when no `model.path` is given."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import MakeTable
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
 
 FOLDER = "model"
 """Subfolder of the run directory."""
@@ -31,8 +31,6 @@ def settle_path(resolved: Resolved, run_dir: Path) -> tuple[Resolved, MakeTable 
 
 def make_model(table: MakeTable, folder: Path) -> None:
     """Writes the folder whole or not at all; the same table gives the same bits. Raises DataError for bad text."""
-    aside = folder.with_name(f".{folder.name}")
-    shutil.rmtree(aside, ignore_errors=True)
     if table.kind == "characters":
         tokenizer = character_tokenizer(table.characters)
     else:
@@ -41,6 +39,6 @@ def make_model(table: MakeTable, folder: Path) -> None:
             raise DataError(f"{table.text}: there is no text to learn from")
         tokenizer = bpe_tokenizer(iter(texts), vocab_size=table.vocab_size)
     sizes = {field.name: getattr(table, field.name) for field in dataclasses.fields(Shape)}
-    write_model(aside, tokenizer, Shape(**sizes), seed=table.seed)
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
+    # The table makes it again.
+    with atomic.replaced_folder(folder, durable=False) as aside:
+        write_model(aside, tokenizer, Shape(**sizes), seed=table.seed)

@@ -24,6 +24,7 @@ from headrace.run.own_code import staged_code
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
 
 GRPC_PORT = 7000
 HTTP_PORT = 8080
@@ -103,9 +104,9 @@ def _write(config: RunFile, place: RunLayout, service: str) -> Path:
     ports = Ports(grpc_port=GRPC_PORT, http_port=HTTP_PORT)
     settings = settings_of(config, ProcessSpec(service, "0", service), place, ports)
     path = place.run_dir / "config" / f"{service}.json"
-    aside = path.with_suffix(".writing")
-    aside.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
-    aside.replace(path)
+    text = settings.model_dump_json(indent=2, serialize_as_any=True) + "\n"
+    # `headrace prepare` writes it at each start of the deployment.
+    atomic.write_text(path, text, durable=False)
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent, wait_for
+from headrace.wire.rundir import atomic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +98,8 @@ class ServiceProcess:
             "http_port": self.plan.http_port,
             **self.plan.extra,
         }
-        write_atomically(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file so that readers see either the old or the new one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.rename(path)
+        # After a crash of the machine its process is gone too.
+        atomic.write_text(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n", durable=False)
 
 
 def log_tail(path: Path, lines: int = 8) -> str:

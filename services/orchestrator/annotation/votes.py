@@ -1,7 +1,6 @@
 """Annotators' votes of one run: selects the next pair, records and undoes votes, exports the ranked pairs."""
 
 import json
-import os
 import threading
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from headrace.wire.api.annotation import (
     VoteWithdrawn,
 )
 from headrace.wire.errors import HeadraceError
+from headrace.wire.rundir import atomic
 
 
 class UnknownPairError(HeadraceError):
@@ -89,9 +89,8 @@ class VoteBook:
             if self._is_exported:
                 return
             rows = "".join(json.dumps(row) + "\n" for row in self._ballots.ranked())
-            aside = self._ranked.with_name(f".{self._ranked.name}.{os.getpid()}")
-            aside.write_text(rows, encoding="utf-8")
-            aside.rename(self._ranked)
+            # The votes make it again.
+            atomic.write_text(self._ranked, rows, durable=False)
             self._is_exported = True
 
     def close(self) -> None:

@@ -5,13 +5,13 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
 
 FOLDER = "algorithm"
 _RECORD = Path("config") / "algorithm.json"
@@ -49,7 +49,7 @@ def read_files(folder: Path) -> CodeFiles:
 
 def stage_copy(source: Path, run_dir: Path) -> Path:
     """Copies the user's folder aside, into the run directory; `publish_copy` gives it its name."""
-    aside = run_dir / f".aside-{FOLDER}"
+    aside = atomic.aside_of(run_dir / FOLDER)
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(source, aside, ignore=shutil.ignore_patterns(_LEFT_OUT))
     return aside
@@ -58,21 +58,9 @@ def stage_copy(source: Path, run_dir: Path) -> Path:
 def publish_copy(aside: Path, run_dir: Path) -> None:
     """Makes the copy the run's, whole or not at all, and records its files."""
     files = read_files(aside)
-    for path in (*aside.rglob("*"), aside):
-        _fsync(path)
-    final = run_dir / FOLDER
-    old = run_dir / f".aside-old-{FOLDER}"
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    aside.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
-    record = run_dir / _RECORD
-    writing = record.with_suffix(".writing")
-    writing.write_text(json.dumps({"digest": files.digest, "sha256": files.sha256}, indent=1), encoding="utf-8")
-    _fsync(writing)
-    writing.replace(record)
-    _fsync(run_dir)
+    atomic.publish_folder(aside, run_dir / FOLDER, durable=True)
+    record = json.dumps({"digest": files.digest, "sha256": files.sha256}, indent=1)
+    atomic.write_text(run_dir / _RECORD, record, durable=True)
 
 
 def recorded_files(run_dir: Path) -> CodeFiles | None:
@@ -107,11 +95,3 @@ def in_words(names: list[str]) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

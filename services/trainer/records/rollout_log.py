@@ -17,6 +17,7 @@ from headrace.services.trainer.step.batch import token_total
 from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import trace_id
 
 _SCHEMA = pa.schema(
@@ -72,10 +73,9 @@ def write_rollouts(
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:06d}.parquet"
-    aside = folder / f".{path.name}"
-    # If that fails, pyarrow removes the partial file.
-    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
-    aside.rename(path)
+    # For people: training and resuming do without.
+    with atomic.replaced_file(path, durable=False) as aside:
+        parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
     return path
 
 

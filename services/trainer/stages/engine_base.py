@@ -17,6 +17,7 @@ from headrace.services.trainer.model.quantization import quantizer_version
 from headrace.services.trainer.settings import ENGINE_BASE, TrainerSettings
 from headrace.services.trainer.stages.offline.reference import folder_digest
 from headrace.services.trainer.stages.parts import prepare_torch
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
 _MARK = "made_from.json"
@@ -36,15 +37,10 @@ def write_engine_base(settings: TrainerSettings) -> Path:
         log.info("engine_base_kept", path=str(target))
         return target
     prepare_torch(settings, device)
-    aside = target.with_name(f".aside-{target.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
+    # `model.path` makes it again; but a damaged one with its mark would stay.
+    with atomic.replaced_folder(target, durable=True) as aside:
         _write(settings, aside, device)
         (aside / _MARK).write_text(json.dumps(facts, indent=2))
-        shutil.rmtree(target, ignore_errors=True)
-        aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     log.info("engine_base_written", path=str(target))
     return target
 

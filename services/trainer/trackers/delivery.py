@@ -10,6 +10,7 @@ from typing import Any
 from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.line_reader import Line, LineReader
 from headrace.services.trainer.trackers.tracker import Tracker
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
@@ -133,9 +134,8 @@ class Delivery:
 
     def _save(self) -> None:
         values = {"run": self._run, "metrics": self._steps.offset, "evals": self._evals.offset}
-        aside = self._file.with_name(f".{self._file.name}")
-        aside.write_text(json.dumps(values) + "\n", encoding="utf-8")
-        aside.rename(self._file)
+        # Without it all lines are handed over again.
+        atomic.write_text(self._file, json.dumps(values) + "\n", durable=False)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`RUN/rollouts` stays within its bound, and a full disk is no reason to end a run."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,13 @@ def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
     folder, before = tmp_path / "rollouts", unwritten()
     folder.mkdir()
     shelf = RolloutFolder(folder, keep_mib=1)
-    for step in (1, 2):
-        (folder / f".step-{step:06d}.parquet").symlink_to("/dev/full")
-        add(shelf, step)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        for step in (1, 2):
+            add(shelf, step)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert unwritten() == before + 2
     said = capsys.readouterr()
     assert (said.out + said.err).count("rollouts_not_written") == 1
