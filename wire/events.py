@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.wire.rundir.layout import RunPaths
+
 
 class EventLog:
     """Appends one JSON line an event to `RUN/events/SERVICE-LIFE.jsonl`.
@@ -15,7 +17,7 @@ class EventLog:
     """
 
     def __init__(self, run_dir: Path, service: str, life: str | int) -> None:
-        folder = run_dir / "events"
+        folder = RunPaths(run_dir).events
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{service}-{life}.jsonl"
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -32,7 +34,7 @@ class EventLog:
 
 def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
     """All events of a run, file by file, each with `source` (the file's stem). A torn last line is passed over."""
-    for path in sorted((run_dir / "events").glob("*.jsonl")):
+    for path in sorted(RunPaths(run_dir).events.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             try:
                 event = json.loads(line)

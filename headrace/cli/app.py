@@ -24,6 +24,7 @@ from headrace.run.execute import FAILED, FINISHED, Output, execute
 from headrace.run.launch import check_around, inherited_environment, prepare_run
 from headrace.run.offline import prepare_stage, refuse_stage, run_stage
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 app = typer.Typer(
     add_completion=True,
@@ -179,7 +180,7 @@ def start_stage(
 
 def run_dir_config(run_dir: Path | None) -> Path:
     """The resolved config that a run directory keeps."""
-    return (run_dir or Path()) / "config" / "run.toml"
+    return RunPaths(run_dir or Path()).run_toml
 
 
 @app.command()

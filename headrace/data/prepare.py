@@ -13,6 +13,7 @@ from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ def prepare(table: DataTable, model: Path, limits: LengthLimits, out: Path) -> P
         raise DataError(f"{table.path}: no prompt is left to train on")
     places = ((one.prompt.place, one.token_ids) for one in (*train, *held_out))
     unknown = unknown_share(unknown_id(tokenizer), places, table)
-    _write(out / "prompts.parquet", _with_ids(train))
-    _write(out / "eval.parquet", _with_ids(held_out))
+    _write(RunPaths(out).prompts, _with_ids(train))
+    _write(RunPaths(out).eval_prompts, _with_ids(held_out))
     longest = max(len(one.token_ids) for one in (*train, *held_out))
     stops = tuple(stop_token_ids(model, tokenizer))
     return PreparedData(len(train), len(held_out), dropped, duplicates, longest, stops, unknown)
@@ -130,7 +131,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
 
 
 def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
-    """Writes the file; durable, because the journal names its rows by their numbers."""
+    """Writes the file; durable, because the journal's groups are numbered by its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -16,8 +16,8 @@ from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
-EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
 T = TypeVar("T", bound=RenderedExample | RenderedPair)
 
 
@@ -74,9 +74,9 @@ def _write_sets(
     if not train:
         raise DataError(f"{table.path}: no example is left to train on")
     share = unknown_share(unknown, (text for one in (*train, *held_out) for text in _texts(one)), table)
-    _write(out / EXAMPLES, columns(train))
+    _write(RunPaths(out).examples, columns(train))
     if held_out:
-        _write(out / EVAL_EXAMPLES, columns(held_out))
+        _write(RunPaths(out).eval_examples, columns(held_out))
     return PreparedExamples(
         examples=len(train),
         eval_examples=len(held_out),

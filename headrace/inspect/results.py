@@ -10,10 +10,11 @@ from pydantic import JsonValue
 
 from headrace.inspect.history.record import committer
 from headrace.wire.events import read_events
+from headrace.wire.rundir.layout import RunPaths
 
 Row = dict[str, JsonValue]
 """One line of `metrics.jsonl` or `evals.jsonl`."""
-_KEYS = {"metrics.jsonl": "step", "evals.jsonl": "version"}
+_KEYS = {RunPaths.metrics.name: "step", RunPaths.evals.name: "version"}
 """File -> the key that numbers its rows."""
 
 
@@ -80,13 +81,13 @@ def groups_dropped(run_dir: Path) -> dict[str, int]:
 
 def steps_of(run_dir: Path) -> dict[int, Row]:
     """Metrics of each step; a step that was replayed after a crash counts once."""
-    return _numbered(read_jsonl(run_dir / "metrics.jsonl"), "step")
+    return _numbered(read_jsonl(RunPaths(run_dir).metrics), "step")
 
 
 def last_steps(run_dir: Path, count: int) -> list[Row]:
     """The metrics of the newest `count` steps, oldest first, without reading a long file whole."""
     by_step: dict[int, Row] = {}
-    for row in _read_backwards(run_dir / "metrics.jsonl"):
+    for row in _read_backwards(RunPaths(run_dir).metrics):
         step = _number(row, "step")
         if step is not None:
             by_step.setdefault(step, row)
@@ -97,7 +98,7 @@ def last_steps(run_dir: Path, count: int) -> list[Row]:
 
 def evals_of(run_dir: Path) -> list[Row]:
     """Evaluations by version; one that was repeated counts once."""
-    by_version = _numbered(read_jsonl(run_dir / "evals.jsonl"), "version")
+    by_version = _numbered(read_jsonl(RunPaths(run_dir).evals), "version")
     return [by_version[version] for version in sorted(by_version)]
 
 

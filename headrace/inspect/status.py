@@ -20,6 +20,7 @@ from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -72,10 +73,12 @@ def look(run_dir: Path) -> RunLook:
 
     Raises ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
     """
-    if not (run_dir / "config" / "run.toml").is_file():
+    if not RunPaths(run_dir).run_toml.is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     pid = supervisor_pid(run_dir)
-    services = {path.stem: found for path in sorted((run_dir / "run").glob("*.json")) if (found := _json_file(path))}
+    services = {
+        path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := _json_file(path))
+    }
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
     rows = last_steps(run_dir, 1)
@@ -153,7 +156,7 @@ def show_status(shown: RunLook, console: Console) -> None:
 
 def _not_running(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
-    host = _json_file(Path(run_dir) / "config" / "orchestrator.json").get("host", "127.0.0.1")
+    host = _json_file(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
     return "not running" if _is_near(str(host)) else "no supervisor here; a run of containers is asked by --url"
 
 

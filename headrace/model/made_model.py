@@ -8,9 +8,7 @@ from headrace.config.schema import MakeTable
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
-
-FOLDER = "model"
-"""Subfolder of the run directory."""
+from headrace.wire.rundir.layout import RunPaths
 
 
 def settle_path(resolved: Resolved, run_dir: Path) -> tuple[Resolved, MakeTable | None]:
@@ -25,7 +23,7 @@ def settle_path(resolved: Resolved, run_dir: Path) -> tuple[Resolved, MakeTable 
     if table.kind == "text" and not table.text.is_file():
         place = resolved.place("model", "make", "text")
         raise ConfigError(f"{place}: there is no file {table.text}; a tokenizer of the kind text is learned from one")
-    model = config.model.model_copy(update={"path": run_dir / FOLDER})
+    model = config.model.model_copy(update={"path": RunPaths(run_dir).model})
     return dataclasses.replace(resolved, config=config.model_copy(update={"model": model})), table
 
 

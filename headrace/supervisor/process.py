@@ -12,6 +12,7 @@ from pathlib import Path
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent, wait_for
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class ServiceProcess:
     @classmethod
     async def spawn(cls, plan: ProcessPlan, run_dir: Path) -> "ServiceProcess":
         """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
-        log = os.open(run_dir / "logs" / f"{plan.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        log = os.open(RunPaths(run_dir).log(plan.name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             process = await asyncio.create_subprocess_exec(
                 *plan.argv,
@@ -99,7 +100,7 @@ class ServiceProcess:
             **self.plan.extra,
         }
         # After a crash of the machine its process is gone too.
-        atomic.write_text(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n", durable=False)
+        atomic.write_text(RunPaths(run_dir).process(self.plan.name), json.dumps(content) + "\n", durable=False)
 
 
 def log_tail(path: Path, lines: int = 8) -> str:

@@ -10,6 +10,7 @@ from headrace.services.reward.app import make_rubrics
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.settings import RewardSettings
 from headrace.wire.errors import DataError
+from headrace.wire.rundir.layout import RunPaths
 
 _SHOWN = 5
 
@@ -33,9 +34,9 @@ async def _check(settings: RewardSettings) -> int:
 
 
 def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
-    for name in ("prompts.parquet", "eval.parquet"):
-        for row, columns in _rows(run_dir / name):
-            yield from (f"{name}, {row}: {problem}" for problem in rubrics.problems(columns))
+    for path in (RunPaths(run_dir).prompts, RunPaths(run_dir).eval_prompts):
+        for row, columns in _rows(path):
+            yield from (f"{path.name}, {row}: {problem}" for problem in rubrics.problems(columns))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.wire.contracts import ScoredGroup, decode
 from headrace.wire.errors import ContractError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
+from headrace.wire.rundir.layout import RunPaths
 
 _OF_ALL = ('"step_done"', '"publication_committed"', '"run_ended"', '"run_stopped"', '"issued"')
 
@@ -44,7 +45,7 @@ def gather(run_dir: Path, group_id: str) -> Gathered:
     for rows in (found.events, found.commits, found.ends):
         rows.sort(key=lambda event: float(event.get("t", 0.0)))
     try:
-        for item in read_journal(run_dir / "journal"):
+        for item in read_journal(RunPaths(run_dir).journal):
             if isinstance(item.record, BatchRecord) and group_id in item.record.group_ids:
                 found.batch = found.batch or item.record
             elif isinstance(item.record, DroppedRecord) and item.record.group_id == group_id:
@@ -61,7 +62,7 @@ def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = run_dir / ("prompts.parquet" if held_out is None else "eval.parquet")
+    path = RunPaths(run_dir).prompts if held_out is None else RunPaths(run_dir).eval_prompts
     try:
         table = pq.read_table(path, columns=["sample_id", "text"])
     except (OSError, pa.ArrowException):
@@ -75,7 +76,7 @@ def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> 
 def _events(run_dir: Path, group_id: str) -> Iterator[dict[str, Any]]:
     """Yields the relevant events; other lines are not parsed, as a long run has millions."""
     wanted = (f'"{group_id}"', *_OF_ALL)
-    for path in sorted((run_dir / "events").glob("*.jsonl")):
+    for path in sorted(RunPaths(run_dir).events.glob("*.jsonl")):
         with path.open(encoding="utf-8") as file:
             for line in file:
                 if not any(word in line for word in wanted):
@@ -107,11 +108,11 @@ def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
 
 
 def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    rows = _from_parquet(run_dir / "rollouts" / f"step-{batch.step:06d}.parquet", group_id, notes)
+    rows = _from_parquet(RunPaths(run_dir).rollout_file(batch.step), group_id, notes)
     if rows:
         return rows
     try:
-        messages = read_payload(run_dir / "journal", batch)
+        messages = read_payload(RunPaths(run_dir).journal, batch)
         return [row for data in messages for row in _from_message(data, group_id)]
     except FileNotFoundError:
         notes.append(f"the texts of step {batch.step} are gone: there is no rollouts/step-{batch.step:06d}.parquet")

@@ -14,6 +14,7 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_journal,
 )
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def read_history(run_dir: Path) -> RunHistory:
 
 
 def _read_journal(history: RunHistory) -> None:
-    for item in read_journal(history.run_dir / "journal"):
+    for item in read_journal(RunPaths(history.run_dir).journal):
         match item.record:
             case BatchRecord() as record:
                 history.batches.append(Batch(item.incarnation, record))

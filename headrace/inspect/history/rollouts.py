@@ -14,6 +14,7 @@ from headrace.inspect.history.verdict import Bound
 from headrace.wire.contracts import PolicyVersion, ScoredGroup, decode
 from headrace.wire.errors import ContractError
 from headrace.wire.journal import JournalDamagedError, read_payload
+from headrace.wire.rundir.layout import RunPaths
 
 _COLUMNS = ["group_id", "rollout_index", "replica_id", "spans"]
 Span = tuple[PolicyVersion, str]
@@ -55,14 +56,14 @@ def look_at_rollouts(history: RunHistory, bound: Bound, problems: list[str]) -> 
 
 def _of_step(history: RunHistory, batch: Batch) -> list[Sampled] | None:
     try:
-        messages = read_payload(history.run_dir / "journal", batch.record)
+        messages = read_payload(RunPaths(history.run_dir).journal, batch.record)
     except FileNotFoundError:
         return _from_parquet(_file(history, batch.record.step))
     return [one for data in messages for one in _from_message(data)]
 
 
 def _file(history: RunHistory, step: int) -> Path:
-    return history.run_dir / "rollouts" / f"step-{step:06d}.parquet"
+    return RunPaths(history.run_dir).rollout_file(step)
 
 
 def _from_message(data: bytes) -> Iterator[Sampled]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Message, pairs_of_step
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("annotation")
@@ -26,7 +27,7 @@ class PairStore:
     """Holds the ids of all scanned pairs, and the texts of the last few steps used. Not thread-safe."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._rollouts, self._prompts = run_dir / "rollouts", run_dir / "prompts.parquet"
+        self._rollouts, self._prompts = RunPaths(run_dir).rollouts, RunPaths(run_dir).prompts
         self._ids: dict[int, tuple[tuple[int, int], tuple[str, ...]]] = {}
         """Step -> ((mtime in ns, size) of its file, ids)."""
         self._next_look = 0.0

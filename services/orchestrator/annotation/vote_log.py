@@ -10,14 +10,15 @@ from headrace.services.orchestrator.annotation.ballots import CHOICES
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 class VoteLog:
     """Append-only log with a single writer, enforced by `flock`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, run_dir: Path) -> None:
         """Raises ConfigError if another process holds the lock, DataError naming the first invalid line."""
-        self.path = folder / "votes.jsonl"
+        folder, self.path = RunPaths(run_dir).annotations, RunPaths(run_dir).votes
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -23,6 +23,7 @@ from headrace.wire.api.annotation import (
 )
 from headrace.wire.errors import HeadraceError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 class UnknownPairError(HeadraceError):
@@ -38,10 +39,9 @@ class VoteBook:
 
     def __init__(self, run_dir: Path) -> None:
         """Raises ConfigError if another process has the votes open, DataError if they cannot be read."""
-        folder = run_dir / "annotations"
         self._shelf, self._ballots, self._lock = PairStore(run_dir), Ballots(), threading.Lock()
-        self._log = VoteLog(folder)
-        self._ranked = folder / "pairs.jsonl"
+        self._log = VoteLog(run_dir)
+        self._ranked = RunPaths(run_dir).ranked_pairs
         try:
             for record in self._log.records:
                 self._ballots.apply(record)

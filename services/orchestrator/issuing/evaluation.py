@@ -17,6 +17,7 @@ from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.contracts import DropReason, Message, Purpose, ScoredGroup, Tombstone, decode_header
 from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import Broker, Put, StreamName
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
@@ -41,7 +42,7 @@ class Evaluation:
         self._store = store
         self._broker = broker
         self._prompts = prompts
-        self._path = settings.run_dir / "evals.jsonl"
+        self._path = RunPaths(settings.run_dir).evals
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.results: list[EvalResult] = [_result(line) for line in _lines(self._path)]

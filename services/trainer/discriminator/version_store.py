@@ -12,8 +12,6 @@ from pathlib import Path
 from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
-FOLDER = "discriminator"
-"""Subfolder of the run directory."""
 CURRENT = "current"
 _KEEP = 2
 _NAME = re.compile(r"version-(\d{6,})")

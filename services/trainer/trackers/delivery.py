@@ -11,6 +11,7 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.line_reader import Line, LineReader
 from headrace.services.trainer.trackers.tracker import Tracker
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
@@ -28,12 +29,13 @@ class Delivery:
         self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, Any], *, look_s: float = _LOOK_S
     ) -> None:
         """`folder` is RUN/trackers; the progress of the tracker is stored there."""
+        run = RunPaths(folder.parent)
         self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = LineReader(folder.parent / "metrics.jsonl", "step", int(known.get("metrics", 0)))
-        self._evals = LineReader(folder.parent / "evals.jsonl", "version", int(known.get("evals", 0)))
+        self._steps = LineReader(run.metrics, "step", int(known.get("metrics", 0)))
+        self._evals = LineReader(run.evals, "version", int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0

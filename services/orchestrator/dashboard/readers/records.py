@@ -13,6 +13,7 @@ from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.layout import RunPaths
 
 Record = dict[str, JsonValue]
 """A line of a file."""
@@ -63,7 +64,7 @@ class RunLog:
     """Run-level events of orchestrator and trainer over all their incarnations, without per-group events."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._folder = run_dir / "events"
+        self._folder = RunPaths(run_dir).events
         self._tails: dict[Path, Tail] = {}
         self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.

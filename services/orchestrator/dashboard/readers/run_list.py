@@ -15,6 +15,7 @@ from headrace.services.orchestrator.dashboard.readers.records import Record, num
 from headrace.services.orchestrator.http.json_text import read_lenient
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
@@ -38,7 +39,7 @@ def run_folders(parent: Path) -> list[RunFolder]:
     found = []
     with os.scandir(parent) as entries:
         for entry in entries:
-            config = Path(entry.path) / "config" / "run.toml"
+            config = RunPaths(Path(entry.path)).run_toml
             with contextlib.suppress(OSError):  # Not readable, or removed meanwhile.
                 if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
                     found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
@@ -59,8 +60,8 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
-    metrics = last_record(folder.path / "metrics.jsonl")
-    evaluated = last_record(folder.path / "evals.jsonl")
+    metrics = last_record(RunPaths(folder.path).metrics)
+    evaluated = last_record(RunPaths(folder.path).evals)
     return RunRow(
         name=folder.name,
         id=run_id,
@@ -75,7 +76,7 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
 
 def _state(path: Path, now: float) -> str:
     """The run's state, by the last event of the newest orchestrator log."""
-    logs = _logs(path / "events")
+    logs = _logs(RunPaths(path).events)
     told = [one for one in logs if one[1].name.startswith("orchestrator-")]
     if told:
         last = str(last_record(max(told)[1]).get("event"))

@@ -20,8 +20,6 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
-FILE = "reference_logprobs.safetensors"
-"""File name in the run directory."""
 _CHUNK_BYTES = 1 << 24
 log = get_logger("trainer.reference")
 
@@ -96,6 +94,6 @@ def _read(path: Path, digest: str) -> dict[str, Tensor] | None:
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], digest: str) -> None:
-    """Writes the file; durable, because a resumed run cannot compute it again: its policy has moved."""
+    """Writes the file; durable, because it costs a pass over all pairs."""
     with atomic.replaced_file(path, durable=True) as aside:
         save_file(dict(tensors), aside, metadata={"digest": digest})

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.wire.rundir import layout
+
 ROOT = Path(__file__).parents[4]
 OWNER = "wire/rundir/"
 RENAMES = {
@@ -66,3 +68,57 @@ def test_no_code_renames_by_hand():
 def test_no_code_syncs_by_hand():
     found = {name for name, module in sources().items() if any(map(is_sync, calls(module)))}
     assert found == set(SYNCS)
+
+
+AMBIGUOUS = {"model", "base", "run"}
+"""Names of folders that are joined to other folders, too."""
+NAMES_OF_OTHERS = {
+    "headrace/demo/demo.py: run.toml": "what the demo finds in its own folder",
+    "headrace/model/model_check.py: tokenizer.json": "a model's folder",
+    "headrace/model/tiny_models.py: tokenizer.json": "a model's folder",
+    "services/trainer/export/model_folder.py: tokenizer.json": "a model's folder",
+}
+"""Module and name that is not that of the run directory, each with its reason."""
+
+
+def names() -> set[str]:
+    """Every part of every path in a run directory."""
+    return {part for entry in layout.entries() for part in entry.name.strip("/").split("/")}
+
+
+def joined(module: ast.Module) -> Iterator[str]:
+    """Texts that are joined to a path by `/`, or given to `Path`, `with_name` or `joinpath`."""
+    for node in ast.walk(module):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "Path",
+            "with_name",
+            "joinpath",
+        ):
+            parts = node.args
+        for part in parts:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
+
+
+def texts(module: ast.Module) -> Iterator[str]:
+    """All texts but docstrings."""
+    alone = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def spelled(module: ast.Module) -> set[str]:
+    """Names of the run directory that a module spells out."""
+    parts, whole = {part for text in joined(module) for part in text.split("/")}, set(texts(module))
+    return {one for one in names() if (one in parts and one not in AMBIGUOUS) or ("." in one and one in whole)}
+
+
+def test_no_other_code_spells_a_name_of_the_run_directory():
+    found = {
+        f"{name}: {one}" for name, module in sources().items() if not name.startswith(OWNER) for one in spelled(module)
+    }
+    assert found == set(NAMES_OF_OTHERS)
