@@ -12,6 +12,7 @@ from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import python
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -48,7 +49,7 @@ def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], o
     Raises ConfigError if there is nothing to judge or the page cannot be served, ChildFailedError if it dies.
     """
     config = RunPaths(run_dir).settings("orchestrator")
-    if not config.is_file() or not any(RunPaths(run_dir).rollouts.glob("step-*.parquet")):
+    if not config.is_file() or not rollouts.files(RunPaths(run_dir).rollouts):
         raise ConfigError(f"{run_dir} has no rollouts to judge: they are written with each step of the stage rl")
     port = choose_port(port)
     argv = python(

@@ -16,7 +16,6 @@ from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
 from headrace.config.toml import to_toml
-from headrace.inspect.results import number_of, steps_of
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -25,9 +24,11 @@ from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.digests import same_weights
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import read_events
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.jsonl import integer, number_of
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import steps_of
 
 _TIMEOUT_S = 24 * 3600.0
 _TABLES = ("run", "model", "algorithm", "critic", "discriminator", "trainer")
@@ -127,13 +128,11 @@ def run_replay(
 def summarize_replay(out: Path) -> Replayed:
     """What the folder of a replay says. Raises ConfigError if no step was trained."""
     rows = steps_of(out)
-    done = {int(event["step"]): event for event in read_events(out) if event.get("event") == "step_done"}
+    done = {integer(event, "step"): event for event in read_events(out) if event.get("event") == "step_done"}
     if not done:
         raise ConfigError(f"no step was trained; see {RunPaths(out).log('trainer')}")
-    known = {step: event for step, event in done.items() if event["weights_digest_of_run"]}
-    same = {
-        step: same_weights(event["weights_digest"], event["weights_digest_of_run"]) for step, event in known.items()
-    }
+    digests = {step: (str(event["weights_digest"]), event["weights_digest_of_run"]) for step, event in done.items()}
+    same = {step: same_weights(digest, str(of_run)) for step, (digest, of_run) in digests.items() if of_run}
     other = [step for step, one in same.items() if one is False]
     last = max(done)
     return Replayed(
@@ -143,7 +142,7 @@ def summarize_replay(out: Path) -> Replayed:
         not_compared=sum(one is None for one in same.values()),
         differs_from=min(other, default=None),
         loss=number_of(rows.get(last, {}).get("loss")),
-        weights_digest=str(done[last]["weights_digest"]),
+        weights_digest=digests[last][0],
         out=str(out),
     )
 

@@ -11,7 +11,6 @@ import httpx
 from pydantic import JsonValue
 from rich.console import Console
 
-from headrace.inspect.results import Row, evals_of, last_steps, number_of
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
 from headrace.supervisor.lock import supervisor_pid
@@ -20,7 +19,10 @@ from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import last_steps
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -40,9 +42,9 @@ class RunLook:
     orchestrator: RunStatus | None
     """Its status; None if it does not answer."""
     steps: int
-    metrics: Row
+    metrics: Record
     """Numbers of the last step."""
-    evals: Sequence[Row]
+    evals: Sequence[Record]
 
     @property
     def waits(self) -> list[Party]:

@@ -15,7 +15,6 @@ from headrace.config.schema import Ports, RunFile
 from headrace.config.settle import settle
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.placement import check_visible
-from headrace.inspect.results import Row, evals_of, number_of, steps_of
 from headrace.inspect.screen import Lines
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
@@ -34,7 +33,10 @@ from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import steps_of
 from headrace.wire.settings import ModelTable
 
 _LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
@@ -57,9 +59,9 @@ class StageSummary:
 
     stage: str
     steps: int
-    eval_before: Row | None
+    eval_before: Record | None
     """First evaluation of the held-out examples; None without any."""
-    eval_after: Row | None
+    eval_after: Record | None
     loss: float | None
     """Loss of the last step."""
     seconds: float

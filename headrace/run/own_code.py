@@ -17,7 +17,7 @@ from headrace.services.trainer.durability.own_code import (
     stage_copy,
 )
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 

@@ -30,11 +30,11 @@ from headrace.services.orchestrator.state.run_metrics import RunMetrics
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
-from headrace.wire.events import EventLog
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.telemetry import get_logger

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.telemetry import trace_id
 from tests.e2e.harness import TinyRun
 

@@ -260,9 +260,9 @@ class RunPaths:
         """The rollouts trained in one step."""
         return rollout_file(self.rollouts, step)
 
-    def event_files(self, service: str = "*") -> list[Path]:
-        """The event logs of a service, or of all, by name."""
-        return sorted(self.events.glob(f"{service}-*.jsonl"))
+    def event_files(self, service: str = "") -> list[Path]:
+        """The event logs of a service, or of all processes, by name."""
+        return sorted(self.events.glob(f"{service}-*.jsonl" if service else "*.jsonl"))
 
 
 def rollout_file(folder: Path, step: int) -> Path:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from headrace.wire.contracts import ScoredGroup, decode
-from headrace.wire.errors import ContractError
+from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.events import name_of, read_events
+from headrace.wire.rundir.jsonl import Record
 from headrace.wire.rundir.layout import RunPaths
 
-_OF_ALL = ('"step_done"', '"publication_committed"', '"run_ended"', '"run_stopped"', '"issued"')
+_OF_ALL = frozenset({"step_done", "publication_committed", "run_ended", "run_stopped", "issued"})
+"""Names of the events that matter to every group."""
 
 
 @dataclass(slots=True)
@@ -73,20 +77,10 @@ def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> 
     return str(table.column("text")[index].as_py()) if index >= 0 else ""
 
 
-def _events(run_dir: Path, group_id: str) -> Iterator[dict[str, Any]]:
+def _events(run_dir: Path, group_id: str) -> Iterator[Record]:
     """Yields the relevant events; other lines are not parsed, as a long run has millions."""
-    wanted = (f'"{group_id}"', *_OF_ALL)
-    for path in sorted(RunPaths(run_dir).events.glob("*.jsonl")):
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                if not any(word in line for word in wanted):
-                    continue
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # Torn by a crash.
-                if isinstance(event, dict):
-                    yield {"source": path.stem, **event}
+    named = json.dumps(group_id).encode()
+    return read_events(run_dir, wanted=lambda line: named in line or name_of(line) in _OF_ALL)
 
 
 def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
@@ -122,15 +116,12 @@ def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]
 
 
 def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not path.is_file():
         return []
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, filters=[("group_id", "==", group_id)]).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        notes.append(f"{path} cannot be read: {error}")
+        rows: list[dict[str, Any]] = rollouts.read_group(path, group_id).to_pylist()
+    except DataError as error:
+        notes.append(str(error))
         return []
     for row in rows:
         row["components"] = json.loads(row["components"])

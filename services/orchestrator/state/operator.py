@@ -9,7 +9,7 @@ from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.wire.api.status import OperatorStatus
 from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 

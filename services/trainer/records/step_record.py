@@ -9,10 +9,10 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, oldest_trained, toll
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 _STALE_SHARE = 0.05

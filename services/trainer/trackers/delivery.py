@@ -11,7 +11,9 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.line_reader import Line, LineReader
 from headrace.services.trainer.trackers.tracker import Tracker
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import STEP
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
@@ -34,8 +36,8 @@ class Delivery:
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = LineReader(run.metrics, "step", int(known.get("metrics", 0)))
-        self._evals = LineReader(run.evals, "version", int(known.get("evals", 0)))
+        self._steps = LineReader(run.metrics, STEP, int(known.get("metrics", 0)))
+        self._evals = LineReader(run.evals, VERSION, int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0

@@ -16,7 +16,6 @@ from headrace.services.trainer.durability.checkpointing import checkpointing, sh
 from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.durability.random_states import restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
@@ -26,8 +25,9 @@ from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 _SMOOTH = 8

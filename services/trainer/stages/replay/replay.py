@@ -18,7 +18,6 @@ from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.stages.follower import make_crew
 from headrace.services.trainer.stages.parts import load_learner, make_publisher
 from headrace.services.trainer.stages.replay.source import ReplaySource, hold_source
@@ -26,8 +25,9 @@ from headrace.services.trainer.stages.restore import journaled_groups
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.digests import same_weights
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("trainer.replay")

@@ -20,7 +20,7 @@ SYNCS = {
     "headrace/doctor/machine.py": "measures how long it takes",
     "wire/journal/writer.py": "a log: the descriptor that it appends to",
     "services/orchestrator/annotation/vote_log.py": "a log: the descriptor that it appends to",
-    "services/orchestrator/issuing/evaluation.py": "a log: the descriptor that it appends to",
+    "wire/rundir/jsonl.py": "a log: the descriptor that it appends to",
 }
 
 

@@ -25,8 +25,9 @@ def read_lenient(text: str | bytes) -> JsonValue:
     NaN, infinities and overflowing numbers become None, and half a surrogate pair, which is no character and can be
     neither stored nor sent, becomes a question mark.
     """
+    text = text if isinstance(text, str) else text.decode()
     value = _read(text, _nothing, _finite)
-    if _SURROGATE.search(text if isinstance(text, str) else text.decode()):
+    if _SURROGATE.search(text):
         value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     return value
 
