@@ -10,6 +10,7 @@ from headrace.services.reward.app import make_rubrics
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.settings import RewardSettings
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
 _SHOWN = 5
@@ -41,8 +42,6 @@ def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows that `headrace train` has just prepared, each with its sample id. Only a dry run needs pyarrow here."""
-    import pyarrow.parquet as pq
-
     if path.exists():
-        for record in pq.read_table(path, columns=["sample_id", "columns"]).to_pylist():
+        for record in prompts.read(path, "sample_id", "columns").to_pylist():
             yield f"sample {record['sample_id']}", json.loads(record["columns"])

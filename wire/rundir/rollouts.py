@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.wire.errors import DataError
-from headrace.wire.rundir import atomic
+from headrace.wire.rundir import atomic, parquet
 from headrace.wire.rundir.layout import rollout_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 COLUMNS: Mapping[str, str] = {
     "step": "int64",
@@ -46,7 +44,6 @@ COLUMNS: Mapping[str, str] = {
     "token_advantages": "list<float>",  # null unless they differ within the rollout
 }
 """Column -> Arrow type, in the order of the file."""
-_LIST = re.compile(r"list<(\w+)>")
 _NAME = re.compile(r"step-(\d{6,12})\.parquet")
 _ROW_GROUP = 256
 """Rows that a reader of one group reads together."""
@@ -54,21 +51,12 @@ _ROW_GROUP = 256
 
 def columns(*names: str) -> tuple[str, ...]:
     """The names, each of which must be a column. Raises ValueError for one that is none."""
-    unknown = set(names).difference(COLUMNS)
-    if unknown:
-        raise ValueError(f"rollouts have no column {min(unknown)!r}")
-    return names
+    return parquet.checked(names, COLUMNS, "rollouts")
 
 
 def schema() -> "pa.Schema":
     """The schema of a new file."""
-    import pyarrow as pa
-
-    def kind(name: str) -> "pa.DataType":
-        inner = _LIST.fullmatch(name)
-        return pa.list_(kind(inner[1])) if inner else pa.type_for_alias(name)
-
-    return pa.schema([(name, kind(text)) for name, text in COLUMNS.items()])
+    return parquet.schema(COLUMNS)
 
 
 def step_of(name: str) -> int | None:
@@ -105,20 +93,7 @@ def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path
 
 def read(path: Path, names: Sequence[str], rows: tuple[int, int] | None = None) -> "pa.Table":
     """Reads those of the columns that exist; with `rows` only [first, last). Raises DataError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            there = [name for name in columns(*names) if name in file.schema_arrow.names]
-            # `read_table` takes twice as long for files this small.
-            if rows is None:
-                return file.read(columns=there, use_threads=False)
-            groups, first = _row_groups(file.metadata, rows)
-            table = file.read_row_groups(groups, columns=there, use_threads=False)
-            return table.slice(rows[0] - first, rows[1] - rows[0])
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as parquet: {error}") from error
+    return parquet.read(path, columns(*names), rows)
 
 
 def read_group(path: Path, group_id: str) -> "pa.Table":
@@ -129,16 +104,3 @@ def read_group(path: Path, group_id: str) -> "pa.Table":
     if "group_id" not in table.column_names:
         return table.slice(0, 0)
     return table.filter(pc.equal(table.column("group_id"), group_id))
-
-
-def _row_groups(metadata: "pq.FileMetaData", rows: tuple[int, int]) -> tuple[list[int], int]:
-    """The row groups that contain the rows, and the index of the first row of the first of them."""
-    found: list[int] = []
-    start = first = 0
-    for number in range(metadata.num_row_groups):
-        end = start + metadata.row_group(number).num_rows
-        if start < rows[1] and end > rows[0]:
-            first = start if not found else first
-            found.append(number)
-        start = end
-    return found, first

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.wire.contracts import ScoredGroup, decode
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
-from headrace.wire.rundir import rollouts
+from headrace.wire.rundir import prompts, rollouts
 from headrace.wire.rundir.events import name_of, read_events
 from headrace.wire.rundir.jsonl import Record
 from headrace.wire.rundir.layout import RunPaths
@@ -63,17 +63,18 @@ def gather(run_dir: Path, group_id: str) -> Gathered:
 
 def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> str:
     """The text of a prompt by its sample id, or of a held-out prompt by its number; empty if it is not there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
     path = RunPaths(run_dir).prompts if held_out is None else RunPaths(run_dir).eval_prompts
     try:
-        table = pq.read_table(path, columns=["sample_id", "text"])
-    except (OSError, pa.ArrowException):
+        table = prompts.read(path, "sample_id", "text")
+    except DataError:
+        return ""
+    if table.num_columns < 2:
         return ""
     if held_out is not None:
         return str(table.column("text")[held_out].as_py()) if held_out < table.num_rows else ""
-    index = pa.compute.index(table.column("sample_id"), sample_id).as_py()
+    index = pc.index(table.column("sample_id"), sample_id).as_py()
     return str(table.column("text")[index].as_py()) if index >= 0 else ""
 
 

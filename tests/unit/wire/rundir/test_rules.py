@@ -24,6 +24,18 @@ SYNCS = {
 }
 
 
+PARQUET = {
+    "wire/rundir/parquet.py": "the one reader",
+    "wire/rundir/prompts.py": "writes prompts",
+    "wire/rundir/rollouts.py": "writes rollouts",
+    "headrace/data/rows.py": "reads the user's data",
+    "headrace/data/prepare_examples.py": "writes examples, whose columns are those of the stage",
+    "headrace/demo/demo.py": "writes examples for its supervised stage",
+    "services/trainer/stages/offline/examples.py": "reads examples, and names row and column of a bad one",
+    "services/orchestrator/annotation/pair_store.py": "reads the messages of a few prompts, by a filter",
+}
+
+
 @functools.cache
 def sources() -> dict[str, ast.Module]:
     """Name in the repository -> syntax tree of every module that is not generated."""
@@ -68,6 +80,21 @@ def test_no_code_renames_by_hand():
 def test_no_code_syncs_by_hand():
     found = {name for name, module in sources().items() if any(map(is_sync, calls(module)))}
     assert found == set(SYNCS)
+
+
+def test_parquet_is_read_in_one_place():
+    needs = ("import pyarrow.parquet", "from pyarrow import parquet", "from pyarrow import ArrowException, parquet")
+    found = set()
+    for name, module in sources().items():
+        typing = {id(node) for one in ast.walk(module) if is_typing(one) for node in ast.walk(one)}
+        imports = (one for one in ast.walk(module) if isinstance(one, ast.Import | ast.ImportFrom))
+        if any(ast.unparse(one).startswith(needs) for one in imports if id(one) not in typing):
+            found.add(name)
+    assert found == set(PARQUET)
+
+
+def is_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 AMBIGUOUS = {"model", "base", "run"}
