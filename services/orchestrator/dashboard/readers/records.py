@@ -125,12 +125,6 @@ def _evaluation(record: Record) -> EvaluationRow:
         return EvaluationRow.model_validate({"accuracy": None} | {k: v for k, v in numbers.items() if k not in wrong})
 
 
-def number_of(record: Record, name: str) -> float | None:
-    """A number of a record; None if it is missing or not a number."""
-    value = record.get(name)
-    return value if isinstance(value, int | float) else None
-
-
 def _timeline(record: LogRecord) -> PublicationTimeline | None:
     try:
         return PublicationTimeline.model_validate(

@@ -11,11 +11,11 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from headrace.services.orchestrator.dashboard.ended import read_config, table_of
-from headrace.services.orchestrator.dashboard.readers.records import number_of
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import STEP
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
@@ -65,9 +65,9 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         name=folder.name,
         id=run_id,
         state=_state(folder.path, now) if current_state is None else current_state,
-        steps=number_of(metrics, "step") or 0,
-        reward_mean=number_of(metrics, "reward_mean"),
-        accuracy=number_of(evaluated, "accuracy"),
+        steps=int(jsonl.number_of(metrics.get(STEP)) or 0),
+        reward_mean=jsonl.number_of(metrics.get("reward_mean")),
+        accuracy=jsonl.number_of(evaluated.get("accuracy")),
         began=round(folder.began, 3),
         current=current_state is not None,
     )
