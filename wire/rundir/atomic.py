@@ -82,6 +82,15 @@ def publish_folder(aside: Path, folder: Path, *, durable: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def remove_left_overs(folder: Path) -> None:
+    """Removes what killed writers have left in a folder; only its one writer may do it. Raises OSError."""
+    for path in folder.glob(f"{ASIDE}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def move(source: Path, target: Path, *, durable: bool) -> None:
     """Renames a whole file, in place of an older one, on the same file system."""
     if durable:

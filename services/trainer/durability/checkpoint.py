@@ -112,8 +112,7 @@ class CheckpointStore:
         final = self._folder / f"step-{state.step:06d}"
         if state.step in self._proven:
             return final
-        for left_over in self._folder.glob(f"{atomic.ASIDE}*"):
-            shutil.rmtree(left_over)
+        atomic.remove_left_overs(self._folder)
         with atomic.replaced_folder(final, durable=True) as aside:
             _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
             midway()

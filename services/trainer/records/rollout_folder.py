@@ -11,7 +11,7 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.records.rollout_log import write_rollouts
-from headrace.wire.rundir import rollouts
+from headrace.wire.rundir import atomic, rollouts
 from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.telemetry import get_logger
 
@@ -32,6 +32,7 @@ class RolloutFolder:
         self._sizes: dict[int, int] | None = None
         """Bytes by step; None before the first look."""
         self._say_at = 0.0
+        self._is_swept = False
 
     def add(
         self,
@@ -42,6 +43,9 @@ class RolloutFolder:
     ) -> None:
         """Writes a step's file as `write_rollouts` does; a failed write is logged and counted."""
         try:
+            if not self._is_swept:
+                atomic.remove_left_overs(self._folder)
+                self._is_swept = True
             path = write_rollouts(self._folder, step, batch, advantages, token_advantages, most_lag=self._most_lag)
             if self._keep_bytes:
                 self._make_room(step, path.stat().st_size)

@@ -97,3 +97,11 @@ def test_a_folder_that_cannot_be_is_no_reason_either(tmp_path: Path) -> None:
     before = unwritten()
     add(RolloutFolder(tmp_path / "rollouts", keep_mib=1), 1)
     assert unwritten() == before + 1
+
+
+def test_what_a_killed_trainer_left_half_written_is_removed_once(tmp_path: Path) -> None:
+    left = tmp_path / ".aside-step-000007.parquet.ab12cd34"
+    left.write_bytes(b"PAR1")
+    shelf = RolloutFolder(tmp_path, keep_mib=1)
+    add(shelf, 1)
+    assert not left.exists() and steps(tmp_path) == [1]
