@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deploy.grafana import generate as grafana
-from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi, sizing_docs
+from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi, run_dir_docs, sizing_docs
 
 ROOT = Path(__file__).parent
 Files = Iterator[tuple[Path, str]]
@@ -32,7 +32,8 @@ def pages() -> Files:
     yield config_docs.DOC, config_docs.as_markdown()
     yield metric_docs.DOC, metric_docs.as_markdown()
     yield sizing_docs.DOC, sizing_docs.as_markdown()
-    yield algorithm_docs.DOC, algorithm_docs.written(algorithm_docs.DOC.read_text(encoding="utf-8"))
+    for made in (algorithm_docs, run_dir_docs):
+        yield made.DOC, made.written(made.DOC.read_text(encoding="utf-8"))
 
 
 def dashboards() -> Files:

@@ -21,8 +21,8 @@ from typing import Any
 
 from benchmarks.learning import ROOT, headrace
 from headrace.demo.demo import prepare_demo
-from headrace.inspect.results import evals_of
 from headrace.services.trainer.algorithms.recipes import recipes
+from headrace.wire.rundir.evals import evals_of
 
 RUN_TOML = """\
 [run]

@@ -37,10 +37,11 @@ from benchmarks.e2e_vs_trl import peer_python
 from benchmarks.learning import ROOT, headrace
 from headrace.demo.demo import prepare_demo
 from headrace.inspect.history.record import batches_by_step, read_history
-from headrace.inspect.results import evals_of, steps_of
 from headrace.services.orchestrator.issuing.prompts import PromptOrder
 from headrace.wire.contracts import RolloutGroup, ScoredGroup, decode
 from headrace.wire.journal import read_payload
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.metrics import steps_of
 
 STEPS, GROUPS, GROUP_SIZE, EVAL_EVERY = 40, 64, 4, 5
 CLIP = 0.2

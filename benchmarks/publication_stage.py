@@ -23,8 +23,8 @@ from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import TrainerServicer
-from headrace.wire.events import EventLog
 from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
 

@@ -12,6 +12,8 @@ from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import python
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.layout import RunPaths
 
 
 def annotate(
@@ -46,8 +48,8 @@ def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], o
 
     Raises ConfigError if there is nothing to judge or the page cannot be served, ChildFailedError if it dies.
     """
-    config = run_dir / "config" / "orchestrator.json"
-    if not config.is_file() or not any((run_dir / "rollouts").glob("step-*.parquet")):
+    config = RunPaths(run_dir).settings("orchestrator")
+    if not config.is_file() or not rollouts.files(RunPaths(run_dir).rollouts):
         raise ConfigError(f"{run_dir} has no rollouts to judge: they are written with each step of the stage rl")
     port = choose_port(port)
     argv = python(
@@ -60,7 +62,7 @@ def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], o
         output.say(f"judge completions at {page} (Ctrl-C ends it)")
         _tell(output, page)
 
-    serve_page(argv, port, run_dir / "logs" / "annotate.log", environment, ready)
-    pairs = run_dir / "annotations" / "pairs.jsonl"
+    serve_page(argv, port, RunPaths(run_dir).log("annotate"), environment, ready)
+    pairs = RunPaths(run_dir).ranked_pairs
     count = len(pairs.read_bytes().splitlines()) if pairs.exists() else 0
     output.say(f"{count} ranked pairs in {pairs}")

@@ -26,6 +26,7 @@ from headrace.run.execute import FAILED, FINISHED, Output, execute
 from headrace.run.launch import PreparedRun, check_around, inherited_environment, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, refuse_stage, run_stage
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 app = typer.Typer(
     add_completion=True,
@@ -160,7 +161,7 @@ def in_words(data: PreparedData | PreparedExamples) -> str:
 
 def run_dir_config(run_dir: Path | None) -> Path:
     """The resolved config that a run directory keeps."""
-    return (run_dir or Path()) / "config" / "run.toml"
+    return RunPaths(run_dir or Path()).run_toml
 
 
 @app.command()

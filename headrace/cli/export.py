@@ -13,6 +13,7 @@ from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 3600.0
 _SHARED = ("run", "model", "run_dir")
@@ -60,7 +61,7 @@ def export_model(
 
 def _shared(run_dir: Path) -> dict[str, object]:
     """The settings that the trainers of all stages have in common."""
-    path = run_dir / "config" / "trainer.json"
+    path = RunPaths(run_dir).settings("trainer")
     try:
         values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ModelTable, RunTable
 
 PATH = "/v1/chat/completions"
@@ -89,7 +90,7 @@ def answer_from_checkpoint(
 
 def _tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Tables of the run's config, as far as decoding a single row needs them."""
-    path = run_dir / "config" / "run.toml"
+    path = RunPaths(run_dir).run_toml
     try:
         return _sound_tables(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
@@ -112,7 +113,7 @@ def _sound_tables(tables: dict[str, Any]) -> tuple[RunTable, ModelTable, Rollout
 def _stop_token_ids(run_dir: Path) -> tuple[int, ...]:
     """Stop tokens of the RL training; empty for a stage on given examples."""
     try:
-        found = json.loads((run_dir / "config" / "orchestrator.json").read_text(encoding="utf-8"))
+        found = json.loads(RunPaths(run_dir).settings("orchestrator").read_text(encoding="utf-8"))
         return tuple(int(token) for token in found["stop_token_ids"])
     except (OSError, ValueError, KeyError):
         return ()

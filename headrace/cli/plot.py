@@ -9,10 +9,11 @@ import typer
 from headrace.cli.common import Json, json_line, told
 from headrace.inspect.plot.curves import RunRows, choose_panels
 from headrace.inspect.plot.draw import draw
-from headrace.inspect.results import evals_of, steps_of
 from headrace.inspect.runs.facts import facts_of
 from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.metrics import steps_of
 
 _SUFFIXES = (".png", ".svg")
 

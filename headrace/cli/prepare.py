@@ -14,6 +14,7 @@ from headrace.run.launch import inherited_environment
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.wire.environment import read_broker_url
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 
 def prepare(
@@ -58,7 +59,6 @@ def _resolve(
     arguments = [*arguments, *(["--broker.url", url] if url else [])]
     if file is not None:
         return resolve(file, arguments=arguments, environment=environment)
-    made = run_dir / "demo" / "run.toml"
-    if (run_dir / "demo" / "model").is_dir():
-        return resolve(made, arguments=arguments, environment=environment)
+    if RunPaths(run_dir).demo_model.is_dir():
+        return resolve(RunPaths(run_dir).demo_toml, arguments=arguments, environment=environment)
     return prepare_demo(run_dir, arguments, environment, output.say, check=check_new)

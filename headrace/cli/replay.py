@@ -13,10 +13,9 @@ from headrace.cli.common import Json, json_line, told
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import check_resumable
 from headrace.config.schema import Ports
-from headrace.config.services import ProcessSpec, RunLayout, settings_of
+from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
 from headrace.config.toml import to_toml
-from headrace.inspect.results import number_of, steps_of
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -25,7 +24,11 @@ from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.digests import same_weights
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import read_events
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.jsonl import integer, number_of
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import steps_of
 
 _TIMEOUT_S = 24 * 3600.0
 _TABLES = ("run", "model", "algorithm", "critic", "discriminator", "trainer")
@@ -89,21 +92,21 @@ def run_replay(
     """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
     refuse_stage(run_dir)
     _check_overrides(overrides)
-    resolved = settle(resolve(run_dir / "config" / "run.toml", arguments=overrides), run_dir, goes_on=True)
+    resolved = settle(resolve(RunPaths(run_dir).run_toml, arguments=overrides), run_dir, goes_on=True)
     check_resumable(run_dir, resolved.config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out} is not empty: choose a new folder")
     check_nodes(resolved)
     settings = _settings(resolved, out.resolve(), table)
-    logs = out / "logs"
-    logs.mkdir(parents=True)
-    (out / "config").mkdir()
+    made = RunPaths(out)
+    for folder in (made.logs, made.config):
+        folder.mkdir(parents=True)
     values = resolved.config.model_dump(mode="json", serialize_as_any=True)
-    (out / "config" / "run.toml").write_text(to_toml(values), encoding="utf-8")
+    atomic.write_text(made.run_toml, to_toml(values), durable=False)
     # For `headrace join`.
     text = settings.model_dump_json(indent=2, serialize_as_any=True)
-    (out / "config" / "trainer.json").write_text(text + "\n", encoding="utf-8")
-    log = logs / "trainer.log"
+    atomic.write_text(made.settings("trainer"), text + "\n", durable=False)
+    log = made.log("trainer")
     for line in how_to_join(out.resolve(), settings.trainer):
         say(line)
     env = inherited_environment()
@@ -127,13 +130,11 @@ def run_replay(
 def summarize_replay(out: Path) -> Replayed:
     """What the folder of a replay says. Raises ConfigError if no step was trained."""
     rows = steps_of(out)
-    done = {int(event["step"]): event for event in read_events(out) if event.get("event") == "step_done"}
+    done = {integer(event, "step"): event for event in read_events(out) if event.get("event") == "step_done"}
     if not done:
-        raise ConfigError(f"no step was trained; see {out / 'logs' / 'trainer.log'}")
-    known = {step: event for step, event in done.items() if event["weights_digest_of_run"]}
-    same = {
-        step: same_weights(event["weights_digest"], event["weights_digest_of_run"]) for step, event in known.items()
-    }
+        raise ConfigError(f"no step was trained; see {RunPaths(out).log('trainer')}")
+    digests = {step: (str(event["weights_digest"]), event["weights_digest_of_run"]) for step, event in done.items()}
+    same = {step: same_weights(digest, str(of_run)) for step, (digest, of_run) in digests.items() if of_run}
     other = [step for step, one in same.items() if one is False]
     last = max(done)
     return Replayed(
@@ -143,7 +144,7 @@ def summarize_replay(out: Path) -> Replayed:
         not_compared=sum(one is None for one in same.values()),
         differs_from=min(other, default=None),
         loss=number_of(rows.get(last, {}).get("loss")),
-        weights_digest=str(done[last]["weights_digest"]),
+        weights_digest=digests[last][0],
         out=str(out),
     )
 
@@ -163,7 +164,7 @@ def in_words(found: Replayed) -> str:
 
 def _settings(resolved: Resolved, out: Path, table: ReplayTable) -> ReplaySettings:
     """The settings of the run's trainer, except for the place; no service is contacted."""
-    place = RunLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
+    place = MachineLayout(out, "", {}, (), orchestrator="127.0.0.1:9")
     trainer = settings_of(resolved.config, ProcessSpec("trainer", "0", "trainer"), place, Ports())
     values: dict[str, object] = trainer.model_dump(mode="python", serialize_as_any=True)
     return ReplaySettings.model_validate(values | {"replay": table})

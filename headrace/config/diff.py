@@ -9,6 +9,7 @@ from typing import Any
 from headrace.config.resolve import resolve
 from headrace.config.settle import settle
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ def config_file(place: Path) -> Path:
     """The config of a run directory, or the file itself. Raises ConfigError if there is none."""
     if not place.is_dir():
         return place
-    file = place / "config" / "run.toml"
+    file = RunPaths(place).run_toml
     if not file.is_file():
         raise ConfigError(f"{place} is not a run directory (it has no config/run.toml)")
     return file

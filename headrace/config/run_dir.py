@@ -10,40 +10,12 @@ from headrace.config.schema import RunFile
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths, entries
 
-TRACES = (
-    "journal",
-    "checkpoints",
-    "events",
-    "broker",
-    "weights",
-    "export",
-    "rollouts",
-    "trackers",
-    "annotations",
-    "metrics.jsonl",
-    "evals.jsonl",
-    "reference_logprobs.safetensors",
-    "state.sqlite",
-)
+TRACES = tuple(dict.fromkeys(entry.top for entry in entries() if not entry.before))
 """Entries that a run leaves behind once it has begun."""
-PREPARED = (
-    "config",
-    "model",
-    "base",
-    ".aside-base",
-    "tokenizer.json",
-    "prompts.parquet",
-    "eval.parquet",
-    "examples.parquet",
-    "eval_examples.parquet",
-    "logs",
-    "algorithm",
-    ".aside-algorithm",
-    ".aside-old-algorithm",
-    "run",
-    "demo",
-)
+PREPARED = tuple(dict.fromkeys(entry.top for entry in entries() if entry.before))
 """Entries that may exist before a run begins."""
 NUMBERS = ("model.dtype", "model.fp32_head")
 """Keys that affect what replayed steps and engines compute: a resumed run must keep them."""
@@ -53,7 +25,6 @@ STALE_BEFORE: StalePolicy = "drop"
 """Value of `run.stale` for run directories that were made before the key existed."""
 _SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown_share": 0.05}
 """Keys that run directories of earlier versions lack -> the behaviour of their runs."""
-_STAGE = ".preparing"
 
 
 def check_fresh(run_dir: Path) -> None:
@@ -65,14 +36,14 @@ def check_fresh(run_dir: Path) -> None:
         raise ConfigError(
             f"{run_dir} already holds a run: continue it with --resume, or choose another folder with --run-dir"
         )
-    foreign = sorted(names.difference(PREPARED, {_STAGE}))
+    foreign = sorted(name for name in names.difference(PREPARED) if not name.startswith(atomic.ASIDE))
     if foreign:
         raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
 
 
 def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCKED) -> None:
     """Raises ConfigError if there is no run, or if the config changes a `locked` key, which makes it another run."""
-    file = run_dir / "config" / "run.toml"
+    file = RunPaths(run_dir).run_toml
     try:
         old = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
@@ -117,7 +88,7 @@ def take_away(absent: Sequence[Path]) -> None:
 
 def stage(run_dir: Path) -> Path:
     """Makes an empty stage folder inside the run directory, for files being prepared."""
-    folder = run_dir / _STAGE
+    folder = RunPaths(run_dir).staging
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
@@ -125,7 +96,7 @@ def stage(run_dir: Path) -> Path:
 
 def drop_stage(run_dir: Path) -> None:
     """Removes an unfinished stage."""
-    shutil.rmtree(run_dir / _STAGE, ignore_errors=True)
+    shutil.rmtree(RunPaths(run_dir).staging, ignore_errors=True)
 
 
 def publish(run_dir: Path, folder: Path) -> None:
@@ -135,7 +106,7 @@ def publish(run_dir: Path, folder: Path) -> None:
         if path.is_dir():
             target.mkdir(exist_ok=True)
         else:
-            path.replace(target)
+            atomic.move(path, target, durable=True)
     shutil.rmtree(folder)
 
 

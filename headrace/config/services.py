@@ -9,8 +9,9 @@ from headrace.config.schema import Ports, RunFile
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings
 from headrace.services.rollout.settings import RolloutSettings
-from headrace.services.trainer.settings import ENGINE_BASE, TrainerSettings
+from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ModelTable, ServiceSettings
 
 _LAST_PORT = 65535
@@ -38,7 +39,7 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class RunLayout:
+class MachineLayout:
     """Directory, addresses, ports and GPUs of this run on this machine."""
 
     run_dir: Path
@@ -87,13 +88,13 @@ def wanted_ports(config: RunFile, seat: ProcessSpec) -> Ports:
     )
 
 
-def settings_of(config: RunFile, seat: ProcessSpec, place: RunLayout, ports: Ports) -> ServiceSettings:
+def settings_of(config: RunFile, seat: ProcessSpec, place: MachineLayout, ports: Ports) -> ServiceSettings:
     """The resolved settings of one process."""
     cls = SETTINGS[seat.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
     own["model"] = {key: value for key, value in own["model"].items() if key in ModelTable.model_fields}
     if seat.service == "rollout" and config.model.lora.quantize != "none":
-        own["model"]["path"] = place.run_dir / ENGINE_BASE
+        own["model"]["path"] = RunPaths(place.run_dir).base
     if seat.service == "rollout" and config.rollout.sglang.base_gpu_id == "auto":
         own["rollout"]["sglang"]["base_gpu_id"] = place.first_gpu
     found = {

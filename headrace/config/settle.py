@@ -9,6 +9,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.run_dir import STALE_BEFORE
 from headrace.config.schema import MakeTable, RunFile
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 CUDA_HEAD_DIM = 64
 """The narrowest head that FlashInfer's kernels support (DISPATCH_HEAD_DIM in its include/flashinfer/utils.cuh)."""
@@ -48,7 +49,7 @@ def check_dtype(resolved: Resolved) -> None:
 def first_tables(run_dir: Path) -> dict[str, Any] | None:
     """The tables that the first start wrote; None if they cannot be read, which `check_resumable` then reports."""
     try:
-        return tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(RunPaths(run_dir).run_toml.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
         return None
 

@@ -8,6 +8,8 @@ from headrace.config.reward_checks import PreparedRow, rows_problem
 from headrace.config.schema import RunFile
 from headrace.model.model_check import scoring_context
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import prompts
+from headrace.wire.rundir.layout import RunPaths
 
 
 def check_rows(config: RunFile, run_dir: Path) -> None:
@@ -19,13 +21,12 @@ def check_rows(config: RunFile, run_dir: Path) -> None:
 
 def _rows(run_dir: Path) -> Iterator[PreparedRow]:
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    for name, is_trained in (("prompts.parquet", True), ("eval.parquet", False)):
-        table = pq.read_table(run_dir / name, columns=["sample_id", "columns", "token_ids"])
+    for path, is_trained in ((RunPaths(run_dir).prompts, True), (RunPaths(run_dir).eval_prompts, False)):
+        table = prompts.read(path, "sample_id", "columns", "token_ids")
         lengths = pc.list_value_length(table["token_ids"]).to_pylist()
         pairs = zip(table["sample_id"].to_pylist(), table["columns"].to_pylist(), lengths, strict=True)
         for sample, columns, tokens in pairs:
             yield PreparedRow(
-                name=f"{name}, sample {sample}", columns=json.loads(columns), tokens=tokens, is_trained=is_trained
+                name=f"{path.name}, sample {sample}", columns=json.loads(columns), tokens=tokens, is_trained=is_trained
             )

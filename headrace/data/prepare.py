@@ -1,7 +1,6 @@
 """The whole preparation: rows -> prompts -> token ids -> held-out split -> two parquet files."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_
 from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import prompts
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ def prepare(table: DataTable, model: Path, limits: LengthLimits, out: Path) -> P
         raise DataError(f"{table.path}: no prompt is left to train on")
     places = ((one.prompt.place, one.token_ids) for one in (*train, *held_out))
     unknown = unknown_share(unknown_id(tokenizer), places, table)
-    _write(out / "prompts.parquet", _with_ids(train))
-    _write(out / "eval.parquet", _with_ids(held_out))
+    prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(train)))
+    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(held_out)))
     longest = max(len(one.token_ids) for one in (*train, *held_out))
     stops = tuple(stop_token_ids(model, tokenizer))
     return PreparedData(len(train), len(held_out), dropped, duplicates, longest, stops, unknown)
@@ -129,28 +130,14 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
     return named
 
 
-def _write(path: Path, rows: Sequence[tuple[str, Rendered]]) -> None:
-    """Writes the file atomically."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table(
-        {
-            "sample_id": pa.array([name for name, _ in rows], pa.string()),
-            "token_ids": pa.array([one.token_ids for _, one in rows], pa.list_(pa.int32())),
-            "text": pa.array([one.text for _, one in rows], pa.string()),
-            "messages": pa.array([_as_text(one.messages) for _, one in rows], pa.string()),
-            "columns": pa.array([json.dumps(dict(one.prompt.columns)) for _, one in rows], pa.string()),
-        }
-    )
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        pq.write_table(table, aside)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+def _row(name: str, one: Rendered) -> dict[str, object]:
+    return {
+        "sample_id": name,
+        "token_ids": one.token_ids,
+        "text": one.text,
+        "messages": _as_text(one.messages),
+        "columns": json.dumps(dict(one.prompt.columns)),
+    }
 
 
 def _as_text(messages: list[Message] | None) -> str | None:

@@ -1,7 +1,6 @@
 """Preparation for the stages that train on given examples: rows -> token ids -> held-out split -> parquet files."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from headrace.data.render import load_tokenizer, stop_token_ids
 from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
-EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
 T = TypeVar("T", bound=RenderedExample | RenderedPair)
 
 
@@ -74,9 +74,9 @@ def _write_sets(
     if not train:
         raise DataError(f"{table.path}: no example is left to train on")
     share = unknown_share(unknown, (text for one in (*train, *held_out) for text in _texts(one)), table)
-    _write(out / EXAMPLES, columns(train))
+    _write(RunPaths(out).examples, columns(train))
     if held_out:
-        _write(out / EVAL_EXAMPLES, columns(held_out))
+        _write(RunPaths(out).eval_examples, columns(held_out))
     return PreparedExamples(
         examples=len(train),
         eval_examples=len(held_out),
@@ -152,15 +152,9 @@ def _pair_columns(pairs: Sequence[RenderedPair]) -> dict[str, object]:
 
 
 def _write(path: Path, columns: dict[str, object]) -> None:
-    """Writes the file atomically."""
+    """Writes the file; durable, because a resumed run trains on the same rows even if the data has changed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic.replaced_file(path, durable=True) as aside:
         pq.write_table(pa.table(columns), aside)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import absent_folders, check_fresh, take_away
 from headrace.config.settle import CUDA_HEAD_DIM
-from headrace.data.prepare_examples import EXAMPLES
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.doctor.placement import check_any
 from headrace.doctor.sizes import model_parameters
@@ -18,6 +17,7 @@ from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerTable
 from headrace.supervisor.once import ChildFailedError
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ModelTable
 
 HELD_OUT = 256
@@ -100,11 +100,11 @@ def prepare_demo(
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
-    folder = run_dir.resolve() / "demo"
+    folder = RunPaths(run_dir.resolve()).demo
     _clear(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        config = folder / "run.toml"
+        config = RunPaths(run_dir.resolve()).demo_toml
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
         check_any(resolved, environment)
@@ -119,7 +119,7 @@ def prepare_demo(
         )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment, log=run_dir.resolve() / "logs" / "sft.log")
+            _supervise(folder, resolved, environment, log=RunPaths(run_dir.resolve()).log("sft"))
     except (ChildFailedError, WaitTimeoutError):
         # The log that the error names stays; the demo may be started again in the same folder.
         shutil.rmtree(folder)
@@ -151,7 +151,7 @@ def _make_things(folder: Path, shape: Shape, *, seed: int) -> None:
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_model(folder / "base", character_tokenizer(CHARACTERS), shape, seed=seed)
     (folder / "sft").mkdir(exist_ok=True)
-    _write_examples(folder / "sft" / EXAMPLES, training)
+    _write_examples(RunPaths(folder / "sft").examples, training)
 
 
 def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
@@ -183,4 +183,4 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
     arguments = ("headrace.services.trainer", "--stage", "sft")
     what = "the supervised stage"
     run_child(what, *arguments, settings=settings, environment=environment, timeout_s=_SFT_TIMEOUT_S, log=log)
-    (stage / "export").rename(folder / "model")
+    RunPaths(stage).export.rename(folder / "model")

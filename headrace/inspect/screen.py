@@ -12,12 +12,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headrace.inspect.results import StepTail, evals_of, number_of
+from headrace.inspect.results import StepTail
 from headrace.inspect.waits import Party, evaluation_in_words, parties, publication_in_words, refusals_in_words
 from headrace.services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.jsonl import number_of
 
 _WIDEST = 1000
 

@@ -11,7 +11,6 @@ import httpx
 from pydantic import JsonValue
 from rich.console import Console
 
-from headrace.inspect.results import Row, evals_of, last_steps, number_of
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
 from headrace.supervisor.lock import supervisor_pid
@@ -20,6 +19,10 @@ from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.jsonl import Record, number_of
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import last_steps
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -39,9 +42,9 @@ class RunLook:
     orchestrator: RunStatus | None
     """Its status; None if it does not answer."""
     steps: int
-    metrics: Row
+    metrics: Record
     """Numbers of the last step."""
-    evals: Sequence[Row]
+    evals: Sequence[Record]
 
     @property
     def waits(self) -> list[Party]:
@@ -72,10 +75,12 @@ def look(run_dir: Path) -> RunLook:
 
     Raises ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
     """
-    if not (run_dir / "config" / "run.toml").is_file():
+    if not RunPaths(run_dir).run_toml.is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     pid = supervisor_pid(run_dir)
-    services = {path.stem: found for path in sorted((run_dir / "run").glob("*.json")) if (found := _json_file(path))}
+    services = {
+        path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := _json_file(path))
+    }
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
     rows = last_steps(run_dir, 1)
@@ -153,7 +158,7 @@ def show_status(shown: RunLook, console: Console) -> None:
 
 def _not_running(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
-    host = _json_file(Path(run_dir) / "config" / "orchestrator.json").get("host", "127.0.0.1")
+    host = _json_file(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
     return "not running" if _is_near(str(host)) else "no supervisor here; a run of containers is asked by --url"
 
 

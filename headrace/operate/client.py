@@ -13,6 +13,7 @@ import httpx
 from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 30.0
 _USUAL = Path("runs")
@@ -110,14 +111,14 @@ def find_face(run_dir: Path | None, url: str = "", token_file: Path | None = Non
 
 def is_alive(run_dir: Path) -> bool:
     """Whether a supervisor on this machine runs it. Raises ConfigError if the folder is not a run directory."""
-    if not (run_dir / "config" / "run.toml").is_file():
+    if not RunPaths(run_dir).run_toml.is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     return supervisor_pid(run_dir) is not None
 
 
 def _http_port(run_dir: Path) -> int:
     try:
-        return int(json.loads((run_dir / "run" / "orchestrator.json").read_text(encoding="utf-8"))["http_port"])
+        return int(json.loads(RunPaths(run_dir).process("orchestrator").read_text(encoding="utf-8"))["http_port"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

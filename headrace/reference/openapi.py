@@ -9,14 +9,15 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.serve import page_app
+from headrace.wire.rundir.layout import RunPaths
 
 
 def as_json() -> str:
     """What `/openapi.json` answers, indented; the routes need a run directory, of which the schema tells nothing."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "config").mkdir()
-        (folder / "config" / "run.toml").write_text("[run]\n")
+        RunPaths(folder).config.mkdir()
+        RunPaths(folder).run_toml.write_text("[run]\n")
         files = Files.of(folder, folder)
         app = page_app(Board(files, EndedRun(files)), AnnotationService(folder))
         return json.dumps(app.openapi(), indent=1) + "\n"

@@ -16,6 +16,7 @@ from headrace.run.nodes import how_to_join, ready_s
 from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
+from headrace.wire.rundir.layout import RunPaths
 
 FINISHED, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
 """Exit statuses of the command line."""
@@ -105,10 +106,10 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
         if ".log" not in outcome.reason:
-            output.say(f"look at {run_dir / 'logs' / 'trainer.log'} and {run_dir / 'logs' / 'orchestrator.log'}")
+            output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
     output.say(f"run directory: {run_dir}")
-    if (run_dir / "export").is_dir() and outcome.state == "finished":
-        output.say(f"model: {run_dir / 'export'}")
+    if RunPaths(run_dir).export.is_dir() and outcome.state == "finished":
+        output.say(f"model: {RunPaths(run_dir).export}")
     if output.json:
         output.result(summary.as_json())
     return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)

@@ -21,6 +21,8 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.wire.environment import overlay
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 _ANNOUNCE = "HEADRACE_ANNOUNCE"
 _LIVES = 3
@@ -45,7 +47,7 @@ def node_settings(
     run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str]
 ) -> TrainerSettings | StageSettings:
     """Settings of machine 0, with this machine's number, ports and addresses. Raises ConfigError."""
-    file = run_dir / "config" / "trainer.json"
+    file = RunPaths(run_dir).settings("trainer")
     try:
         values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -70,9 +72,9 @@ def node_settings(
 def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[str, str]) -> tuple[ProcessPlan, Budget]:
     """Writes the settings beside those of machine 0; returns the plan and the restart budget of this machine's part."""
     node, table = settings.node, settings.trainer
-    config = resolve(settings.run_dir / "config" / "run.toml").config
-    path = settings.run_dir / "config" / f"trainer-node-{node}.json"
-    path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+    config = resolve(RunPaths(settings.run_dir).run_toml).config
+    path = RunPaths(settings.run_dir).settings(f"trainer-node-{node}")
+    atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False)
     words: tuple[str, ...] = ()
     if isinstance(settings, ReplaySettings):
         words = ("--replay",)

@@ -11,7 +11,7 @@ from headrace.config import run_dir as folders
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
 from headrace.config.reward_checks import has_models
 from headrace.config.schema import RunFile
-from headrace.config.services import RunLayout
+from headrace.config.services import MachineLayout
 from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
@@ -33,6 +33,7 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir.layout import RunPaths
 
 _PREPARE_TIMEOUT_S = 3600.0
 _CHECK_TIMEOUT_S = 120.0
@@ -89,12 +90,14 @@ def prepare_run(
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         forks = None if dry_run else begin_fork_server(config, env)
-        data = from_json(prepare_files(config, run_dir, env, keep=resume, file="prompts.parquet", fork_server=forks))
+        data = from_json(
+            prepare_files(config, run_dir, env, keep=resume, file=RunPaths.prompts.name, fork_server=forks)
+        )
         check_rows(config, run_dir, env, forks)
         broker = None if config.broker.url or dry_run else embedded(run_dir, env)
         url = broker.url if broker else config.broker.url or embedded_url(run_dir)
         gpus = visible(environment) if placement(config).needed else None
-        place = RunLayout(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
+        place = MachineLayout(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
         planner = Planner(config, place, env, forks)
         plans = planner.all()
         _check_reward(resolved, run_dir, env, forks)
@@ -102,7 +105,7 @@ def prepare_run(
             _check_functions(resolved, run_dir, env, code, forks)
             if code is not None:
                 code.publish()
-        write_engine_base(resolved, run_dir, env, settings=run_dir / "config" / "trainer.json")
+        write_engine_base(resolved, run_dir, env, settings=RunPaths(run_dir).settings("trainer"))
     except BaseException:
         if forks is not None:
             forks.close()
@@ -161,16 +164,16 @@ def prepare_files(
 
     With `keep`, an existing `file` and its summary stay as they are. Raises DataError.
     """
-    found = run_dir / "config" / "data.json"
+    found = RunPaths(run_dir).data_summary
     stage = folders.stage(run_dir)
-    (stage / "config").mkdir()
-    toml = stage / "config" / "run.toml"
+    RunPaths(stage).config.mkdir()
+    toml = RunPaths(stage).run_toml
     toml.write_text(to_toml(config.model_dump(mode="json", serialize_as_any=True)), encoding="utf-8")
     if keep and found.is_file() and (run_dir / file).is_file():
         text = found.read_text(encoding="utf-8")
     else:
         text = _run_preparation(toml, stage, env, fork_server)
-    (stage / "config" / "data.json").write_text(text, encoding="utf-8")
+    RunPaths(stage).data_summary.write_text(text, encoding="utf-8")
     folders.publish(run_dir, stage)
     return text
 
@@ -191,7 +194,7 @@ def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkS
     """Checks the rows against the scoring models, also when a run is resumed: it keeps its data, not its scorers."""
     if not has_models(config):
         return
-    argv = python("headrace.data", "--check", "--config", str(run_dir / "config" / "run.toml"), "--out", str(run_dir))
+    argv = python("headrace.data", "--check", "--config", str(RunPaths(run_dir).run_toml), "--out", str(run_dir))
     try:
         run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
@@ -200,7 +203,7 @@ def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkS
 
 def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: ForkServer | None) -> None:
     """Checks in a reward service that its scorers load: a user's own module runs only there."""
-    argv = python("headrace.services.reward", "--check", "--config", str(run_dir / "config" / "reward-0.json"))
+    argv = python("headrace.services.reward", "--check", "--config", str(RunPaths(run_dir).settings("reward-0")))
     try:
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
@@ -215,7 +218,7 @@ def _check_functions(
     if not table.own_functions:
         return
     folder = ("--code", str(code.aside)) if code is not None else ()
-    settings = ("--config", str(run_dir / "config" / "trainer.json"))
+    settings = ("--config", str(RunPaths(run_dir).settings("trainer")))
     argv = python("headrace.services.trainer", "--check-algorithm", *folder, *settings)
     key = "advantage" if is_own(table.advantage) else "policy_loss"
     try:

@@ -13,9 +13,8 @@ from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.settle import settle
-from headrace.data.prepare_examples import EVAL_EXAMPLES, EXAMPLES, PreparedExamples
+from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.placement import check_visible
-from headrace.inspect.results import Row, evals_of, number_of, steps_of
 from headrace.inspect.screen import Lines
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
@@ -35,6 +34,11 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.jsonl import Record, number_of
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import steps_of
 from headrace.wire.settings import ModelTable
 
 _LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
@@ -58,9 +62,9 @@ class StageSummary:
 
     stage: str
     steps: int
-    eval_before: Row | None
+    eval_before: Record | None
     """First evaluation of the held-out examples; None without any."""
-    eval_after: Row | None
+    eval_after: Record | None
     loss: float | None
     """Loss of the last step."""
     seconds: float
@@ -95,11 +99,11 @@ def prepare_stage(
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         forks = None if dry_run else begin_fork_server(config, env)
-        files = prepare_files(config, run_dir, env, keep=resume, file=EXAMPLES, fork_server=forks)
+        files = prepare_files(config, run_dir, env, keep=resume, file=RunPaths.examples.name, fork_server=forks)
         data = PreparedExamples.from_json(files)
         if not data.eval_examples:
             # An earlier dry run may have held some out: they are trained now.
-            (run_dir / EVAL_EXAMPLES).unlink(missing_ok=True)
+            RunPaths(run_dir).eval_examples.unlink(missing_ok=True)
         plan = replace(_plan(resolved, run_dir, env, check=not dry_run), fork_server=forks)
     except BaseException:
         if forks is not None:
@@ -133,7 +137,7 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
     """Summarizes the run directory, earlier starts included."""
     steps, evals = steps_of(run_dir), evals_of(run_dir)
     looks = [{key: value for key, value in row.items() if key not in ("t", "step")} for row in evals]
-    export = run_dir / "export"
+    export = RunPaths(run_dir).export
     return StageSummary(
         stage=stage,
         steps=max(steps, default=0),
@@ -149,7 +153,7 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
 def refuse_stage(run_dir: Path) -> None:
     """Raises ConfigError for the run directory of such a stage, which has no journal to check."""
     try:
-        tables = tomllib.loads((run_dir / "config" / "run.toml").read_text(encoding="utf-8"))
+        tables = tomllib.loads(RunPaths(run_dir).run_toml.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
         return
     stage = tables.get("run", {}).get("stage", "rl")
@@ -184,8 +188,9 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool
         {name: values[name] for name in ("run", "model", "trackers", "sft", "reward_model", "dpo")}
         | {"trainer": trainer, "run_dir": run_dir, "http_port": port}
     )
-    path = run_dir / "config" / "trainer.json"
-    path.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    path = RunPaths(run_dir).settings("trainer")
+    # Written again at each start; `headrace join` reads it on other machines.
+    atomic.write_text(path, settings.model_dump_json(indent=2) + "\n", durable=False)
     words = ("--stage", config.run.stage, "--stopped-code", str(STOPPED_CODE))
     argv = python("headrace.services.trainer", *words, "--config", str(path))
     return ProcessPlan(name="trainer", argv=argv, env=env, http_port=port)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.services.trainer.durability.own_code import (
-    FOLDER,
     CodeFiles,
     in_words,
     publish_copy,
@@ -18,7 +17,8 @@ from headrace.services.trainer.durability.own_code import (
     stage_copy,
 )
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 MOST_MIB = 16
@@ -90,13 +90,13 @@ def _check_size(place: str, source: Path, run_dir: Path) -> None:
 def _differs(place: str, source: Path, run_dir: Path, before: CodeFiles, *, accept_changed: bool) -> bool:
     """Whether the copy must be replaced, which must have been accepted. Raises ConfigError."""
     if not source.is_dir():
-        log.info("algorithm_path_is_gone", path=str(source), used=str(run_dir / FOLDER))
-        source = run_dir / FOLDER
+        log.info("algorithm_path_is_gone", path=str(source), used=str(RunPaths(run_dir).code))
+        source = RunPaths(run_dir).code
     now = read_files(source)
-    if now.digest == before.digest and read_files(run_dir / FOLDER).digest == before.digest:
+    if now.digest == before.digest and read_files(RunPaths(run_dir).code).digest == before.digest:
         return False
     if not accept_changed:
-        names = now.changed(before) or read_files(run_dir / FOLDER).changed(before)
+        names = now.changed(before) or read_files(RunPaths(run_dir).code).changed(before)
         raise ConfigError(
             f"{place}: {source} is no longer the code that the run trains with ({now.digest[:12]}, was "
             f"{before.digest[:12]}; {in_words(names)}): restore it, or resume with --accept-changed-code"

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
-from headrace.config.services import ProcessSpec, RunLayout, replica_seat, seats, settings_of, wanted_ports
+from headrace.config.services import MachineLayout, ProcessSpec, replica_seat, seats, settings_of, wanted_ports
 from headrace.doctor.placement import placement
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import python
@@ -12,6 +12,8 @@ from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.scaling import SERVICES
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
@@ -36,7 +38,7 @@ class Planner:
     """Writes the configs and plans the processes of one run."""
 
     def __init__(
-        self, config: RunFile, place: RunLayout, env: dict[str, str], fork_server: ForkServer | None = None
+        self, config: RunFile, place: MachineLayout, env: dict[str, str], fork_server: ForkServer | None = None
     ) -> None:
         """`fork_server`: of the environment `env`."""
         self._config, self._place, self._env, self._fork_server = config, place, env, fork_server
@@ -45,7 +47,7 @@ class Planner:
     def all(self) -> tuple[ProcessPlan, ...]:
         """Plans every process of the config; removes the configs of replicas from an earlier, larger start."""
         for service in SERVICES:
-            for path in (self._place.run_dir / "config").glob(f"{service}-*.json"):
+            for path in RunPaths(self._place.run_dir).config.glob(f"{service}-*.json"):
                 # It may be of an earlier start with more replicas.
                 with suppress(FileNotFoundError):
                     path.unlink()
@@ -80,10 +82,10 @@ class Planner:
             )
 
     def _write(self, seat: ProcessSpec) -> ProcessPlan:
-        path = self._place.run_dir / "config" / f"{seat.name}.json"
+        path = RunPaths(self._place.run_dir).settings(seat.name)
         ports = self._ports[seat.name]
         settings = settings_of(self._config, seat, self._place, ports)
-        path.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
+        atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False)
         return ProcessPlan(
             name=seat.name,
             argv=python(f"headrace.services.{seat.service}", "--config", str(path)),

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
-from headrace.config.services import ProcessSpec, RunLayout, settings_of
+from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
@@ -24,6 +24,8 @@ from headrace.run.own_code import staged_code
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 GRPC_PORT = 7000
 HTTP_PORT = 8080
@@ -72,9 +74,11 @@ def prepare_elsewhere(
         if to_make and not (goes_on and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         told = _without_password(config)
-        data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file="prompts.parquet"))
+        data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
         check_rows(told, run_dir, env)
-        place = RunLayout(run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator)
+        place = MachineLayout(
+            run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator
+        )
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
         # Checked by the trainer itself at its start: this process may have no torch.
         with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
@@ -99,21 +103,22 @@ def check_new(resolved: Resolved) -> None:
     check_around(resolved, fresh=True)
 
 
-def _write(config: RunFile, place: RunLayout, service: str) -> Path:
+def _write(config: RunFile, place: MachineLayout, service: str) -> Path:
     ports = Ports(grpc_port=GRPC_PORT, http_port=HTTP_PORT)
     settings = settings_of(config, ProcessSpec(service, "0", service), place, ports)
-    path = place.run_dir / "config" / f"{service}.json"
-    aside = path.with_suffix(".writing")
-    aside.write_text(settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", encoding="utf-8")
-    aside.replace(path)
+    path = RunPaths(place.run_dir).settings(service)
+    text = settings.model_dump_json(indent=2, serialize_as_any=True) + "\n"
+    # `headrace prepare` writes it at each start of the deployment.
+    atomic.write_text(path, text, durable=False)
     return path
 
 
 def _copy_tokenizer(model: Path, run_dir: Path) -> None:
     """Copies the tokenizer for the dashboard, which shows tokens as text: the orchestrator may not see the model."""
-    file = model / "tokenizer.json"
+    target = RunPaths(run_dir).tokenizer
+    file = model / target.name
     if file.is_file():
-        shutil.copyfile(file, run_dir / file.name)
+        shutil.copyfile(file, target)
 
 
 def _check_url(resolved: Resolved) -> None:

@@ -11,6 +11,7 @@ from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.stop_signals import StopSignals
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, View
+from headrace.wire.rundir.layout import RunPaths
 
 STOPPED_CODE = 75
 """Exit status for a trainer's `--stopped-code`: a signal ended it, which is a death and not the end of its work."""
@@ -38,8 +39,8 @@ class Alone:
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
-        for name in ("logs", "run"):
-            (self._run_dir / name).mkdir(exist_ok=True)
+        for folder in (RunPaths(self._run_dir).logs, RunPaths(self._run_dir).processes):
+            folder.mkdir(exist_ok=True)
         self._signals.listen()
         port = self._plan.http_port
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
 from headrace.wire.errors import ConfigError, TransientError, WaitTimeoutError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 
@@ -87,8 +88,8 @@ def find_server() -> str:
 
 def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter."""
-    data = run_dir / "broker"
-    folder = run_dir / "run" / "socket"
+    data = RunPaths(run_dir).broker
+    folder = RunPaths(run_dir).broker_socket
     temporary: Path | None = None
     if len(os.fsencode(folder / "s")) > _SUN_PATH:
         folder = temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
@@ -117,7 +118,7 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
 
 def embedded_url(run_dir: Path) -> str:
     """URL of the socket that `embedded` would use, for a run directory whose path is not too long."""
-    return f"unix://{run_dir / 'run' / 'socket' / 's'}"
+    return f"unix://{RunPaths(run_dir).broker_socket / 's'}"
 
 
 async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from headrace.wire.control import LINE_BYTES
 from headrace.wire.errors import ConfigError, HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.layout import RunPaths
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes."""
@@ -25,11 +26,11 @@ class Control:
     """Serves control requests from `open` to `close`."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = run_dir / "run" / "control.sock"
+        self.path = RunPaths(run_dir).control_socket
         self._temporary: Path | None = None
         if len(os.fsencode(self.path)) > _SUN_PATH:
             self._temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
-            self.path = self._temporary / "control.sock"
+            self.path = self._temporary / self.path.name
         self._server: asyncio.Server | None = None
 
     async def open(self, answer: Answer) -> None:

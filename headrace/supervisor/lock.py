@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from headrace.wire.errors import ConfigError
-
-_SUPERVISOR = "supervisor.json"
+from headrace.wire.rundir.layout import RunPaths
 
 
 class RunLock:
     """The lock of a run directory, held from the first write to the end of the run."""
 
-    def __init__(self, run_dir: Path, *, name: str = _SUPERVISOR, what: str = "") -> None:
-        """`name`: lock file, for a lock on a part of the run; `what`: that part, for the error message."""
-        folder = run_dir / "run"
-        self._path = folder / name
+    def __init__(self, run_dir: Path, *, name: str = "", what: str = "") -> None:
+        """`name`: name of the lock file, for a lock on a part of the run; `what`: that part, for the error message."""
+        folder = RunPaths(run_dir).processes
+        self._path = folder / name if name else RunPaths(run_dir).supervisor
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -49,7 +48,7 @@ class RunWatch:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / "run" / _SUPERVISOR
+        self._path = RunPaths(run_dir).supervisor
         self._was_there, self._absent = False, 0
         self.ended()
 
@@ -72,7 +71,7 @@ def supervisor_pid(run_dir: Path) -> int | None:
 
 def supervisor(run_dir: Path) -> dict[str, Any]:
     """Fields that the live supervisor of a run directory wrote to its lock file; empty if there is none."""
-    path = run_dir / "run" / _SUPERVISOR
+    path = RunPaths(run_dir).supervisor
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

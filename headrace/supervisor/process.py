@@ -14,6 +14,8 @@ from headrace.supervisor.fork_server.adopted import AdoptedProcess
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent, wait_for
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class ServiceProcess:
     @classmethod
     async def spawn(cls, plan: ProcessPlan, run_dir: Path, notice: Callable[[str], None]) -> "ServiceProcess":
         """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
-        log = os.open(run_dir / "logs" / f"{plan.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        log = os.open(RunPaths(run_dir).log(plan.name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             process = await _fork(plan, log, notice) or await _execute(plan, log)
         finally:
@@ -94,7 +96,8 @@ class ServiceProcess:
             "forked": isinstance(self._process, AdoptedProcess),
             **self.plan.extra,
         }
-        write_atomically(run_dir / "run" / f"{self.plan.name}.json", json.dumps(content) + "\n")
+        # After a crash of the machine its process is gone too.
+        atomic.write_text(RunPaths(run_dir).process(self.plan.name), json.dumps(content) + "\n", durable=False)
 
 
 async def _execute(plan: ProcessPlan, log: int) -> asyncio.subprocess.Process:
@@ -119,13 +122,6 @@ async def _fork(plan: ProcessPlan, log: int, notice: Callable[[str], None]) -> A
     except ForkServerError as error:
         notice(f"{plan.name} starts by itself: {error}")
         return None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file so that readers see either the old or the new one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.rename(path)
 
 
 def log_tail(path: Path, lines: int = 8) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from headrace.supervisor.process import ProcessPlan, ServiceProcess, log_tail
 from headrace.wire.entry import GIVEN_UP, REFUSED
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
+from headrace.wire.rundir.layout import RunPaths
 
 _NUMBER = re.compile(r"[\d.]+")
 
@@ -88,7 +89,7 @@ class ProcessMonitor:
     @property
     def log(self) -> Path:
         """Log file of the process."""
-        return self._run_dir / "logs" / f"{self.plan.name}.log"
+        return RunPaths(self._run_dir).log(self.plan.name)
 
     def stop_restarting(self) -> None:
         """Treats every further death as the end."""

@@ -19,6 +19,7 @@ from headrace.supervisor.process_monitor import (
 )
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.layout import RunPaths
 
 DRAINING = "draining"
 _SETTLE_S = 5.0
@@ -92,7 +93,7 @@ class ProcessSet:
     def _forget(self, name: str) -> None:
         del self._keepers[name], self._tasks[name]
         self._on_trial.discard(name)
-        (self._run_dir / "run" / f"{name}.json").unlink(missing_ok=True)
+        RunPaths(self._run_dir).process(name).unlink(missing_ok=True)
 
     def take_failed(self, belongs: Callable[[str], bool]) -> list[tuple[str, RunFailedError]]:
         """Removes and returns the processes on trial that have failed."""

@@ -17,6 +17,7 @@ from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_co
 from headrace.supervisor.stop_signals import StopSignals
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,8 @@ class Supervisor:
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
-        for name in ("logs", "run"):
-            (self._run_dir / name).mkdir(exist_ok=True)
+        for folder in (RunPaths(self._run_dir).logs, RunPaths(self._run_dir).processes):
+            folder.mkdir(exist_ok=True)
         self._signals.listen()
         try:
             await self._start_all()

@@ -30,11 +30,12 @@ from headrace.services.orchestrator.state.run_metrics import RunMetrics
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
-from headrace.wire.events import EventLog
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.telemetry import get_logger
 
@@ -45,12 +46,12 @@ async def serve(settings: OrchestratorSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    rows = read_prompts(settings.run_dir / "prompts.parquet")
-    held_out_path = settings.run_dir / "eval.parquet"
+    rows = read_prompts(RunPaths(settings.run_dir).prompts)
+    held_out_path = RunPaths(settings.run_dir).eval_prompts
     held_out = read_prompts(held_out_path) if held_out_path.exists() else []
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
-    store = Store(settings.run_dir / "state.sqlite")
+    store = Store(RunPaths(settings.run_dir).state)
     events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)

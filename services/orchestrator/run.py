@@ -19,7 +19,7 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import TransientError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb

@@ -12,10 +12,10 @@ from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardSe
 from headrace.services.reward.settings import RewardSettings
 from headrace.services.reward.threads import widen_threads
 from headrace.wire.contracts import DropReason
-from headrace.wire.events import EventLog
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker

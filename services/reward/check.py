@@ -10,6 +10,8 @@ from headrace.services.reward.app import make_rubrics
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.settings import RewardSettings
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import prompts
+from headrace.wire.rundir.layout import RunPaths
 
 _SHOWN = 5
 
@@ -33,15 +35,13 @@ async def _check(settings: RewardSettings) -> int:
 
 
 def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
-    for name in ("prompts.parquet", "eval.parquet"):
-        for row, columns in _rows(run_dir / name):
-            yield from (f"{name}, {row}: {problem}" for problem in rubrics.problems(columns))
+    for path in (RunPaths(run_dir).prompts, RunPaths(run_dir).eval_prompts):
+        for row, columns in _rows(path):
+            yield from (f"{path.name}, {row}: {problem}" for problem in rubrics.problems(columns))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows that `headrace train` has just prepared, each with its sample id. Only a dry run needs pyarrow here."""
-    import pyarrow.parquet as pq
-
     if path.exists():
-        for record in pq.read_table(path, columns=["sample_id", "columns"]).to_pylist():
+        for record in prompts.read(path, "sample_id", "columns").to_pylist():
             yield f"sample {record['sample_id']}", json.loads(record["columns"])

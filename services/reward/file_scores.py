@@ -19,6 +19,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.scorers import Sample
 from headrace.services.reward.threads import widen_threads
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import atomic
 
 _AHEAD = 8
 """Samples or groups under way, for each group that the service scores at a time."""
@@ -66,7 +67,6 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
     A scorer that is down is waited for, until ScorerOutageError.
     """
     tally = Tally(total=sum(1 for _ in _samples(source)))
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     last = 0.0
 
     def told(waiting: str) -> None:
@@ -75,21 +75,21 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
             last, tally.waiting = time.monotonic(), waiting
             _tell(progress, tally)
 
-    try:
-        with aside.open("w", encoding="utf-8") as out:
-            units = _units(_samples(source))
-            while ahead := list(islice(units, _AHEAD * concurrency)):
-                for results in await asyncio.gather(*(_score(rubrics, unit, told) for unit in ahead)):
-                    for result in results:
-                        tally.add(result)
-                        out.write(_line(result) + "\n")
-                told("")
-        aside.rename(target)
-    except ScorerOutageError as error:
-        kept = aside.rename(target.with_name(f"{target.name}.part"))
-        raise ScorerOutageError(f"{error}; the scores of the first {tally.done} lines are in {kept}") from error
-    finally:
-        aside.unlink(missing_ok=True)
+    # The command makes it again.
+    with atomic.replaced_file(target, durable=False) as aside:
+        try:
+            with aside.open("w", encoding="utf-8") as out:
+                units = _units(_samples(source))
+                while ahead := list(islice(units, _AHEAD * concurrency)):
+                    for results in await asyncio.gather(*(_score(rubrics, unit, told) for unit in ahead)):
+                        for result in results:
+                            tally.add(result)
+                            out.write(_line(result) + "\n")
+                    told("")
+        except ScorerOutageError as error:
+            kept = target.with_name(f"{target.name}.part")
+            atomic.move(aside, kept, durable=False)
+            raise ScorerOutageError(f"{error}; the scores of the first {tally.done} lines are in {kept}") from error
     tally.waiting = ""
     _tell(progress, tally)
     return tally

@@ -16,8 +16,8 @@ from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, 
 from headrace.wire.contracts.codec import group_from_pb
 from headrace.wire.contracts.score_codec import score_to_pb
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.events import EventLog
 from headrace.wire.metrics import DEAD_LETTERS
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import HandBack, bury_puts
 from headrace.wire.telemetry import get_logger, trace_id

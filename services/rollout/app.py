@@ -23,11 +23,11 @@ from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.rollout.text import TextDecoder
 from headrace.services.rollout.weights.update import Updates
 from headrace.wire.contracts import DropReason
-from headrace.wire.events import EventLog
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.http import serve_http
 from headrace.wire.lifecycle import Shutdown, aside
 from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker

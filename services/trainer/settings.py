@@ -13,9 +13,6 @@ from headrace.wire.settings import ServiceSettings, Table
 
 FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
 
-ENGINE_BASE = "base"
-"""Folder of the run directory: the base in 4 bits of a QLoRA run, as the engines load it."""
-
 
 class TrainerTable(Table):
     """`[trainer]`: optimizer, batches, checkpoints, publication."""

@@ -23,7 +23,6 @@ from headrace.services.trainer.reporter import wire_fates
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.services.trainer.stages.restore import read_history
 from headrace.wire.contracts import DropReason, Message, PromptGroup, encode, group_id
-from headrace.wire.events import EventLog
 from headrace.wire.journal import (
     BatchRecord,
     DroppedRecord,
@@ -33,6 +32,7 @@ from headrace.wire.journal import (
     read_lengths,
 )
 from headrace.wire.rpc import serve
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.redis import RedisBroker

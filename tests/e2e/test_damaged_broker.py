@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from tests.e2e.broker_log import DAMAGES, flip_commands
 from tests.e2e.harness import TinyRun
 

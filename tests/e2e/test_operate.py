@@ -14,7 +14,7 @@ import pytest
 from headrace.cli.app import run
 from headrace.operate.client import find_face
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

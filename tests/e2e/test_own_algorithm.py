@@ -12,8 +12,8 @@ import pytest
 from headrace.run.execute import BAD_INPUT, FINISHED, STOPPED
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.services.trainer.durability.own_code import checked_digest
-from headrace.wire.events import read_events
 from headrace.wire.journal import IncarnationRecord, read_journal
+from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S, ROOT, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -10,7 +10,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.telemetry import trace_id
 from tests.e2e.harness import TinyRun
 

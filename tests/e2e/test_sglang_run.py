@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.wire.events import read_events
 from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.rundir.events import read_events
 from headrace.wire.weights import make_snapshot
 from tests.e2e.harness import ROOT
 from tests.families import tiny_family

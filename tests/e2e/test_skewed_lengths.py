@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S
 from tests.e2e.skewed import SkewedRun
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headrace.wire.events import read_events
 from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -85,7 +85,7 @@ def test_only_what_moves_weights_knows_torch() -> None:
 
 def test_pure_files_import_nothing_that_reads_the_world() -> None:
     def settings(path: Path) -> set[str]:
-        others = ("headrace.wire.telemetry", "headrace.wire.events")
+        others = ("headrace.wire.telemetry", "headrace.wire.rundir.events")
         return {name for name in imports(path) if name.endswith("settings") or name in others}
 
     assert offenders(PURE, lambda path: roots(path) & NOT_PURE | settings(path)) == []

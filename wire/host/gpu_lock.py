@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.rundir.layout import RunPaths
 
 _LOOK_S = 0.05
 
@@ -25,7 +26,7 @@ class GpuLock:
 
         Raises ConfigError if the run directory cannot be written to.
         """
-        folder = run_dir / "run"
+        folder = RunPaths(run_dir).processes
         self._path = folder / f"gpu-{number}.lock"
         self._owner = owner
         self.name = f"GPU {number} of the run"

@@ -1,13 +1,13 @@
 """The batches' payloads: one file a step with the scored messages as they came, kept until a checkpoint covers them."""
 
 import hashlib
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.wire.journal.framing import JournalDamagedError
 from headrace.wire.journal.records import BatchRecord
+from headrace.wire.rundir import atomic
 
 FOLDER = "payloads"
 _LENGTH = struct.Struct("<Q")
@@ -22,11 +22,10 @@ def write_payload(journal: Path, name: str, messages: Sequence[bytes]) -> str:
     """Writes and fsyncs the file and its folder; returns the digest."""
     data = b"".join(part for message in messages for part in (_LENGTH.pack(len(message)), message))
     path = journal / FOLDER / name
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fsync_folder(path.parent)
+    # No rename: its name is new, and only the record that follows, with the digest, makes it count.
+    path.write_bytes(data)
+    atomic.sync(path)
+    atomic.sync(path.parent)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -65,12 +64,3 @@ def prune_payloads(journal: Path, covered_step: int) -> int:
     for path in gone:
         path.unlink()
     return len(gone)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Makes names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

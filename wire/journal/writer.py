@@ -6,9 +6,10 @@ from pathlib import Path
 
 from headrace.wire.errors import FencedError
 from headrace.wire.journal.framing import MAGIC, frame
-from headrace.wire.journal.payloads import FOLDER, fsync_folder, payload_name, write_payload
+from headrace.wire.journal.payloads import FOLDER, payload_name, write_payload
 from headrace.wire.journal.reader import JournalRecord, highest_incarnation, segment_name
 from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord, pack
+from headrace.wire.rundir import atomic
 
 
 class JournalWriter:
@@ -55,8 +56,8 @@ class JournalWriter:
             code_digest=code_digest,
         )
         writer._write(MAGIC + frame(*pack(head)))
-        fsync_folder(folder)
-        fsync_folder(folder.parent)
+        atomic.sync(folder)
+        atomic.sync(folder.parent)
         return writer
 
     def batch(self, step: int, groups: Sequence[tuple[int, str]], messages: Sequence[bytes]) -> BatchRecord:

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headrace.wire.errors import ContractError
+from headrace.wire.rundir import atomic
 
 _WEIGHTS = "model.safetensors"
 _MANIFEST = "manifest.json"
@@ -34,10 +32,7 @@ def save_weights(
     `files` are put beside the weights: with a model's config and tokenizer any engine loads the folder.
     """
     folder = folder.absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}"
-    aside.mkdir()
-    try:
+    with atomic.replaced_folder(folder, durable=True) as aside:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named}
         save_file(tensors, aside / weights_file, metadata={"format": "pt"})
         for name, content in files.items():
@@ -49,15 +44,6 @@ def save_weights(
             "metadata": dict(metadata),
         }
         (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-        for path in (*aside.iterdir(), aside):
-            _fsync(path)
-        old = _move_away(folder)
-        aside.rename(folder)
-        _fsync(folder.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
@@ -88,22 +74,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _move_away(folder: Path) -> Path | None:
-    if not folder.exists():
-        return None
-    old = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.old"
-    folder.rename(old)
-    return old
-
-
 def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from headrace.wire.contracts import ScoredGroup, decode
-from headrace.wire.errors import ContractError
+from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
+from headrace.wire.rundir import prompts, rollouts
+from headrace.wire.rundir.events import name_of, read_events
+from headrace.wire.rundir.jsonl import Record
+from headrace.wire.rundir.layout import RunPaths
 
-_OF_ALL = ('"step_done"', '"publication_committed"', '"run_ended"', '"run_stopped"', '"issued"')
+_OF_ALL = frozenset({"step_done", "publication_committed", "run_ended", "run_stopped", "issued"})
+"""Names of the events that matter to every group."""
 
 
 @dataclass(slots=True)
@@ -44,7 +49,7 @@ def gather(run_dir: Path, group_id: str) -> Gathered:
     for rows in (found.events, found.commits, found.ends):
         rows.sort(key=lambda event: float(event.get("t", 0.0)))
     try:
-        for item in read_journal(run_dir / "journal"):
+        for item in read_journal(RunPaths(run_dir).journal):
             if isinstance(item.record, BatchRecord) and group_id in item.record.group_ids:
                 found.batch = found.batch or item.record
             elif isinstance(item.record, DroppedRecord) and item.record.group_id == group_id:
@@ -58,34 +63,25 @@ def gather(run_dir: Path, group_id: str) -> Gathered:
 
 def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> str:
     """The text of a prompt by its sample id, or of a held-out prompt by its number; empty if it is not there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    path = run_dir / ("prompts.parquet" if held_out is None else "eval.parquet")
+    path = RunPaths(run_dir).prompts if held_out is None else RunPaths(run_dir).eval_prompts
     try:
-        table = pq.read_table(path, columns=["sample_id", "text"])
-    except (OSError, pa.ArrowException):
+        table = prompts.read(path, "sample_id", "text")
+    except DataError:
+        return ""
+    if table.num_columns < 2:
         return ""
     if held_out is not None:
         return str(table.column("text")[held_out].as_py()) if held_out < table.num_rows else ""
-    index = pa.compute.index(table.column("sample_id"), sample_id).as_py()
+    index = pc.index(table.column("sample_id"), sample_id).as_py()
     return str(table.column("text")[index].as_py()) if index >= 0 else ""
 
 
-def _events(run_dir: Path, group_id: str) -> Iterator[dict[str, Any]]:
+def _events(run_dir: Path, group_id: str) -> Iterator[Record]:
     """Yields the relevant events; other lines are not parsed, as a long run has millions."""
-    wanted = (f'"{group_id}"', *_OF_ALL)
-    for path in sorted((run_dir / "events").glob("*.jsonl")):
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                if not any(word in line for word in wanted):
-                    continue
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # Torn by a crash.
-                if isinstance(event, dict):
-                    yield {"source": path.stem, **event}
+    named = json.dumps(group_id).encode()
+    return read_events(run_dir, wanted=lambda line: named in line or name_of(line) in _OF_ALL)
 
 
 def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
@@ -107,11 +103,11 @@ def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
 
 
 def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    rows = _from_parquet(run_dir / "rollouts" / f"step-{batch.step:06d}.parquet", group_id, notes)
+    rows = _from_parquet(RunPaths(run_dir).rollout_file(batch.step), group_id, notes)
     if rows:
         return rows
     try:
-        messages = read_payload(run_dir / "journal", batch)
+        messages = read_payload(RunPaths(run_dir).journal, batch)
         return [row for data in messages for row in _from_message(data, group_id)]
     except FileNotFoundError:
         notes.append(f"the texts of step {batch.step} are gone: there is no rollouts/step-{batch.step:06d}.parquet")
@@ -121,15 +117,12 @@ def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]
 
 
 def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not path.is_file():
         return []
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, filters=[("group_id", "==", group_id)]).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        notes.append(f"{path} cannot be read: {error}")
+        rows: list[dict[str, Any]] = rollouts.read_group(path, group_id).to_pylist()
+    except DataError as error:
+        notes.append(str(error))
         return []
     for row in rows:
         row["components"] = json.loads(row["components"])

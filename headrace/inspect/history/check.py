@@ -12,6 +12,7 @@ from headrace.inspect.history.rollouts import look_at_rollouts
 from headrace.inspect.history.verdict import Bound, Groups, HistoryVerdict
 from headrace.inspect.history.weights import final_weights, weights_sha256
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir.layout import RunPaths
 
 
 def check_run(run_dir: Path) -> HistoryVerdict:
@@ -37,7 +38,7 @@ def check_run(run_dir: Path) -> HistoryVerdict:
 
 
 def _bound(run_dir: Path) -> Bound:
-    file = run_dir / "config" / "run.toml"
+    file = RunPaths(run_dir).run_toml
     try:
         tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         run = tables["run"]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.wire.events import read_events
 from headrace.wire.journal import (
     BatchRecord,
     DroppedRecord,
@@ -14,6 +13,9 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_journal,
 )
+from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.jsonl import number_of
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,14 @@ def read_history(run_dir: Path) -> RunHistory:
     for event in read_events(run_dir):
         _take(history, event)
         if str(event["source"]).startswith("orchestrator"):
-            told = (float(event.get("t", 0.0)), str(event.get("event")))
+            told = (number_of(event.get("t")) or 0.0, str(event.get("event")))
             last = told if told[0] >= last[0] else last
     history.has_ended = last[1] == "run_ended"
     return history
 
 
 def _read_journal(history: RunHistory) -> None:
-    for item in read_journal(history.run_dir / "journal"):
+    for item in read_journal(RunPaths(history.run_dir).journal):
         match item.record:
             case BatchRecord() as record:
                 history.batches.append(Batch(item.incarnation, record))

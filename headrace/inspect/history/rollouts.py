@@ -4,7 +4,7 @@ They are read from the journal's payloads or, if a checkpoint covers those, from
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from typing import Any
 from headrace.inspect.history.record import Batch, RunHistory, batches_by_step
 from headrace.inspect.history.verdict import Bound
 from headrace.wire.contracts import PolicyVersion, ScoredGroup, decode
-from headrace.wire.errors import ContractError
+from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import JournalDamagedError, read_payload
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.rollouts import columns, read
 
-_COLUMNS = ["group_id", "rollout_index", "replica_id", "spans"]
+_COLUMNS = columns("group_id", "rollout_index", "replica_id", "spans")
+_MASKED = columns("group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages")
 Span = tuple[PolicyVersion, str]
 """Version and weights digest under which some tokens were sampled."""
 
@@ -55,14 +58,14 @@ def look_at_rollouts(history: RunHistory, bound: Bound, problems: list[str]) -> 
 
 def _of_step(history: RunHistory, batch: Batch) -> list[Sampled] | None:
     try:
-        messages = read_payload(history.run_dir / "journal", batch.record)
+        messages = read_payload(RunPaths(history.run_dir).journal, batch.record)
     except FileNotFoundError:
         return _from_parquet(_file(history, batch.record.step))
     return [one for data in messages for one in _from_message(data)]
 
 
 def _file(history: RunHistory, step: int) -> Path:
-    return history.run_dir / "rollouts" / f"step-{step:06d}.parquet"
+    return RunPaths(history.run_dir).rollout_file(step)
 
 
 def _from_message(data: bytes) -> Iterator[Sampled]:
@@ -91,20 +94,16 @@ def _from_parquet(path: Path) -> list[Sampled] | None:
     ]
 
 
-def _rows(path: Path, columns: list[str]) -> list[dict[str, Any]] | None:
+def _rows(path: Path, names: Sequence[str]) -> list[dict[str, Any]] | None:
     """Reads columns; None if the file or a column is absent. Raises ContractError if it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        if not set(pq.read_schema(path).names).issuperset(columns):
-            return None
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
-    except FileNotFoundError:
-        return None  # Never written, or the trainer keeps newer ones only.
-    except (pa.ArrowException, OSError) as error:
-        raise ContractError("bad_rollouts", f"{path}: {error}") from error
-    return rows
+        table = read(path, names)
+    except DataError as error:
+        if not path.exists():
+            return None  # Never written, or the trainer keeps newer ones only.
+        raise ContractError("bad_rollouts", str(error)) from error
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows if set(names).issubset(table.column_names) else None
 
 
 def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterator[str]:
@@ -123,9 +122,8 @@ def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterat
 
 def _masked(path: Path, step: int, bound: Bound) -> list[str] | None:
     """Problems of a step that trained tokens over the bound; None if the trainer's file of it is gone."""
-    columns = ["group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages"]
     try:
-        rows = _rows(path, columns)
+        rows = _rows(path, _MASKED)
     except ContractError as error:
         return [f"what was masked in step {step} cannot be read: {error}"]
     return None if rows is None else [problem for row in rows for problem in _over(row, step, bound)]

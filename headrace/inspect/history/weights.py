@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 from headrace.wire.errors import DataError
+from headrace.wire.rundir.layout import RunPaths
 
 _DTYPES = {
     "F64": "float64",
@@ -44,10 +45,10 @@ def weights_sha256(files: list[Path]) -> str:
 
 def final_weights(run_dir: Path) -> list[Path]:
     """The files of RUN/export, or else of the newest checkpoint; none if there is neither."""
-    exported = sorted((run_dir / "export").glob("*.safetensors"))
+    exported = sorted(RunPaths(run_dir).export.glob("*.safetensors"))
     if exported:
         return exported
-    newest = sorted(path for path in (run_dir / "checkpoints").glob("step-*") if (path / "manifest.json").is_file())
+    newest = sorted(path for path in RunPaths(run_dir).checkpoints.glob("step-*") if (path / "manifest.json").is_file())
     return sorted(newest[-1].glob("model*.safetensors")) if newest else []
 
 

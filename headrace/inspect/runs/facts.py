@@ -1,19 +1,22 @@
 """Summary of one run directory, without reading long files whole."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.config.diff import kept_tables
-from headrace.inspect.results import evals_of, last_steps, number_of, numbers_of
+from headrace.inspect.results import numbers_of
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.events import last_word
+from headrace.wire.rundir.jsonl import number_of
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import last_steps
 
 _LAST = 10
 """Metrics of single steps are noisy: the mean of this many is reported."""
-_TAIL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ def facts_of(run_dir: Path) -> RunFacts:
     rows = last_steps(run_dir, _LAST)
     steps = int(number_of(rows[-1]["step"]) or 0) if rows else 0
     accuracies = numbers_of(evals_of(run_dir), "accuracy")
-    began = (run_dir / "config" / "run.toml").stat().st_mtime
+    began = RunPaths(run_dir).run_toml.stat().st_mtime
     ended = number_of(rows[-1].get("t")) if rows else None
     return RunFacts(
         name=run_dir.resolve().name,
@@ -88,24 +91,6 @@ def _state(run_dir: Path, steps: int) -> str:
         return "running"
     if not steps:
         return "prepared"
-    if any((run_dir / "events").glob("orchestrator-*.jsonl")):
-        return "finished" if _last_word(run_dir) == "run_ended" else "stopped"
-    return "finished" if (run_dir / "export").is_dir() else "stopped"
-
-
-def _last_word(run_dir: Path) -> str:
-    """The newest of `run_ended` and `run_stopped` in the orchestrator's newest event log; empty if it was killed."""
-    newest = max((run_dir / "events").glob("orchestrator-*.jsonl"), key=lambda path: path.stat().st_mtime)
-    with newest.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-        lines = file.read().splitlines()
-    for line in reversed(lines):
-        try:
-            event: Mapping[str, Any] = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if event.get("event") in ("run_ended", "run_stopped"):
-            return str(event["event"])
-        if event.get("event") == "issued":
-            return ""
-    return ""
+    if RunPaths(run_dir).event_files("orchestrator"):
+        return "finished" if last_word(run_dir) == "run_ended" else "stopped"
+    return "finished" if RunPaths(run_dir).export.is_dir() else "stopped"

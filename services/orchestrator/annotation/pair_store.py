@@ -1,6 +1,5 @@
 """The pairs of a run, newest steps first, read from `RUN/rollouts` on demand."""
 
-import contextlib
 import json
 import re
 import time
@@ -12,11 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Message, pairs_of_step
+from headrace.wire.errors import DataError
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.layout import RunPaths, rollout_file
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("annotation")
 
-_COLUMNS = ["step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason"]
+_COLUMNS = rollouts.columns("step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason")
 _STEPS_KEPT = 4
 _LOOK_S = 2.0
 _LOOK_AT_MOST_S = 0.5
@@ -26,7 +28,7 @@ class PairStore:
     """Holds the ids of all scanned pairs, and the texts of the last few steps used. Not thread-safe."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._rollouts, self._prompts = run_dir / "rollouts", run_dir / "prompts.parquet"
+        self._rollouts, self._prompts = RunPaths(run_dir).rollouts, RunPaths(run_dir).prompts
         self._ids: dict[int, tuple[tuple[int, int], tuple[str, ...]]] = {}
         """Step -> ((mtime in ns, size) of its file, ids)."""
         self._next_look = 0.0
@@ -78,26 +80,19 @@ class PairStore:
 
     def _marks(self) -> dict[int, tuple[int, int]]:
         """Step -> (mtime in ns, size) of its file."""
-        marks = {}
-        for path in self._rollouts.glob("step-*.parquet"):
-            found = re.fullmatch(r"step-(\d+)\.parquet", path.name)
-            with contextlib.suppress(OSError):  # Removed in the meantime.
-                if found:
-                    status = path.stat()
-                    marks[int(found[1])] = (status.st_mtime_ns, status.st_size)
-        return marks
+        found = rollouts.files(self._rollouts)
+        return {step: (status.st_mtime_ns, status.st_size) for step, status in found.items()}
 
     def _read(self, step: int, *, is_shown: bool) -> dict[str, CompletionPair]:
         """The pairs of a step, with the prompts' messages if `is_shown`; logs a file that is unreadable as empty."""
-        path = self._rollouts / f"step-{step:06d}.parquet"
+        path = rollout_file(self._rollouts, step)
         try:
-            with pq.ParquetFile(path) as file:  # `read_table` takes twice as long for files this small.
-                rows = file.read(_COLUMNS, use_threads=False).to_pylist()
+            rows = rollouts.read(path, _COLUMNS).to_pylist()
             messages = self._messages({row["sample_id"] for row in rows}) if is_shown else {}
             return {pair.pair_id: pair for pair in pairs_of_step(rows, messages)}
-        except FileNotFoundError:
-            return {}
-        except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        except (DataError, OSError, pa.ArrowException, ValueError, KeyError) as error:
+            if not path.exists():
+                return {}
             log.warning("rollouts_unreadable", path=str(path), error=str(error))
             return {}
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from headrace.services.orchestrator.annotation.ballots import CHOICES
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 class VoteLog:
     """Append-only log with a single writer, enforced by `flock`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, run_dir: Path) -> None:
         """Raises ConfigError if another process holds the lock, DataError naming the first invalid line."""
-        self.path = folder / "votes.jsonl"
+        folder, self.path = RunPaths(run_dir).annotations, RunPaths(run_dir).votes
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -25,7 +27,7 @@ class VoteLog:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.records: list[Record] = self._load()
-            _sync_folder(folder)
+            atomic.sync(folder)  # Otherwise the file's name could be lost in a crash of the machine.
         except BlockingIOError:
             os.close(self._file)
             raise ConfigError(f"{self.path} is in use: the page is already served for this run") from None
@@ -75,12 +77,3 @@ def _is_act(record: Record) -> bool:
         return True
     is_told = isinstance(record["pair"], str) and isinstance(record["annotator"], str)
     return is_told and (record["kind"] == "undo" or (record["kind"] == "vote" and record["choice"] in CHOICES))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Syncs the directory entry: without this the file's name could be lost in a machine crash."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,6 @@
 """Annotators' votes of one run: selects the next pair, records and undoes votes, exports the ranked pairs."""
 
 import json
-import os
 import threading
 import time
 from pathlib import Path
@@ -23,6 +22,8 @@ from headrace.wire.api.annotation import (
     VoteWithdrawn,
 )
 from headrace.wire.errors import HeadraceError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 
 class UnknownPairError(HeadraceError):
@@ -38,10 +39,9 @@ class VoteBook:
 
     def __init__(self, run_dir: Path) -> None:
         """Raises ConfigError if another process has the votes open, DataError if they cannot be read."""
-        folder = run_dir / "annotations"
         self._shelf, self._ballots, self._lock = PairStore(run_dir), Ballots(), threading.Lock()
-        self._log = VoteLog(folder)
-        self._ranked = folder / "pairs.jsonl"
+        self._log = VoteLog(run_dir)
+        self._ranked = RunPaths(run_dir).ranked_pairs
         try:
             for record in self._log.records:
                 self._ballots.apply(record)
@@ -89,9 +89,8 @@ class VoteBook:
             if self._is_exported:
                 return
             rows = "".join(json.dumps(row) + "\n" for row in self._ballots.ranked())
-            aside = self._ranked.with_name(f".{self._ranked.name}.{os.getpid()}")
-            aside.write_text(rows, encoding="utf-8")
-            aside.rename(self._ranked)
+            # The votes make it again.
+            atomic.write_text(self._ranked, rows, durable=False)
             self._is_exported = True
 
     def close(self) -> None:

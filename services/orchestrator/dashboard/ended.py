@@ -22,13 +22,14 @@ from headrace.wire.api.status import (
     TrainerStatus,
 )
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 _STATES = {"run_ended": "finished", "run_stopped": "stopped"}
 
 
 def read_config(run_dir: Path) -> dict[str, object]:
     """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is no run directory."""
-    file = run_dir / "config" / "run.toml"
+    file = RunPaths(run_dir).run_toml
     try:
         return {**tomllib.loads(file.read_text(encoding="utf-8"))}
     except (OSError, ValueError) as error:
@@ -48,7 +49,7 @@ class EndedRun:
         """Raises ConfigError if the folder is no run directory."""
         self._files = files
         self._run = table_of(read_config(files.run_dir), "run")
-        self._groups = _groups(files.run_dir / "state.sqlite")
+        self._groups = _groups(RunPaths(files.run_dir).state)
 
     def status(self) -> RunStatus:
         """Implements `RunSource.status`: no credit limit, no publication and no operator requests."""

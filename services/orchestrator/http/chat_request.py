@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from headrace.services.orchestrator.http.json_text import read_strict
+from headrace.wire.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024

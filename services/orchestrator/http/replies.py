@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from headrace.services.orchestrator.http.json_text import read_strict
 from headrace.wire.api.model import encode
+from headrace.wire.json_text import read_strict
 
 B = TypeVar("B", bound=BaseModel)
 

@@ -22,7 +22,7 @@ from headrace.wire.contracts import (
     group_id,
 )
 from headrace.wire.errors import ConfigError, ContractError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, Entry, StreamName
 from headrace.wire.telemetry import get_logger
 

@@ -1,12 +1,11 @@
 """Evaluation on held-out prompts through the same rollout path, every N steps, bounded by a deadline."""
 
 import asyncio
-import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.issuing.eval_result import EvalResult, count_correct, summarize
@@ -17,11 +16,13 @@ from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.contracts import DropReason, Message, Purpose, ScoredGroup, Tombstone, decode_header
 from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.rundir.evals import EvalLog
 from headrace.wire.streams import Broker, Put, StreamName
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("orchestrator.evaluation")
+_RESULT = TypeAdapter(EvalResult)
 _FLOW = (StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.EVALUATED)
 
 
@@ -41,10 +42,10 @@ class Evaluation:
         self._store = store
         self._broker = broker
         self._prompts = prompts
-        self._path = settings.run_dir / "evals.jsonl"
+        self._log = EvalLog(settings.run_dir)
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.results: list[EvalResult] = [_result(line) for line in _lines(self._path)]
+        self.results: list[EvalResult] = [_RESULT.validate_python(row) for row in self._log.known]
         self.waiting_for = ""
         self.since, self.until = 0.0, 0.0
         """Start and deadline (monotonic seconds) of the current evaluation, or of the last one."""
@@ -155,11 +156,7 @@ class Evaluation:
         table = self._settings.eval
         result = summarize(version, self._store.eval_results(version), wanted=len(self._rows), k=table.k)
         self.results.append(result)
-        line = json.dumps({**asdict(result), "t": round(time.time(), 3)})
-        with self._path.open("a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._log.append({**asdict(result), "t": round(time.time(), 3)})
         if result.accuracy is not None:
             metrics.EVAL_ACCURACY.set(result.accuracy)
             metrics.EVAL_VERSION.set(version)
@@ -169,20 +166,3 @@ class Evaluation:
 def _sampled_by(scored: ScoredGroup, version: int) -> bool:
     """Whether all tokens were sampled under `version`: replicas may have updated in the meantime."""
     return all(span.version.version == version for rollout in scored.group.rollouts for span in rollout.spans)
-
-
-def _lines(path: Path) -> list[str]:
-    """The complete lines; truncates one torn by a crash, so that the next append starts a new line."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    if text and not text.endswith("\n"):
-        text = text[: text.rfind("\n") + 1]
-        path.write_text(text)
-    return text.splitlines()
-
-
-def _result(line: str) -> EvalResult:
-    values = json.loads(line)
-    values.pop("t", None)
-    return EvalResult(**values)

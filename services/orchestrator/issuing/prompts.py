@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import DataError
+from headrace.wire.rundir.prompts import read
 
 COLUMNS = ("sample_id", "token_ids", "text", "columns")
 
@@ -29,9 +29,9 @@ class PromptRow:
 def read_prompts(path: Path) -> list[PromptRow]:
     """Reads a file that `headrace train` wrote; raises DataError naming file and column."""
     try:
-        table = pq.read_table(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as parquet: {error}; run `headrace train` to write it") from error
+        table = read(path, *COLUMNS)
+    except DataError as error:
+        raise DataError(f"{error}; run `headrace train` to write it") from error
     missing = [name for name in COLUMNS if name not in table.column_names]
     if missing:
         raise DataError(f"{path}: column {missing[0]!r} is missing; run `headrace train` to rewrite it")

@@ -20,7 +20,7 @@ from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.wire.errors import TransientError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 

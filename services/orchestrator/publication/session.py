@@ -19,9 +19,9 @@ from headrace.wire import tracing
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.digests import same_weights
 from headrace.wire.errors import HeadraceError
-from headrace.wire.events import EventLog
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.rpc import call
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2

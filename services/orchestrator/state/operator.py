@@ -9,7 +9,8 @@ from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.wire.api.status import OperatorStatus
 from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("orchestrator.operator")
@@ -105,7 +106,7 @@ class Operator:
     def _control(self, service: str, count: int) -> Path:
         """The control socket of the supervisor that started this process; raises ConfigError if there is none."""
         try:
-            told = json.loads((self._run_dir / "run" / "supervisor.json").read_text(encoding="utf-8"))
+            told = json.loads(RunPaths(self._run_dir).supervisor.read_text(encoding="utf-8"))
             return Path(told["control"])
         except (OSError, ValueError, KeyError, TypeError):
             raise ConfigError(_BY_HAND.format(service=service, count=count)) from None

@@ -14,8 +14,8 @@ from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.states import TIRED, ReplicaState
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.errors import ConfigError, ContractError
-from headrace.wire.events import EventLog
 from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("rollout.turns")

@@ -22,7 +22,7 @@ from headrace.wire.contracts import (
     rollout_seed,
 )
 from headrace.wire.errors import ContractError, WaitTimeoutError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import HandBack
 from headrace.wire.telemetry import trace_id

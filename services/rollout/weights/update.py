@@ -23,7 +23,7 @@ from headrace.services.rollout.weights.table_trust import TableTrust
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ContractError, FencedError, HeadraceError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import common_pb2, rollout_pb2
 

@@ -4,16 +4,14 @@ A version is written whole or not at all; only then does the file `current` name
 Readers (the reward service's scorer) watch that file.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
-FOLDER = "discriminator"
-"""Subfolder of the run directory."""
 CURRENT = "current"
 _KEEP = 2
 _NAME = re.compile(r"version-(\d{6,})")
@@ -27,7 +25,7 @@ class VersionStore:
         self._folder = folder
 
     def put(self, version: int, write: Callable[[Path], str]) -> None:
-        """Makes `version` the current one; `write` writes a folder whole or not at all and returns its digest.
+        """Makes `version` the current one; `write` writes a folder, whole and durable, and returns its digest.
 
         The newest of the older versions stays, for scorers still reading it. Later ones, left by a lost life, are
         deleted.
@@ -35,13 +33,8 @@ class VersionStore:
         name = f"version-{version:06d}"
         self._folder.mkdir(parents=True, exist_ok=True)
         digest = write(self._folder / name)
-        for path in (*(self._folder / name).iterdir(), self._folder / name):
-            _fsync(path)
-        aside = self._folder / f".{CURRENT}"
-        aside.write_text(f"{name} {digest}\n")
-        _fsync(aside)
-        aside.rename(self._folder / CURRENT)
-        _fsync(self._folder)
+        # A resumed trainer takes the version from its checkpoint and expects scorers to have it.
+        atomic.write_text(self._folder / CURRENT, f"{name} {digest}\n", durable=True)
         self._prune(version)
         log.info("discriminator_published", version=version, digest=digest)
 
@@ -55,11 +48,3 @@ class VersionStore:
         for number, path in found:
             if number not in kept:
                 shutil.rmtree(path)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,6 @@ whole, so any number of ranks and any backend can load them. It is written aside
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from torch import Tensor
 from headrace.services.trainer.durability.ledger import GroupFate
 from headrace.services.trainer.durability.random_states import random_states
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
 SCHEMA = 1
@@ -112,16 +112,10 @@ class CheckpointStore:
         final = self._folder / f"step-{state.step:06d}"
         if state.step in self._proven:
             return final
-        for left_over in self._folder.glob(".aside-*"):
-            shutil.rmtree(left_over)
-        aside = self._folder / f".aside-{final.name}"
-        aside.mkdir(parents=True)
-        _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
-        midway()
-        if final.exists():
-            final.rename(self._folder / f".aside-old-{final.name}")
-        aside.rename(final)
-        _fsync(self._folder)
+        atomic.remove_left_overs(self._folder)
+        with atomic.replaced_folder(final, durable=True) as aside:
+            _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
+            midway()
         self._proven.add(state.step)
         self._prune()
         return final
@@ -176,8 +170,6 @@ def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str
     (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
     hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
-    for path in (*folder.iterdir(), folder):
-        _fsync(path)
 
 
 def _state(values: dict[str, Any]) -> CheckpointState:
@@ -201,11 +193,3 @@ def _file(folder: Path, name: str) -> Path:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

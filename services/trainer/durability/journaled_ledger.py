@@ -8,8 +8,8 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import Arrival, GroupFate, Ledger, ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, lengths_of
 from headrace.wire.contracts import DropReason
-from headrace.wire.events import EventLog
 from headrace.wire.journal import DroppedRecord, JournalWriter
+from headrace.wire.rundir.events import EventLog
 
 _NAMED = 4
 """Number of awaited groups reported to the orchestrator."""

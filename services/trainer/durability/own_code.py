@@ -5,16 +5,15 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
-FOLDER = "algorithm"
-_RECORD = Path("config") / "algorithm.json"
 _LEFT_OUT = "__pycache__"
 _NAMED = 4
 """Number of changed files that a message names."""
@@ -49,7 +48,7 @@ def read_files(folder: Path) -> CodeFiles:
 
 def stage_copy(source: Path, run_dir: Path) -> Path:
     """Copies the user's folder aside, into the run directory; `publish_copy` gives it its name."""
-    aside = run_dir / f".aside-{FOLDER}"
+    aside = atomic.aside_of(RunPaths(run_dir).code)
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(source, aside, ignore=shutil.ignore_patterns(_LEFT_OUT))
     return aside
@@ -58,40 +57,28 @@ def stage_copy(source: Path, run_dir: Path) -> Path:
 def publish_copy(aside: Path, run_dir: Path) -> None:
     """Makes the copy the run's, whole or not at all, and records its files."""
     files = read_files(aside)
-    for path in (*aside.rglob("*"), aside):
-        _fsync(path)
-    final = run_dir / FOLDER
-    old = run_dir / f".aside-old-{FOLDER}"
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    aside.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
-    record = run_dir / _RECORD
-    writing = record.with_suffix(".writing")
-    writing.write_text(json.dumps({"digest": files.digest, "sha256": files.sha256}, indent=1), encoding="utf-8")
-    _fsync(writing)
-    writing.replace(record)
-    _fsync(run_dir)
+    atomic.publish_folder(aside, RunPaths(run_dir).code, durable=True)
+    record = json.dumps({"digest": files.digest, "sha256": files.sha256}, indent=1)
+    atomic.write_text(RunPaths(run_dir).code_digests, record, durable=True)
 
 
 def recorded_files(run_dir: Path) -> CodeFiles | None:
     """The files of the copy as they were recorded; None for a run without code of its own."""
     try:
-        return CodeFiles(json.loads((run_dir / _RECORD).read_text(encoding="utf-8"))["sha256"])
+        return CodeFiles(json.loads(RunPaths(run_dir).code_digests.read_text(encoding="utf-8"))["sha256"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{run_dir / _RECORD} cannot be read: {error}") from error
+        raise DataError(f"{RunPaths(run_dir).code_digests} cannot be read: {error}") from error
 
 
 def checked_digest(run_dir: Path) -> str:
     """The digest of the run's copy. Raises ConfigError if it is not as it was recorded."""
-    recorded, found = recorded_files(run_dir), read_files(run_dir / FOLDER)
+    recorded, found = recorded_files(run_dir), read_files(RunPaths(run_dir).code)
     if recorded is None or found.digest != recorded.digest:
         names = found.changed(recorded) if recorded is not None else sorted(found.sha256)
         raise ConfigError(
-            f"{run_dir / FOLDER} is not the code that the run was started with "
+            f"{RunPaths(run_dir).code} is not the code that the run was started with "
             f"({found.digest[:12]}, recorded is {recorded.digest[:12] if recorded else 'none'}; "
             f"{in_words(names)}): edit algorithm.path instead, and resume with --accept-changed-code"
         )
@@ -107,11 +94,3 @@ def in_words(names: list[str]) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

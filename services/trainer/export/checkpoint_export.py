@@ -14,6 +14,7 @@ from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,14 @@ def export_checkpoint(settings: ExportSettings) -> Exported:
     set_weights(named, checkpoint.weights)
     backend = SingleDevice(module, options=BackendOptions(name="single"))
     dtype, table = getattr(torch, settings.model.dtype), settings.export
-    target = table.target if table.target.parts else settings.run_dir / "exports" / checkpoint.path.name
+    target = table.target if table.target.parts else RunPaths(settings.run_dir).exports / checkpoint.path.name
     digest = export_model(backend, settings.model.path, target, dtype=dtype)
     return Exported(checkpoint.state.step, str(target), digest)
 
 
 def _find(settings: ExportSettings) -> Checkpoint:
     table = settings.export
-    folder = settings.run_dir / "checkpoints"
+    folder = RunPaths(settings.run_dir).checkpoints
     store = CheckpointStore(folder, keep=1)
     published = dict(store.published())
     if table.step < 0:

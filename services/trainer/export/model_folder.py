@@ -12,6 +12,8 @@ from torch import Tensor
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.model.layout import own_dtypes
 from headrace.services.trainer.model.lora import adapter_config
+from headrace.services.trainer.model.model import TrainedModule
+from headrace.wire.rundir import atomic
 from headrace.wire.weights import weights_sha256
 
 COPIED_FILES = (
@@ -49,27 +51,18 @@ def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.d
     adapter = dict(backend.whole_weights()) if module.lora else {}
     if backend.ranks.rank:
         return ""
-    aside = target.parent / f".aside-{target.name}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     tensors = _cast(state, own_dtypes(module.model), dtype)
-    if module.quantized:
-        (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
-    else:
-        module.model.save_pretrained(aside, state_dict=tensors)
-        config = json.loads((aside / "config.json").read_text())
-        (aside / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
-    if module.lora:
-        _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
-    for name in COPIED_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, aside / name)
-    old = target.parent / f".aside-old-{target.name}"
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    aside.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    # It is the result of a run, or the version that a resumed discriminator goes on with.
+    with atomic.replaced_folder(target, durable=True) as aside:
+        if module.quantized:
+            (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
+        else:
+            _write_model(module, tensors, aside, dtype)
+        if module.lora:
+            _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
+        for name in COPIED_FILES:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, aside / name)
     written = target / "adapter" if module.quantized else target
     return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
 
@@ -82,6 +75,12 @@ def _cast(state: Mapping[str, Tensor], own: Mapping[str, torch.dtype], dtype: to
         for name, tensor in state.items()
         for kind in (own.get(name, dtype),)
     }
+
+
+def _write_model(module: TrainedModule, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype) -> None:
+    module.model.save_pretrained(folder, state_dict=tensors)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
 
 
 def _write_adapter(adapter: Mapping[str, Tensor], config: str, folder: Path, dtype: torch.dtype) -> None:

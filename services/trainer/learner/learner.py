@@ -14,7 +14,6 @@ from headrace.services.trainer.algorithms.logprobs import TokenScores
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.frozen import Frozen
 from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
-from headrace.services.trainer.discriminator.version_store import FOLDER
 from headrace.services.trainer.durability.checkpoint import Checkpoint
 from headrace.services.trainer.durability.random_states import restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
@@ -29,6 +28,7 @@ from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.timing.phases import Timed, untimed
 from headrace.wire.contracts import ScoredGroup
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights import join_groups
 
@@ -126,7 +126,7 @@ class Learner:
     def publish_discriminator(self) -> None:
         """Publishes the discriminator's version for the scorers, unless this life already has or there is none."""
         if self._discriminator is not None:
-            folder = self._settings.run_dir / FOLDER
+            folder = RunPaths(self._settings.run_dir).discriminator
             dtype = getattr(torch, self._settings.model.dtype)
             self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
 

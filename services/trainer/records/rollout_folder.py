@@ -1,8 +1,5 @@
 """The folder `RUN/rollouts`, bounded in size. It is for people: no error in it ever ends a run."""
 
-import contextlib
-import os
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +11,13 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.records.rollout_log import write_rollouts
+from headrace.wire.rundir import atomic, rollouts
+from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("trainer.rollouts")
 
 _MIB = 1024 * 1024
-_NAME = re.compile(r"step-(\d+)\.parquet")
 _SAY_AGAIN_S = 60.0
 
 
@@ -34,6 +32,7 @@ class RolloutFolder:
         self._sizes: dict[int, int] | None = None
         """Bytes by step; None before the first look."""
         self._say_at = 0.0
+        self._is_swept = False
 
     def add(
         self,
@@ -44,6 +43,9 @@ class RolloutFolder:
     ) -> None:
         """Writes a step's file as `write_rollouts` does; a failed write is logged and counted."""
         try:
+            if not self._is_swept:
+                atomic.remove_left_overs(self._folder)
+                self._is_swept = True
             path = write_rollouts(self._folder, step, batch, advantages, token_advantages, most_lag=self._most_lag)
             if self._keep_bytes:
                 self._make_room(step, path.stat().st_size)
@@ -56,22 +58,11 @@ class RolloutFolder:
 
     def _make_room(self, step: int, size: int) -> None:
         if self._sizes is None:
-            self._sizes = _sizes(self._folder)
+            self._sizes = {step: found.st_size for step, found in rollouts.files(self._folder).items()}
         self._sizes[step] = size
         total, newest = sum(self._sizes.values()), max(self._sizes)
         for oldest in sorted(self._sizes):
             if total <= self._keep_bytes or oldest == newest:
                 return
-            (self._folder / f"step-{oldest:06d}.parquet").unlink(missing_ok=True)
+            rollout_file(self._folder, oldest).unlink(missing_ok=True)
             total -= self._sizes.pop(oldest)
-
-
-def _sizes(folder: Path) -> dict[int, int]:
-    found = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            match = _NAME.fullmatch(entry.name)
-            with contextlib.suppress(FileNotFoundError):
-                if match:
-                    found[int(match[1])] = entry.stat().st_size
-    return found

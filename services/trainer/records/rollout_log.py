@@ -1,15 +1,12 @@
-"""Records of training for people: `RUN/rollouts/step-000001.parquet` and one line a step in `RUN/metrics.jsonl`."""
+"""The rows of `RUN/rollouts/step-000001.parquet`: what a step was trained on, for people."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
-from pyarrow import parquet
 
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED, fresh
@@ -17,38 +14,8 @@ from headrace.services.trainer.step.batch import token_total
 from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
+from headrace.wire.rundir import rollouts
 from headrace.wire.telemetry import trace_id
-
-_SCHEMA = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("group_index", pa.int64()),
-        ("group_id", pa.string()),
-        ("rollout_index", pa.int32()),
-        ("sample_id", pa.string()),
-        ("prompt", pa.string()),
-        ("completion", pa.string()),
-        ("reward", pa.float64()),
-        ("components", pa.string()),
-        ("token_score", pa.float64()),
-        ("reason", pa.string()),
-        ("scorers", pa.string()),
-        ("advantage", pa.float64()),
-        ("min_version", pa.int64()),
-        ("max_version", pa.int64()),
-        ("finish_reason", pa.string()),
-        ("tokens", pa.int32()),
-        ("trained_tokens", pa.int32()),
-        ("replica_id", pa.string()),
-        ("spans", pa.string()),
-        ("trace_id", pa.string()),
-        ("token_ids", pa.list_(pa.int32())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("token_advantages", pa.list_(pa.float32())),
-    ]
-)
-_ROW_GROUP = 256
-"""Rows that a reader of one group reads together."""
 
 
 def write_rollouts(
@@ -68,15 +35,7 @@ def write_rollouts(
     sampled. `token_advantages` are present if they differ within a rollout, null for tokens that were not trained.
     Raises OSError.
     """
-    rows = list(_rows(step, batch, iter(advantages), iter(token_advantages), most_lag))
-    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:06d}.parquet"
-    aside = folder / f".{path.name}"
-    # If that fails, pyarrow removes the partial file.
-    parquet.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
-    aside.rename(path)
-    return path
+    return rollouts.write(folder, step, _rows(step, batch, iter(advantages), iter(token_advantages), most_lag))
 
 
 def _rows(
@@ -147,34 +106,3 @@ def _where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] 
         return values
     each = iter(values.tolist())
     return [next(each) if is_in else None for is_in in mask]
-
-
-class MetricsLog:
-    """Appends to `metrics.jsonl`; a step has one line, however often it is replayed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._written = set(_steps(path))
-
-    def append(self, step: int, numbers: Mapping[str, float | bool]) -> None:
-        """Writes the step's line, unless an earlier life has. A number that JSON cannot express becomes null."""
-        if step in self._written:
-            return
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in numbers.items()
-        }
-        with self._path.open("a") as file:
-            file.write(json.dumps({"step": step, **finite}) + "\n")
-        self._written.add(step)
-
-
-def _steps(path: Path) -> list[int]:
-    """Returns the steps of the complete lines; terminates a line torn by a crash, so that the next one is separate."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    if text and not text.endswith("\n"):
-        text = text[: text.rfind("\n") + 1]
-        path.write_text(text)
-    return [int(json.loads(line)["step"]) for line in text.splitlines()]

@@ -9,9 +9,10 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, oldest_trained, toll
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepOutcome
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 _STALE_SHARE = 0.05
@@ -26,10 +27,10 @@ class StepRecord:
 
     def __init__(self, run_dir: Path, *, keep_rollouts_mib: int, most_lag: int) -> None:
         """Tokens of a lag above `most_lag` are not trained."""
-        self._rollouts = RolloutFolder(run_dir / "rollouts", keep_mib=keep_rollouts_mib, most_lag=most_lag)
+        self._rollouts = RolloutFolder(RunPaths(run_dir).rollouts, keep_mib=keep_rollouts_mib, most_lag=most_lag)
         self._most_lag = most_lag
         self._said_stale_at = -_SAY_AGAIN_STEPS
-        self._lines = MetricsLog(run_dir / "metrics.jsonl")
+        self._lines = MetricsLog(RunPaths(run_dir).metrics)
 
     def line(
         self,

@@ -16,12 +16,13 @@ from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, htt
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.errors import FencedError, WaitTimeoutError
-from headrace.wire.events import EventLog
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
 from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
 from headrace.wire.rpc import call, channel
 from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import Broker
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -95,7 +96,7 @@ class Runtime:
         Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
         """
         settings = self._settings
-        folder = settings.run_dir / "journal"
+        folder = RunPaths(settings.run_dir).journal
         registration = orchestrator_pb2.RegisterTrainerRequest(
             run_id=settings.run.id,
             address=f"{settings.reach}:{self._port}",

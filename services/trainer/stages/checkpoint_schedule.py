@@ -10,6 +10,7 @@ from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
 from headrace.wire.journal import prune_payloads
+from headrace.wire.rundir.layout import RunPaths
 
 
 class CheckpointSchedule:
@@ -62,7 +63,7 @@ class CheckpointSchedule:
                 midway=lambda: self._before_it_shows(version),
             )
         metrics.show_checkpoint(version, path)
-        prune_payloads(self._settings.run_dir / "journal", self._store.covered_step())
+        prune_payloads(RunPaths(self._settings.run_dir).journal, self._store.covered_step())
 
     @property
     def is_asked(self) -> bool:

@@ -14,9 +14,11 @@ from headrace.services.trainer.distributed.topology import rank_device
 from headrace.services.trainer.export.model_folder import COPIED_FILES
 from headrace.services.trainer.model.loading import load_rounded
 from headrace.services.trainer.model.quantization import quantizer_version
-from headrace.services.trainer.settings import ENGINE_BASE, TrainerSettings
+from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.offline.reference import folder_digest
 from headrace.services.trainer.stages.parts import prepare_torch
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 _MARK = "made_from.json"
@@ -30,21 +32,16 @@ def write_engine_base(settings: TrainerSettings) -> Path:
     Raises ConfigError for a model that cannot be loaded or rounded.
     """
     device = rank_device(settings.run.device, 0)
-    target = settings.run_dir / ENGINE_BASE
+    target = RunPaths(settings.run_dir).base
     facts = _facts(settings, device)
     if _read(target / _MARK) == facts:
         log.info("engine_base_kept", path=str(target))
         return target
     prepare_torch(settings, device)
-    aside = target.with_name(f".aside-{target.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
+    # `model.path` makes it again; but a damaged one with its mark would stay.
+    with atomic.replaced_folder(target, durable=True) as aside:
         _write(settings, aside, device)
         (aside / _MARK).write_text(json.dumps(facts, indent=2))
-        shutil.rmtree(target, ignore_errors=True)
-        aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     log.info("engine_base_written", path=str(target))
     return target
 

@@ -8,9 +8,10 @@ from headrace.services.trainer.algorithms.algorithm import Algorithm
 from headrace.services.trainer.algorithms.own_check import BatchShape, check_estimator, check_loss
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
-from headrace.services.trainer.durability.own_code import FOLDER, checked_digest
+from headrace.services.trainer.durability.own_code import checked_digest
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 
 def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Algorithm:
@@ -22,7 +23,7 @@ def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Al
     if not table.own_functions:
         return build_algorithm(table)
     if table.path is not None:
-        folder = code or settings.code_dir / FOLDER
+        folder = code or RunPaths(settings.code_dir).code
         if code is None:
             checked_digest(settings.code_dir)
         if str(folder) not in sys.path:

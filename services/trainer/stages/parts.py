@@ -28,6 +28,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
 from headrace.services.trainer.step.inputs import StepConfig
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
@@ -185,7 +186,7 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
         host=settings.reach,
         dtype=getattr(torch, settings.model.dtype),
         bucket_bytes=table.bucket_mib * 1024 * 1024,
-        weights_folder=settings.run_dir / "weights",
+        weights_folder=RunPaths(settings.run_dir).weights,
         model_path=settings.model.path,
         disk_only=table.publish == "disk",
         adapter_config=adapter_config(settings.model.lora, settings.model.path.name),

@@ -1,7 +1,6 @@
 """The restart: the newest valid checkpoint, then the journaled batches after it, to the end of the journal."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_payload,
 )
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
 MAX_REPLAY_DEATHS = 3
@@ -160,9 +160,4 @@ def _read_deaths(journal: Path) -> dict[int, int]:
 def _write_deaths(journal: Path, deaths: dict[int, int]) -> None:
     """Counts a replay as a death before it begins, so that the count survives it."""
     path = journal / _DEATHS
-    aside = path.with_suffix(".aside")
-    with aside.open("w") as file:
-        file.write(json.dumps(deaths))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
+    atomic.write_text(path, json.dumps(deaths), durable=True)

@@ -43,6 +43,7 @@ from headrace.wire import tracing
 from headrace.wire.digests import algorithm_of, same_weights
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import read_journal
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 0.2
@@ -57,8 +58,10 @@ class RlStage:
         self._stop = stop
         self._fail = Failpoints(settings.trainer.fail_at)
         metrics.CHECKPOINT_EVERY.set(settings.trainer.checkpoint_every)
-        self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
-        self._journal = settings.run_dir / "journal"
+        self._checkpoints = CheckpointStore(
+            RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
+        )
+        self._journal = RunPaths(settings.run_dir).journal
         self._record = StepRecord(
             settings.run_dir,
             keep_rollouts_mib=settings.trainer.keep_rollouts_mib,
@@ -331,7 +334,7 @@ class RlStage:
         self._doing("the last publication to end", self._runtime.publication_limit_s)
         self._runtime.publication_ended(given_up=self._stop.asked)
         self._checkpoint()
-        target = self._settings.run_dir / "export"
+        target = RunPaths(self._settings.run_dir).export
         digest = self._leader.export(target)
         self._book.exported(str(target), digest)
         log.info("exported", path=str(target), weights_sha256=digest)

@@ -10,6 +10,10 @@ from typing import Any
 from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.line_reader import Line, LineReader
 from headrace.services.trainer.trackers.tracker import Tracker
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.evals import VERSION
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import STEP
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
@@ -27,12 +31,13 @@ class Delivery:
         self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, Any], *, look_s: float = _LOOK_S
     ) -> None:
         """`folder` is RUN/trackers; the progress of the tracker is stored there."""
+        run = RunPaths(folder.parent)
         self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = LineReader(folder.parent / "metrics.jsonl", "step", int(known.get("metrics", 0)))
-        self._evals = LineReader(folder.parent / "evals.jsonl", "version", int(known.get("evals", 0)))
+        self._steps = LineReader(run.metrics, STEP, int(known.get("metrics", 0)))
+        self._evals = LineReader(run.evals, VERSION, int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
@@ -133,9 +138,8 @@ class Delivery:
 
     def _save(self) -> None:
         values = {"run": self._run, "metrics": self._steps.offset, "evals": self._evals.offset}
-        aside = self._file.with_name(f".{self._file.name}")
-        aside.write_text(json.dumps(values) + "\n", encoding="utf-8")
-        aside.rename(self._file)
+        # Without it all lines are handed over again.
+        atomic.write_text(self._file, json.dumps(values) + "\n", durable=False)
 
 
 def _read(path: Path) -> dict[str, Any]:

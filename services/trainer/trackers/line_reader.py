@@ -1,13 +1,14 @@
 """Reads a growing JSONL file from where it stopped: whole lines, a bounded number at a time."""
 
-import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from headrace.wire.rundir.evals import VERSION
+from headrace.wire.rundir.jsonl import number_of, parse
+from headrace.wire.rundir.metrics import STEP, TIME
 
 _MOST_BYTES = 1024 * 1024
-_NOT_NUMBERS = ("t", "step", "version")
+_NOT_NUMBERS = (TIME, STEP, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +68,14 @@ class LineReader:
 
 
 def _line(raw: bytes, key: str, end: int) -> Line | None:
-    try:
-        values: dict[str, Any] = json.loads(raw)
-        numbers = {name: float(value) for name, value in values.items() if _is_number(name, value)}
-        return Line(number=int(values[key]), numbers=numbers, at=float(values.get("t") or 0.0), end=end)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    record = parse(raw)
+    number = record.get(key) if record else None
+    if record is None or type(number) is not int:
         return None  # A foreign or torn line: it has no numbers.
+    found = {name: _number(value) for name, value in record.items() if name not in _NOT_NUMBERS}
+    numbers = {name: value for name, value in found.items() if value is not None}
+    return Line(number=number, numbers=numbers, at=number_of(record.get(TIME)) or 0.0, end=end)
 
 
-def _is_number(name: str, value: Any) -> bool:
-    return name not in _NOT_NUMBERS and isinstance(value, bool | int | float) and math.isfinite(value)
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, bool) else number_of(value)

@@ -9,9 +9,9 @@ from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.trackers.delivery import Delivery
 from headrace.services.trainer.trackers.installed import check_installed
 from headrace.services.trainer.trackers.tracker import TrackedRun, Tracker
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ServiceSettings
 
-FOLDER = "trackers"
 _HURRY_S = 3.0
 """Longest that a process which was asked to stop waits for its trackers."""
 _LOOK_S = 5.0
@@ -51,7 +51,7 @@ class Trackers:
 def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     """Builds the trackers of `[trackers]`. Raises ConfigError for one that is not installed."""
     check_installed(table)
-    folder = settings.run_dir / FOLDER
+    folder = RunPaths(settings.run_dir).trackers
     if table.use:
         folder.mkdir(exist_ok=True)
     place = TrackedRun(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)

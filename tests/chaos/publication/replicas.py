@@ -13,8 +13,8 @@ from headrace.services.orchestrator.state.registry import STATE_NAMES
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import HeadraceError
-from headrace.wire.events import read_events
 from headrace.wire.rpc import call, channel
+from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import message_pb2, rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from tests.ports import free_port

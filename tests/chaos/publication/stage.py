@@ -37,8 +37,8 @@ from headrace.wire.contracts import (
     encode,
     group_id,
 )
-from headrace.wire.events import EventLog
 from headrace.wire.rpc import channel, serve
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb

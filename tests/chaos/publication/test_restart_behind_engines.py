@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.wire.events import read_events
 from headrace.wire.journal import BatchRecord, read_journal
+from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import TinyRun
 from tests.e2e.paced import PacedRun
 

@@ -22,9 +22,9 @@ from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
 from headrace.services.rollout.replica.states import ReplicaState
 from headrace.wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
-from headrace.wire.events import EventLog
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.rpc import serve
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker

@@ -26,7 +26,7 @@ from headrace.wire.contracts import (
     decode,
     encode,
 )
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker

@@ -17,8 +17,8 @@ from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.contracts import decode
 from headrace.wire.errors import ContractError, FencedError, TransientError
-from headrace.wire.events import read_events
 from headrace.wire.rpc import serve
+from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2

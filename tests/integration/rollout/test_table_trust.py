@@ -27,10 +27,10 @@ from headrace.services.trainer.publication import checksums
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import TrainerServicer
 from headrace.wire import fused_names
-from headrace.wire.events import read_events
 from headrace.wire.http import serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve
+from headrace.wire.rundir.events import read_events
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.test_first_start import CANARY, Server

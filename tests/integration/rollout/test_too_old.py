@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.contracts import DropReason, Tombstone, decode
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from tests.integration.rollout.world import World, replica
 from tests.waiting import until_async

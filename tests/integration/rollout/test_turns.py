@@ -12,8 +12,8 @@ import torch
 
 from headrace.services.rollout.chat.chat import Kind
 from headrace.wire.errors import ContractError
-from headrace.wire.events import read_events
 from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import rollout_pb2
 from tests.integration.rollout.world import World, outcomes, replica, take

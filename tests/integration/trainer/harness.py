@@ -260,7 +260,7 @@ def exported_sha256(settings):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from headrace.wire.events import read_events
+    from headrace.wire.rundir.events import read_events
     from headrace.wire.weights import weights_sha256
 
     events = [event for event in read_events(settings.run_dir) if event["event"] == "exported"]

@@ -7,8 +7,8 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import DynamicSamplingError, Ledger
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
-from headrace.wire.events import EventLog, read_events
 from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from tests.unit.services.trainer.builders import scored_group

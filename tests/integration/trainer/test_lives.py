@@ -12,8 +12,8 @@ from headrace.services.trainer.durability.checkpoint import load_checkpoint
 from headrace.services.trainer.reporter import FENCED_EXIT
 from headrace.services.trainer.settings import FAIL_POINTS
 from headrace.services.trainer.timing.phases import KEY
-from headrace.wire.events import read_events
 from headrace.wire.journal import BatchRecord, DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
+from headrace.wire.rundir.events import read_events
 from headrace.wire.settings import ModelTable
 from headrace.wire.weights import read_metadata, weights_sha256
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing

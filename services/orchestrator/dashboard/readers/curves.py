@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.services.orchestrator.dashboard.readers.numbers import Column, MetricRows, in_order, parse_rows
-from headrace.services.orchestrator.dashboard.readers.tail import Tail
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.tail import Tail
 
 N = TypeVar("N", bound=np.generic)
 

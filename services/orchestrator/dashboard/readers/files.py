@@ -7,6 +7,7 @@ from headrace.services.orchestrator.dashboard.readers.curves import Curves
 from headrace.services.orchestrator.dashboard.readers.records import Evals, RunLog
 from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
 from headrace.services.orchestrator.dashboard.readers.tokens import Decoder
+from headrace.wire.rundir.layout import RunPaths
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +24,12 @@ class Files:
     @classmethod
     def of(cls, run_dir: Path, model: Path) -> "Files":
         """Readers of `run_dir`; `model` is the folder of the policy's tokenizer, which may be missing."""
+        run = RunPaths(run_dir)
         return cls(
             run_dir,
-            Curves(run_dir / "metrics.jsonl"),
-            Evals(run_dir / "evals.jsonl"),
+            Curves(run.metrics),
+            Evals(run.evals),
             RunLog(run_dir),
-            RolloutIndex(run_dir / "rollouts"),
-            Decoder([run_dir, model, run_dir / "export", run_dir / "demo" / "model"]),
+            RolloutIndex(run.rollouts),
+            Decoder([run_dir, model, run.export, run.demo_model]),
         )

@@ -5,15 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from headrace.services.orchestrator.dashboard.readers.rollout_index import number_or_none
-from headrace.services.orchestrator.http.json_text import read_lenient
 from headrace.wire.api.rollouts import GroupView, RolloutView, TokenView, VersionSpanView
 from headrace.wire.errors import DataError
+from headrace.wire.json_text import read_lenient
+from headrace.wire.rundir import rollouts
 
-COLUMNS = (
-    *("group_id", "group_index", "rollout_index", "sample_id", "prompt", "completion", "reward", "components"),
-    *("token_score", "reason", "scorers", "advantage", "min_version", "max_version", "finish_reason", "tokens"),
-    *("trained_tokens", "replica_id", "spans", "trace_id", "token_ids", "logprobs", "token_advantages"),
-)
 _SPAN = ("start", "end", "version", "weights_digest")
 Decode = Callable[[Sequence[int]], list[str] | None]
 
@@ -49,6 +45,9 @@ class RolloutRecord(BaseModel):
     token_ids: list[int] | None = None
     logprobs: list[float | None] | None = None
     token_advantages: list[float | None] | None = None
+
+
+COLUMNS = rollouts.columns(*RolloutRecord.model_fields)
 
 
 def group_view(step: int, rows: Sequence[Mapping[str, object]], decode: Decode) -> GroupView:

@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import json as pa_json
-from pydantic import JsonValue
 
-from headrace.services.orchestrator.http.json_text import read_lenient
 from headrace.wire.api.model import Metrics
+from headrace.wire.rundir.jsonl import Record, records
+from headrace.wire.rundir.metrics import STEP
 
 Column = NDArray[np.float64]
 
-STEP = "step"
 _MOST_STEP = 2**53
 _LARGEST = 1e300
 """Largest magnitude that is drawn: the difference of two such numbers still fits in a double."""
@@ -80,19 +79,15 @@ def _finite(column: Column) -> Column:
     return column
 
 
-def _records(data: bytes) -> Iterable[tuple[int, dict[str, JsonValue]]]:
-    for line in data.splitlines():
-        try:
-            record = read_lenient(line)
-        except ValueError:
-            continue
-        step = record.get(STEP) if isinstance(record, dict) else None
-        if isinstance(record, dict) and type(step) is int and abs(step) <= _MOST_STEP:
+def _records(data: bytes) -> Iterable[tuple[int, Record]]:
+    for record in records(data):
+        step = record.get(STEP)
+        if type(step) is int and abs(step) <= _MOST_STEP:
             yield step, record
 
 
-def _of_records(records: Iterable[tuple[int, dict[str, JsonValue]]]) -> MetricRows:
-    kept = list(records)
+def _of_records(found: Iterable[tuple[int, Record]]) -> MetricRows:
+    kept = list(found)
     columns: dict[str, Column] = {}
     for position, (_, record) in enumerate(kept):
         for name, value in record.items():

@@ -5,29 +5,19 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from headrace.services.orchestrator.dashboard.readers.tail import Tail
-from headrace.services.orchestrator.http.json_text import read_lenient
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
 from headrace.wire.lifecycle import wait_for
-
-Record = dict[str, JsonValue]
-"""A line of a file."""
+from headrace.wire.rundir.evals import VERSION
+from headrace.wire.rundir.events import FREQUENT, name_of
+from headrace.wire.rundir.jsonl import Record, parse, records
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.tail import Tail
 
 _READ_S = 120.0
-_PER_GROUP = tuple(
-    f'"event":"{name}"'.encode()
-    for name in (
-        *("issued", "dropped", "group_generated", "group_scored", "batch", "step_done"),
-        *("publication_committed", "weights_committed"),
-    )
-)
-"""Events of single groups, steps and replicas: too many to parse one by one."""
-_HEAD = 96
-"""The event's name is within this many bytes of the start of its line."""
 _NEWEST = 64 * 1024 * 1024
 _KEPT = 2000
 _KEPT_PUBLICATIONS = 200
@@ -54,7 +44,7 @@ class Evals:
         added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
         if added.anew:
             self._by_version = {}
-        fresh = [_evaluation(record) for record in _parsed(added.data.splitlines()) if _is_version(record)]
+        fresh = [_evaluation(record) for record in records(added.data) if _is_version(record)]
         self._by_version.update((row.version, row) for row in fresh)
         return fresh
 
@@ -63,7 +53,7 @@ class RunLog:
     """Run-level events of orchestrator and trainer over all their incarnations, without per-group events."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._folder = run_dir / "events"
+        self._folder = RunPaths(run_dir).events
         self._tails: dict[Path, Tail] = {}
         self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.
@@ -114,13 +104,14 @@ def _time(record: LogRecord) -> float:
 
 def _events(lines: Iterable[bytes], path: Path) -> Iterable[LogRecord]:
     service = path.stem.rpartition("-")[0]
-    for record in _parsed(lines):
-        if _is_event(record):
+    for line in lines:
+        record = parse(line)
+        if record is not None and _is_event(record):
             yield LogRecord.model_validate({"service": service, **record})
 
 
 def _is_version(record: Record) -> bool:
-    version = record.get("version")
+    version = record.get(VERSION)
     return type(version) is int and 0 <= version <= _MOST_VERSION
 
 
@@ -132,12 +123,6 @@ def _evaluation(record: Record) -> EvaluationRow:
     except ValidationError as error:
         wrong = {one["loc"][0] for one in error.errors()}
         return EvaluationRow.model_validate({"accuracy": None} | {k: v for k, v in numbers.items() if k not in wrong})
-
-
-def number_of(record: Record, name: str) -> float | None:
-    """A number of a record; None if it is missing or not a number."""
-    value = record.get(name)
-    return value if isinstance(value, int | float) else None
 
 
 def _timeline(record: LogRecord) -> PublicationTimeline | None:
@@ -163,17 +148,5 @@ def _first_time(path: Path) -> list[float]:
 
 
 def _wanted(data: bytes) -> Iterable[bytes]:
-    for line in data.splitlines():
-        head = line[:_HEAD]
-        if not any(name in head for name in _PER_GROUP):
-            yield line
-
-
-def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
-    for line in lines:
-        try:
-            record = read_lenient(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield record
+    """Lines of the events that are not too many to parse one by one."""
+    return (line for line in data.split(b"\n") if line and name_of(line) not in FREQUENT)

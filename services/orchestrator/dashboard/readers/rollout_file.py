@@ -8,24 +8,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import rollouts
 
 N = TypeVar("N", bound=np.generic)
-_NAME = re.compile(r"step-(\d{6,12})\.parquet")
 _GROUP = re.compile(r"(\d+)$")
-_INDEXED = (
+_INDEXED = rollouts.columns(
     *("group_index", "group_id", "rollout_index", "reward", "advantage", "min_version", "max_version"),
     *("tokens", "finish_reason", "replica_id"),
 )
-
-
-def step_of(name: str) -> int | None:
-    """The step of a file of this name; None for any other file."""
-    match = _NAME.fullmatch(name)
-    return int(match.group(1)) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ def read_facts(paths: Mapping[int, Path], names: Names) -> tuple[RolloutFacts, d
     damaged: dict[int, str] = {}
     for step, path in sorted(paths.items()):
         try:
-            tables[step] = read_columns(path, _INDEXED)
+            tables[step] = rollouts.read(path, _INDEXED)
         except DataError as error:
             damaged[step] = str(error)
     try:
@@ -138,33 +131,6 @@ def _facts(tables: Mapping[int, pa.Table], names: Names) -> RolloutFacts:
         _words(table, "finish_reason", names.finish),
         _words(table, "replica_id", names.replica),
     )
-
-
-def read_columns(path: Path, columns: Sequence[str], rows: tuple[int, int] | None = None) -> pa.Table:
-    """Reads those of `columns` that exist; with `rows` only [first, last). Raises DataError for an unreadable file."""
-    try:
-        with pq.ParquetFile(path) as file:
-            there = [name for name in columns if name in file.schema_arrow.names]
-            if rows is None:
-                return file.read(columns=there, use_threads=False)
-            groups, first = _row_groups(file.metadata, rows)
-            table = file.read_row_groups(groups, columns=there, use_threads=False)
-            return table.slice(rows[0] - first, rows[1] - rows[0])
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as parquet: {error}") from error
-
-
-def _row_groups(metadata: pq.FileMetaData, rows: tuple[int, int]) -> tuple[list[int], int]:
-    """The row groups that contain the rows, and the index of the first row of the first of them."""
-    found: list[int] = []
-    start = first = 0
-    for number in range(metadata.num_row_groups):
-        end = start + metadata.row_group(number).num_rows
-        if start < rows[1] and end > rows[0]:
-            first = start if not found else first
-            found.append(number)
-        start = end
-    return found, first
 
 
 def _numbers(table: pa.Table, name: str, kind: type[N], missing: float) -> NDArray[N]:

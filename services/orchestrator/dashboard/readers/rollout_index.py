@@ -1,8 +1,6 @@
 """Index of all trained rollouts of a run; grows with `RUN/rollouts/`, searched and read on threads."""
 
 import asyncio
-import contextlib
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,14 +17,14 @@ from headrace.services.orchestrator.dashboard.readers.rollout_file import (
     Names,
     RolloutFacts,
     joined,
-    read_columns,
     read_facts,
-    step_of,
 )
 from headrace.services.orchestrator.dashboard.readers.texts import Texts
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.errors import DataError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("dashboard")
@@ -122,7 +120,7 @@ class RolloutIndex:
             return None
         path = self._path(step)
         first, last = int(rows[0]), int(rows[-1]) + 1
-        return await self._on_thread(lambda: read_columns(path, columns, (first, last)), "the group to be read")
+        return await self._on_thread(lambda: rollouts.read(path, columns, (first, last)), "the group to be read")
 
     async def _on_thread(self, act: Callable[[], T], what: str) -> T:
         async with self._seats:
@@ -149,19 +147,11 @@ class RolloutIndex:
         return _Read(facts, {step: there[step] for step in now}, damaged, gone, more=len(new) > _AT_ONCE)
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:06d}.parquet"
+        return rollout_file(self.folder, step)
 
     def _stamps_now(self) -> dict[int, Stamp]:
-        stamps: dict[int, Stamp] = {}
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                step = step_of(entry.name)
-                if step is None:
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # Removed meanwhile: the trainer limits their number.
-                    found = entry.stat()
-                    stamps[step] = found.st_ino ^ found.st_size, found.st_mtime_ns
-        return stamps
+        found = rollouts.files(self.folder)
+        return {step: (status.st_ino ^ status.st_size, status.st_mtime_ns) for step, status in found.items()}
 
     def _find(self, facts: RolloutFacts, query: Query) -> Found:
         positions = select(facts, self.names, query)

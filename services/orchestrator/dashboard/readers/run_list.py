@@ -11,14 +11,14 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from headrace.services.orchestrator.dashboard.ended import read_config, table_of
-from headrace.services.orchestrator.dashboard.readers.records import Record, number_of
-from headrace.services.orchestrator.http.json_text import read_lenient
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import jsonl
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import STEP
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
-_END_BYTES = 256 * 1024
 _ALIVE_S = 30.0
 """A run whose event logs have not grown for this long counts as stopped."""
 _ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
@@ -38,7 +38,7 @@ def run_folders(parent: Path) -> list[RunFolder]:
     found = []
     with os.scandir(parent) as entries:
         for entry in entries:
-            config = Path(entry.path) / "config" / "run.toml"
+            config = RunPaths(Path(entry.path)).run_toml
             with contextlib.suppress(OSError):  # Not readable, or removed meanwhile.
                 if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
                     found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
@@ -59,15 +59,15 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
-    metrics = last_record(folder.path / "metrics.jsonl")
-    evaluated = last_record(folder.path / "evals.jsonl")
+    metrics = jsonl.last(RunPaths(folder.path).metrics)
+    evaluated = jsonl.last(RunPaths(folder.path).evals)
     return RunRow(
         name=folder.name,
         id=run_id,
         state=_state(folder.path, now) if current_state is None else current_state,
-        steps=number_of(metrics, "step") or 0,
-        reward_mean=number_of(metrics, "reward_mean"),
-        accuracy=number_of(evaluated, "accuracy"),
+        steps=int(jsonl.number_of(metrics.get(STEP)) or 0),
+        reward_mean=jsonl.number_of(metrics.get("reward_mean")),
+        accuracy=jsonl.number_of(evaluated.get("accuracy")),
         began=round(folder.began, 3),
         current=current_state is not None,
     )
@@ -75,10 +75,10 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
 
 def _state(path: Path, now: float) -> str:
     """The run's state, by the last event of the newest orchestrator log."""
-    logs = _logs(path / "events")
+    logs = _logs(RunPaths(path).events)
     told = [one for one in logs if one[1].name.startswith("orchestrator-")]
     if told:
-        last = str(last_record(max(told)[1]).get("event"))
+        last = str(jsonl.last(max(told)[1]).get("event"))
         if last in _ENDS:
             return _ENDS[last]
     return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
@@ -92,24 +92,6 @@ def _logs(folder: Path) -> list[tuple[float, Path]]:
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime, path))
     return found
-
-
-def last_record(path: Path) -> Record:
-    """The last complete line that is a JSON object; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        try:
-            record = read_lenient(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            return record
-    return {}
 
 
 def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headrace.services.orchestrator.dashboard.readers.rollout_file import read_columns
 from headrace.wire.errors import DataError
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.layout import rollout_file
 
 Hits = NDArray[np.bool_]
 
 _MOST_BYTES = 192 * 1024 * 1024
 _PATTERNS = 4
-_COLUMNS = ("prompt", "completion", "group_id")
+_COLUMNS = rollouts.columns("prompt", "completion", "group_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Texts:
             if step in self._said:
                 self._said.move_to_end(step)
                 return self._said[step]
-        table = read_columns(self._folder / f"step-{step:06d}.parquet", _COLUMNS)
+        table = rollouts.read(rollout_file(self._folder, step), _COLUMNS)
         nothing = pa.chunked_array([pa.array([""] * table.num_rows, pa.string())])
         said = FileTexts(*(table.column(name) if name in table.column_names else nothing for name in _COLUMNS))
         with self._lock:

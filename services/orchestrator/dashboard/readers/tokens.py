@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Decoder:
             log.warning("tokens_without_text", error="no library `tokenizers`: install headrace[orchestrator]")
             return None
         for folder in self._folders:
-            path = folder / "tokenizer.json"
+            path = folder / RunPaths.tokenizer.name
             if path.is_file():
                 try:
                     return Tokenizer.from_file(str(path))

@@ -24,6 +24,7 @@ from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, s
 from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
 from headrace.wire.api.runs import ComparedRun, RunComparison, RunRow
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 _MOST_RUNS = 8
 
@@ -38,8 +39,8 @@ class Siblings:
     async def read(self, folder: RunFolder) -> tuple[Curves, Evals]:
         """Current curves and evaluations of a run."""
         async with self._lock:
-            path = folder.path
-            curves, evals = self._known.setdefault(path, (Curves(path / "metrics.jsonl"), Evals(path / "evals.jsonl")))
+            path, files = folder.path, RunPaths(folder.path)
+            curves, evals = self._known.setdefault(path, (Curves(files.metrics), Evals(files.evals)))
             self._known.move_to_end(path)
             if len(self._known) > _MOST_RUNS:
                 self._known.popitem(last=False)

@@ -21,10 +21,9 @@ from headrace.services.reward.scorers.models.classifier import DIGEST_LENGTH, Cl
 from headrace.services.reward.scorers.models.reward_model import RANGE, ModelOptions, ModelSequences
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
-FOLDER = "discriminator"
-"""Name of the folder in the run directory."""
 _CURRENT = "current"
 _NAMED = re.compile(r"version-\d{6,} [0-9a-f]{64}")
 _TRIES = 3
@@ -68,7 +67,7 @@ class DiscriminatorScorer(Scorer):
                 f"{context.component}: outside of a run it needs options.path, the folder `discriminator` of one"
             )
         self._options, self._context = options, context
-        self._folder = options.path if options.path.parts else Path(context.run_dir or "") / FOLDER
+        self._folder = options.path if options.path.parts else RunPaths(Path(context.run_dir or "")).discriminator
         self._current: _Loaded | None = None
         self._loading: asyncio.Task[_Loaded] | None = None
         self._wanted = ""

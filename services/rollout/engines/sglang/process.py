@@ -17,6 +17,7 @@ from headrace.services.rollout.engines.sglang.flags import LaunchPlan, environme
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.rundir.layout import RunPaths
 
 _POLL_S = 0.2
 _READY_S = 2.0
@@ -40,7 +41,7 @@ class ServerProcess:
 
         The guard inherits the lock of a shared GPU: if this process dies, the lock is released when the server is gone.
         """
-        config, log = run_dir / "run" / f"{name}.yaml", run_dir / "logs" / f"{name}.log"
+        config, log = RunPaths(run_dir).processes / f"{name}.yaml", RunPaths(run_dir).log(name)
         for path in (config, log):
             path.parent.mkdir(parents=True, exist_ok=True)
         with _private(config, os.O_TRUNC) as file:

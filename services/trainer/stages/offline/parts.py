@@ -28,14 +28,14 @@ from headrace.services.trainer.stages.offline.examples import (
     read_pairs,
 )
 from headrace.services.trainer.stages.offline.packing_check import must_join
-from headrace.services.trainer.stages.offline.reference import FILE, folder_digest, with_reference
+from headrace.services.trainer.stages.offline.reference import folder_digest, with_reference
 from headrace.services.trainer.stages.offline.reward_model import RankedScores
 from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.services.trainer.stages.offline.step import Objective
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
-EXAMPLES, EVAL_EXAMPLES = "examples.parquet", "eval_examples.parquet"
 _NOT_IN_WEIGHTS = (
     *("resume", "memory_fraction", "publish", "fail_at", "checkpoint_every"),
     *("peak_tflops", "checkpoint_deadline_s", "keep_checkpoints", "keep_rollouts_mib", "nodes", "rendezvous"),
@@ -65,8 +65,8 @@ class Stage:
 def read_sets(settings: StageSettings) -> tuple[Sequence[Any], Sequence[Any]]:
     """Training and held-out examples of the run directory; the latter may be absent. Raises DataError."""
     read = STAGES[settings.run.stage].read
-    held_out = settings.run_dir / EVAL_EXAMPLES
-    return read(settings.run_dir / EXAMPLES), read(held_out) if held_out.is_file() else []
+    held_out = RunPaths(settings.run_dir).eval_examples
+    return read(RunPaths(settings.run_dir).examples), read(held_out) if held_out.is_file() else []
 
 
 def load_stage_backend(settings: StageSettings, ranks: Ranks, device: torch.device) -> Backend:
@@ -167,7 +167,7 @@ def _preference(
     sets = with_reference(
         backend,
         {"train": train, "held_out": held_out},
-        path=settings.run_dir / FILE,
+        path=RunPaths(settings.run_dir).reference_logprobs,
         digest=hashlib.sha256("|".join(digests).encode()).hexdigest(),
         chunk=table.logprob_chunk,
         micro_batch_tokens=table.micro_batch_tokens,

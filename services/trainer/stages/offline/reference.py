@@ -4,7 +4,6 @@ They are those of the policy before its first step, so a second model is never h
 """
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.stages.offline.dpo import ReferencedPair, answer_logprobs
 from headrace.services.trainer.stages.offline.examples import PreferencePair
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import atomic
 from headrace.wire.telemetry import get_logger
 
-FILE = "reference_logprobs.safetensors"
-"""File name in the run directory."""
 _CHUNK_BYTES = 1 << 24
 log = get_logger("trainer.reference")
 
@@ -96,9 +94,6 @@ def _read(path: Path, digest: str) -> dict[str, Tensor] | None:
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], digest: str) -> None:
-    """Writes the file whole or not at all."""
-    aside = path.with_name(f".{path.name}")
-    save_file(dict(tensors), aside, metadata={"digest": digest})
-    with aside.open("rb") as file:
-        os.fsync(file.fileno())
-    aside.rename(path)
+    """Writes the file; durable, because it costs a pass over all pairs."""
+    with atomic.replaced_file(path, durable=True) as aside:
+        save_file(dict(tensors), aside, metadata={"digest": digest})

@@ -16,7 +16,6 @@ from headrace.services.trainer.durability.checkpointing import checkpointing, sh
 from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.durability.random_states import restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
@@ -26,7 +25,9 @@ from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 _SMOOTH = 8
@@ -50,7 +51,9 @@ class OfflineRun:
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
         self._face, self._leads = face, ranks.rank == 0
         self._fail = Failpoints(settings.trainer.fail_at)
-        self._checkpoints = CheckpointStore(settings.run_dir / "checkpoints", keep=settings.trainer.keep_checkpoints)
+        self._checkpoints = CheckpointStore(
+            RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
+        )
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
         self._step = 0
@@ -109,8 +112,8 @@ class OfflineRun:
         memory = MemoryPeaks(self._device)
         step = OfflineStep(self._backend, job.objective, micro_batch_tokens=table.micro_batch_tokens, peaks=memory.take)
         hardware = read_hardware(self._device, self._ranks.size, peak_tflops=settings.trainer.peak_tflops)
-        numbers = MetricsLog(settings.run_dir / "metrics.jsonl") if self._leads else None
-        looks = MetricsLog(settings.run_dir / "evals.jsonl") if self._leads else None
+        numbers = MetricsLog(RunPaths(settings.run_dir).metrics) if self._leads else None
+        looks = MetricsLog(RunPaths(settings.run_dir).evals) if self._leads else None
         if self._step == 0:
             self._look(step, job, looks)
         while self._step < plan.steps and not self._reached():
@@ -201,7 +204,7 @@ class OfflineRun:
         """Writes the last checkpoint and exports the model."""
         self._checkpoint()
         settings = self._settings
-        target = settings.run_dir / "export"
+        target = RunPaths(settings.run_dir).export
         digest = export_model(self._backend, settings.model.path, target, dtype=getattr(torch, settings.model.dtype))
         if self._leads:
             events = EventLog(settings.run_dir, "trainer", settings.run.stage)

@@ -18,7 +18,6 @@ from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
-from headrace.services.trainer.records.rollout_log import MetricsLog
 from headrace.services.trainer.stages.follower import make_crew
 from headrace.services.trainer.stages.parts import load_learner, make_publisher
 from headrace.services.trainer.stages.replay.source import ReplaySource, hold_source
@@ -26,7 +25,9 @@ from headrace.services.trainer.stages.restore import journaled_groups
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.digests import same_weights
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("trainer.replay")
@@ -37,10 +38,10 @@ class Replay:
 
     def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
-        self._metrics_log = MetricsLog(settings.run_dir / "metrics.jsonl")
+        self._metrics_log = MetricsLog(RunPaths(settings.run_dir).metrics)
         self._most_lag = most_lag(settings.run.stale, settings.run.max_staleness)
         self._rollouts = RolloutFolder(
-            settings.run_dir / "rollouts", keep_mib=settings.trainer.keep_rollouts_mib, most_lag=self._most_lag
+            RunPaths(settings.run_dir).rollouts, keep_mib=settings.trainer.keep_rollouts_mib, most_lag=self._most_lag
         )
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
@@ -50,7 +51,7 @@ class Replay:
 
         Raises ConfigError for steps that cannot be replayed, before any model is loaded.
         """
-        held = self._settings.run_dir / ".source"
+        held = RunPaths(self._settings.run_dir).replay_source
         source = hold_source(self._settings.replay, held)
         with make_crew(self._settings, self._stop).joined() as ranks:
             self._train(source, ranks)
@@ -102,6 +103,6 @@ class Replay:
 
     def _finish(self) -> None:
         if self._settings.replay.export:
-            target = self._settings.run_dir / "export"
+            target = RunPaths(self._settings.run_dir).export
             digest = self._leader.export(target)
             self._events.append("exported", path=str(target), weights_sha256=digest)

@@ -12,6 +12,7 @@ from headrace.services.trainer.stages.replay.plan import ReplayPlan, plan_replay
 from headrace.services.trainer.stages.restore import JournaledHistory, read_history
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import BatchRecord, has_payload, payload_path, read_journal
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
 _TRIES = 5
@@ -34,10 +35,10 @@ def hold_source(table: ReplayTable, folder: Path) -> ReplaySource:
 
     Raises ConfigError for steps that cannot be replayed.
     """
-    journal = table.source / "journal"
+    journal = RunPaths(table.source).journal
     if not journal.is_dir():
         raise ConfigError(f"{table.source} has no journal: only runs of the stage rl keep one")
-    store = CheckpointStore(table.source / "checkpoints", keep=1)
+    store = CheckpointStore(RunPaths(table.source).checkpoints, keep=1)
     for _ in range(_TRIES):
         checkpoints = dict(store.published())
         try:
@@ -58,7 +59,7 @@ def _hold_now(table: ReplayTable, journal: Path, checkpoints: Mapping[int, Path]
     return ReplaySource(
         plan=plan,
         history=history,
-        journal=_hold_batches(journal, records, folder / "journal"),
+        journal=_hold_batches(journal, records, RunPaths(folder).journal),
         checkpoint=_hold(checkpoints[plan.after], folder / "checkpoint") if plan.after else None,
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import Ports
-from headrace.config.services import RunLayout, replica_seat, seats, settings_of
+from headrace.config.services import MachineLayout, replica_seat, seats, settings_of
 from headrace.config.settle import settle
 from headrace.run.plans import Planner
 from headrace.services.rollout.settings import RolloutSettings
@@ -46,7 +46,7 @@ def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
     for arguments, shared in (((), False), (TURNS, True)):
         found = config(tmp_path, *arguments).config
         ports = {seat.name: Ports(grpc_port=1, http_port=2) for seat in seats(found)}
-        place = RunLayout(tmp_path, "redis://x", ports, ())
+        place = MachineLayout(tmp_path, "redis://x", ports, ())
         by_name = {seat.name: settings_of(found, seat, place, ports[seat.name]) for seat in seats(found)}
         trainer, replica = by_name["trainer"], by_name["rollout-0"]
         assert isinstance(trainer, TrainerSettings) and isinstance(replica, RolloutSettings)
@@ -59,7 +59,7 @@ def test_no_replica_is_started_that_would_have_no_gpu(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     ports = {replica_seat("rollout", 0).name: Ports(grpc_port=1, http_port=2)}
     ports["orchestrator"] = Ports(grpc_port=3, http_port=4)
-    planner = Planner(found, RunLayout(tmp_path, "redis://x", ports, ()), {})
+    planner = Planner(found, MachineLayout(tmp_path, "redis://x", ports, ()), {})
     planner.replica("rollout", 0)
     with pytest.raises(ConfigError, match=r"rollout-1 would have no GPU: .* one replica a rank of the trainer"):
         planner.replica("rollout", 1)

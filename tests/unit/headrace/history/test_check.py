@@ -26,8 +26,8 @@ from headrace.wire.contracts import (
     rollout_id,
 )
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
 from headrace.wire.journal import DroppedRecord, JournalWriter
+from headrace.wire.rundir.events import EventLog
 from tests.builders import header, prompt
 
 RUN = "test"

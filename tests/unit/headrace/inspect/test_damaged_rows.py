@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from headrace.cli.generate_answer import answer_from_checkpoint
-from headrace.inspect.results import StepTail, evals_of, last_steps, steps_of, summarize
+from headrace.inspect.results import StepTail, summarize
 from headrace.inspect.screen import eval_line, step_line
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.metrics import last_steps, steps_of
 
 GOOD = [{"accuracy": 0.5}, {"accuracy": None}, {}]
 BAD: list[Any] = [None, "1", 1.5, True, [1]]

@@ -10,7 +10,7 @@ from headrace.inspect.results import StepTail, summarize
 from headrace.inspect.screen import Lines, draw, eval_line, step_line
 from headrace.run.execute import Output, begin_screen
 from headrace.supervisor.supervisor import View
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 from tests.status import run_status
 
 STATUS = {

@@ -77,4 +77,5 @@ def test_metrics_are_declared_in_files_named_metrics_and_nowhere_else() -> None:
 def test_every_metrics_file_is_in_the_docs() -> None:
     found = [path for part in ("wire", "services") for path in (ROOT / part).rglob("metrics.py")]
     files = {"headrace." + path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in found}
+    files.remove("headrace.wire.rundir.metrics")  # Reads and writes `metrics.jsonl`, and declares no metric.
     assert files == {module for modules in MODULES.values() for module in modules}

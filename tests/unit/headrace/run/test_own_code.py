@@ -9,7 +9,7 @@ import pytest
 from headrace.run.own_code import MOST_MIB, staged_code
 from headrace.services.trainer.durability.own_code import checked_digest, read_files, recorded_files
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 
 
 @pytest.fixture

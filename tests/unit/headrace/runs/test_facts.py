@@ -9,7 +9,7 @@ from headrace.config.diff import differences, flatten
 from headrace.inspect.runs.facts import facts_of, runs_in
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog
+from headrace.wire.rundir.events import EventLog
 
 
 def make(folder: Path, steps: int = 0, *, stage: str = "rl") -> Path:

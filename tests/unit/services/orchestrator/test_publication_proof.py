@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
 
 

@@ -12,7 +12,7 @@ from headrace.services.orchestrator.service import OrchestratorServicer
 from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunPhase
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.issuing.test_issuer import Office

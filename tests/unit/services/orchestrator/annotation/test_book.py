@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headrace.services.orchestrator.annotation import vote_log
 from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
 from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError, VoteBook
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import atomic
 from tests.annotation import write_run, write_step
 
 
@@ -240,7 +240,7 @@ def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: 
 
 
 def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, name in ((Ballots, "__init__"), (vote_log, "_sync_folder")):
+    for place, name in ((Ballots, "__init__"), (atomic, "sync")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, lambda *_: _full())
             with pytest.raises(OSError, match="full"):
@@ -248,7 +248,7 @@ def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch
     book = VoteBook(run_dir)
     judge(book, "ann", "left")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", lambda *_: _full())
+        patch.setattr(atomic, "write_text", lambda *_, **__: _full())
         with pytest.raises(OSError, match="full"):
             book.close()
     VoteBook(run_dir).close()

@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.services.orchestrator.annotation import pair_store as shelf_module
-from headrace.services.orchestrator.annotation.pair_store import _COLUMNS, PairStore
+from headrace.services.orchestrator.annotation.pair_store import PairStore
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, pairs_of_step
-from headrace.services.trainer.records.rollout_log import _SCHEMA
 from tests.annotation import row, write_prompts, write_step
 
 CHAT = [{"role": "user", "content": "hi"}]
@@ -136,7 +135,3 @@ def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
     # Between two looks it is the pair itself that is found missing.
     (tmp_path / "rollouts" / "step-000001.parquet").unlink()
     assert shelf.pair(ids[2]) is None and list(shelf.newest()) == []
-
-
-def test_the_trainer_writes_the_columns_that_are_read() -> None:
-    assert set(_COLUMNS) <= set(_SCHEMA.names)

@@ -11,12 +11,12 @@ from headrace.services.orchestrator.dashboard.readers.run_list import (
     config_rows,
     find_run,
     flat,
-    last_record,
     run_folders,
     run_row,
 )
 from headrace.wire.api.runs import ConfigKey
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir import jsonl
 from tests.dashboard_run import write_run
 
 
@@ -75,9 +75,9 @@ def test_a_run_without_anything_yet_has_a_row(tmp_path: Path) -> None:
 
 def test_the_last_whole_line_counts(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    assert last_record(path) == {}
+    assert jsonl.last(path) == {}
     path.write_text(json.dumps({"step": 1}) + "\n" + json.dumps({"step": 2}) + "\n" + '{"step": 3, "a')
-    assert last_record(path) == {"step": 2}
+    assert jsonl.last(path) == {"step": 2}
 
 
 def test_configs_are_compared_key_by_key_those_that_differ_first() -> None:

@@ -19,7 +19,7 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.wire.api.queues import DeadLetterPage
 from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, encode
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker

@@ -34,8 +34,8 @@ from headrace.wire.contracts import (
     encode,
     eval_group_id,
 )
-from headrace.wire.events import EventLog, read_events
 from headrace.wire.rpc import serve
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker

@@ -13,7 +13,7 @@ from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.errors import FencedError, TransientError
-from headrace.wire.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.publication_world import (
     GLOO,

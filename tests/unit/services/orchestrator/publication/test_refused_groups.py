@@ -8,7 +8,7 @@ from headrace.services.orchestrator.publication.joiners import Joiners
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.status import Status
-from headrace.wire.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.publication_world import GLOO, ScriptedReplica, World, committed, world

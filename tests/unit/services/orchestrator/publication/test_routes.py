@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.orchestrator.publication.routes import Route, choose_route
-from headrace.wire.events import read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.v1.common_pb2 import Routes
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
 

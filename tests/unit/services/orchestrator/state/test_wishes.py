@@ -13,7 +13,7 @@ from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.api.status import OperatorStatus
 from headrace.wire.errors import ConfigError
-from headrace.wire.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 

@@ -1,5 +1,6 @@
 """`RUN/rollouts` stays within its bound, and a full disk is no reason to end a run."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,13 @@ def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
     folder, before = tmp_path / "rollouts", unwritten()
     folder.mkdir()
     shelf = RolloutFolder(folder, keep_mib=1)
-    for step in (1, 2):
-        (folder / f".step-{step:06d}.parquet").symlink_to("/dev/full")
-        add(shelf, step)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        for step in (1, 2):
+            add(shelf, step)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert unwritten() == before + 2
     said = capsys.readouterr()
     assert (said.out + said.err).count("rollouts_not_written") == 1
@@ -92,3 +97,11 @@ def test_a_folder_that_cannot_be_is_no_reason_either(tmp_path: Path) -> None:
     before = unwritten()
     add(RolloutFolder(tmp_path / "rollouts", keep_mib=1), 1)
     assert unwritten() == before + 1
+
+
+def test_what_a_killed_trainer_left_half_written_is_removed_once(tmp_path: Path) -> None:
+    left = tmp_path / ".aside-step-000007.parquet.ab12cd34"
+    left.write_bytes(b"PAR1")
+    shelf = RolloutFolder(tmp_path, keep_mib=1)
+    add(shelf, 1)
+    assert not left.exists() and steps(tmp_path) == [1]

@@ -6,8 +6,8 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
-from headrace.wire.events import EventLog
 from headrace.wire.journal import JournalWriter
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.trainer.durability.test_ledger import ready
 

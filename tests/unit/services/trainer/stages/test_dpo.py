@@ -15,6 +15,7 @@ from headrace.services.trainer.stages.offline import reference
 from headrace.services.trainer.stages.offline.dpo import Preference, ReferencedPair
 from headrace.services.trainer.stages.offline.examples import read_pairs
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from tests.unit.services.trainer.stages.stage_builders import (
     StopAfter,
     exported,
@@ -70,7 +71,7 @@ def test_the_reference_is_the_model_before_the_first_step(tmp_path):
     chosen = settings(tmp_path)
     run(chosen)
     model = AutoModelForCausalLM.from_pretrained(chosen.model.path, dtype=torch.float32)
-    kept = load_file(chosen.run_dir / reference.FILE)
+    kept = load_file(RunPaths(chosen.run_dir).reference_logprobs)
     for name, file in (("train", "examples"), ("held_out", "eval_examples")):
         for pair, values in zip(read_pairs(chosen.run_dir / f"{file}.parquet"), kept[name], strict=True):
             wanted = [logprob(model, side) for side in (pair.chosen, pair.rejected)]
@@ -95,7 +96,7 @@ def test_a_reference_without_held_out_pairs_is_read_again(tmp_path):
         chosen = settings(tmp_path)
         (chosen.run_dir / "eval_examples.parquet").unlink()
         run(chosen, life)
-    assert load_file(chosen.run_dir / reference.FILE)["held_out"].shape == (0, 2)
+    assert load_file(RunPaths(chosen.run_dir).reference_logprobs)["held_out"].shape == (0, 2)
     assert len(metrics(chosen)) == 8
 
 
@@ -104,7 +105,7 @@ def test_the_reference_of_other_pairs_or_another_model_is_refused(tmp_path):
     run(chosen)
     with pytest.raises(ConfigError, match="another model or other pairs"):
         run(settings(tmp_path, rows=ranked(24, seed=5)))
-    kept = chosen.run_dir / reference.FILE
+    kept = RunPaths(chosen.run_dir).reference_logprobs
     kept.write_bytes(b"torn")
     run(settings(tmp_path))
     assert load_file(kept)["train"].shape == (24, 2)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.inspect.results import _read_backwards, last_steps
+from headrace.wire.rundir.jsonl import read_backwards
+from headrace.wire.rundir.metrics import last_steps
 
 
 def write(folder: Path, rows: list[dict[str, object]], torn: str = "") -> None:
@@ -16,7 +17,7 @@ def write(folder: Path, rows: list[dict[str, object]], torn: str = "") -> None:
 def test_lines_come_whole_from_last_to_first_whatever_the_block(tmp_path: Path, block: int) -> None:
     rows: list[dict[str, object]] = [{"step": step, "text": "x" * (step % 13)} for step in range(1, 40)]
     write(tmp_path, rows, '{"step": 40')
-    assert list(_read_backwards(tmp_path / "metrics.jsonl", block)) == rows[::-1]
+    assert list(read_backwards(tmp_path / "metrics.jsonl", block)) == rows[::-1]
 
 
 def test_the_newest_line_of_a_step_counts(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ RecursionError for deeply nested input.
 import json
 import math
 import re
-from collections.abc import Callable
 
 from pydantic import JsonValue
 
@@ -16,7 +15,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 def read_strict(text: str | bytes) -> JsonValue:
     """Parses a request. Raises ValueError for invalid JSON and for too deep nesting."""
-    return _read(text, _refuse)
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    return _read(_STRICT, text)
 
 
 def read_lenient(text: str | bytes) -> JsonValue:
@@ -25,17 +26,16 @@ def read_lenient(text: str | bytes) -> JsonValue:
     NaN, infinities and overflowing numbers become None, and half a surrogate pair, which is no character and can be
     neither stored nor sent, becomes a question mark.
     """
-    value = _read(text, _nothing, _finite)
-    if _SURROGATE.search(text if isinstance(text, str) else text.decode()):
+    text = text if isinstance(text, str) else text.decode()
+    value = _read(_LENIENT, text)
+    if _SURROGATE.search(text):
         value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     return value
 
 
-def _read(
-    text: str | bytes, constant: Callable[[str], None], number: Callable[[str], float | None] | None = None
-) -> JsonValue:
+def _read(decoder: json.JSONDecoder, text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_constant=constant, parse_float=number)
+        value: JsonValue = decoder.decode(text)
         return value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -52,3 +52,8 @@ def _nothing(_: str) -> None:
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None
+
+
+# `json.loads` would make a decoder for each text.
+_STRICT = json.JSONDecoder(parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)

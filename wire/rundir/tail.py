@@ -1,5 +1,6 @@
 """Follows a file of lines that another process appends to: reads the whole lines added since the last read."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,20 @@ class Added:
 class Tail:
     """Reader of one file, which may not exist yet. Blocking."""
 
-    def __init__(self, path: Path, *, newest: int = 0) -> None:
-        """`newest`: at first read only about this many bytes at the end of the file; 0 = all."""
+    def __init__(self, path: Path, *, newest: int = 0, from_end: bool = False) -> None:
+        """`newest`: at first read only about this many bytes at the end of the file; 0 = all.
+
+        `from_end`: skip what the file holds now.
+        """
         self._path = path
         self._newest = newest
         self._file = (0, 0)
         self._offset = 0
         self._seam = b""
+        if from_end:
+            with contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                self._file, self._offset = (found.st_dev, found.st_ino), found.st_size
 
     def read(self) -> Added:
         """The next lines, up to `CHUNK` bytes; empty if there are none yet, or the file cannot be read."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.orchestrator.dashboard.readers import tail
-from headrace.services.orchestrator.dashboard.readers.tail import Added, Tail
+from headrace.wire.rundir import tail
+from headrace.wire.rundir.tail import Added, Tail
 
 
 @pytest.fixture

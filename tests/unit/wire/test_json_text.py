@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.services.orchestrator.http.json_text import read_lenient, read_strict
+from headrace.wire.json_text import read_lenient, read_strict
 
 DEEP = "[" * 100_000
 

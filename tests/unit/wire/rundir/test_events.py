@@ -1,0 +1,108 @@
+"""The event logs: frequent events are told by their first bytes, whoever wrote the line and in which order."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.services.orchestrator.dashboard.readers.records import RunLog
+from headrace.wire.rundir import jsonl
+from headrace.wire.rundir.events import EVENTS, FREQUENT, EventLog, last_word, name_of, read_events
+from tests.unit.wire.rundir.test_rules import calls, sources
+
+
+def test_the_writer_puts_time_and_name_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1234567.8901)
+    log = EventLog(tmp_path, "trainer", 1)
+    log.append("dropped", group_id="g", reason="stale")
+    assert log.path.read_bytes() == b'{"t":1234567.89,"event":"dropped","group_id":"g","reason":"stale"}\n'
+
+
+def test_a_line_of_the_writer_is_named_without_parsing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path, "trainer", 1)
+    for name in EVENTS:
+        log.append(name, event_of_another='"event":"issued"', t=5)
+    monkeypatch.setattr(jsonl, "parse", None)
+    assert [name_of(line) for line in log.path.read_bytes().splitlines()] == list(EVENTS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"event":"dropped","t":1.0}',
+        b'{"t": 1.0, "event": "dropped"}',
+        b'{"note":"' + b"x" * 200 + b'","t":1.0,"event":"dropped"}',
+        b'{"t":1e3,"event":"dropped"}',
+    ],
+)
+def test_a_line_in_another_order_has_the_same_name(line: bytes, tmp_path: Path) -> None:
+    assert name_of(line) == "dropped"
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"{}", b'{"event":3}', b'{"t":1.0,"ev', b"\xff"])
+def test_what_is_no_event_has_no_name(line: bytes) -> None:
+    assert name_of(line) == ""
+
+
+async def test_the_page_leaves_frequent_events_out_in_any_order(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    lines = [{"t": 1.0, "event": "dropped"}, {"event": "issued", "t": 2.0}, {"event": "run_ended", "t": 3.0}]
+    lines.append({"note": '"event":"issued"', "t": 4.0, "event": "run_stopped"})
+    path = tmp_path / "events" / "orchestrator-1.jsonl"
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    assert [record.event for record in await RunLog(tmp_path).look()] == ["run_ended", "run_stopped"]
+
+
+def test_readers_get_whole_lines_with_their_source(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "trainer", 1)
+    log.append("step_done", step=1)
+    log.append("dropped", group_id="g")
+    with log.path.open("ab") as file:
+        file.write(b'7\n{"t":1,"event":"step_do')
+    found = list(read_events(tmp_path, wanted=lambda line: name_of(line) == "step_done"))
+    assert [(one["source"], one["event"], one["step"]) for one in found] == [("trainer-1", "step_done", 1)]
+    assert [one["event"] for one in read_events(tmp_path)] == ["step_done", "dropped"]
+
+
+@pytest.mark.parametrize(
+    ("names", "word"),
+    [
+        (["run_ended"], "run_ended"),
+        (["run_stopped", "issued"], ""),
+        ([], ""),
+        (["run_stopped", "x"], "run_stopped"),
+    ],
+)
+def test_the_last_word_of_a_run(names: list[str], word: str, tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "orchestrator", "a")
+    for name in names:
+        log.append(name)
+    assert last_word(tmp_path) == word
+
+
+def recorded(module: ast.Module) -> list[tuple[str, set[str]]]:
+    """(name, keys) of every event that a module records under a literal name."""
+    found = []
+    for call in calls(module):
+        on = ast.unparse(call.func)
+        if on.endswith("events.append") and call.args:
+            name = call.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                found.append((name.value, {word.arg for word in call.keywords if word.arg}))
+    return found
+
+
+def test_every_event_that_is_recorded_is_declared_with_its_keys():
+    found = [one for module in sources().values() for one in recorded(module)]
+    assert {name for name, _ in found} >= {"issued", "batch", "weights_committed", "group_scored"}
+    assert sorted({name for name, _ in found}.difference(EVENTS)) == []
+    undeclared = {name: keys - set(EVENTS[name].keys) for name, keys in found if EVENTS[name].keys}
+    assert {name: keys for name, keys in undeclared.items() if keys} == {}
+    dynamic = {"engine_asleep", "engine_awake", "join_abandoned"}
+    assert set(EVENTS) - {name for name, _ in found} == dynamic, "no longer recorded"
+
+
+def test_the_frequent_events_are_those_of_groups_steps_and_replicas():
+    assert {"issued", "dropped", "group_generated", "group_scored", "batch", "step_done"} < FREQUENT
+    assert not FREQUENT & {"publication", "run_ended", "run_stopped", "operator_action", "exported"}

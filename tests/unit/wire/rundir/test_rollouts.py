@@ -1,0 +1,52 @@
+"""The files of rollouts: one list of columns, older files with fewer, damaged ones."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.services.orchestrator.dashboard.readers.group_view import RolloutRecord
+from headrace.wire.errors import DataError
+from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.layout import RunPaths
+
+
+def test_the_schema_of_the_file_is_as_readers_know_it() -> None:
+    schema = rollouts.schema()
+    assert schema.names == list(rollouts.COLUMNS)
+    assert {*RolloutRecord.model_fields, "step"} == set(schema.names)
+    assert schema.field("token_ids").type == pa.list_(pa.int32())
+    assert schema.field("logprobs").type == pa.list_(pa.float32())
+    assert schema.field("reward").type == pa.float64()
+
+
+def test_what_is_written_is_read_whole_by_rows_and_by_group(tmp_path: Path) -> None:
+    rows = [{"step": 3, "group_id": f"g{number // 4}", "rollout_index": number % 4} for number in range(600)]
+    path = rollouts.write(tmp_path / "rollouts", 3, rows)
+    assert path == RunPaths(tmp_path).rollout_file(3) and path.name == "step-000003.parquet"
+    assert rollouts.read(path, ("group_id", "rollout_index")).to_pylist() == [
+        {"group_id": row["group_id"], "rollout_index": row["rollout_index"]} for row in rows
+    ]
+    some = rollouts.read(path, ("group_id",), (255, 258)).to_pylist()
+    assert some == [{"group_id": f"g{number // 4}"} for number in (255, 256, 257)]
+    assert [row["rollout_index"] for row in rollouts.read_group(path, "g7").to_pylist()] == [0, 1, 2, 3]
+    assert rollouts.read_group(path, "other").num_rows == 0
+    assert list(rollouts.files(tmp_path / "rollouts")) == [3] and rollouts.files(tmp_path / "none") == {}
+
+
+def test_an_older_file_lacks_columns_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    old, damaged = tmp_path / "step-000001.parquet", tmp_path / "step-000002.parquet"
+    pq.write_table(pa.table({"group_id": ["g"], "reward": [1.0]}), old)
+    damaged.write_bytes(b"PAR1 and nothing else")
+    assert rollouts.read(old, ("group_id", "spans")).column_names == ["group_id"]
+    for path in (damaged, tmp_path / "step-000003.parquet"):
+        with pytest.raises(DataError, match=f"{path}: cannot be read as parquet"):
+            rollouts.read(path, ("group_id",))
+    (tmp_path / ".aside-step-000004.parquet.ab12cd34").write_bytes(b"")
+    assert sorted(rollouts.files(tmp_path)) == [1, 2]
+
+
+def test_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no column 'rewards'"):
+        rollouts.columns("group_id", "rewards")

@@ -1,0 +1,115 @@
+"""The only code that replaces a file or a folder: written aside, synced if it must be durable, then renamed.
+
+Readers see the old content or the new one, never a part. Every caller says whether the new one must be `durable`, that
+is survive a crash of the machine once the call has returned, or whether something else can write it again.
+
+Logs are another thing: they grow by whole lines or frames, and their writers sync their own descriptor (the journal,
+`annotations/votes.jsonl`, `evals.jsonl`).
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+ASIDE = ".aside-"
+"""Prefix of what is not yet there, or no longer. A killed writer leaves such a name behind; readers skip it."""
+_OLD = f"{ASIDE}old-"
+
+
+def write_text(path: Path, text: str, *, durable: bool) -> None:
+    """Replaces the file with `text` in UTF-8. Raises OSError, and leaves the old file as it was."""
+    write_bytes(path, text.encode(), durable=durable)
+
+
+def write_bytes(path: Path, data: bytes, *, durable: bool) -> None:
+    """Replaces the file with `data`. Raises OSError, and leaves the old file as it was."""
+    with replaced_file(path, durable=durable) as aside:
+        aside.write_bytes(data)
+
+
+@contextmanager
+def replaced_file(path: Path, *, durable: bool) -> Iterator[Path]:
+    """Yields the path to write to, for libraries that open files themselves; it becomes `path` at the end.
+
+    If the block raises, what it wrote is removed and `path` is as it was. Several processes may replace one path: the
+    last one wins.
+    """
+    # The suffix is last: no `*.jsonl` or `*.parquet` of a reader matches.
+    aside = path.with_name(f"{ASIDE}{path.name}.{uuid4().hex[:8]}")
+    try:
+        yield aside
+        move(aside, path, durable=durable)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_folder(folder: Path, *, durable: bool) -> Iterator[Path]:
+    """Yields an empty folder to fill; it becomes `folder` at the end, in place of an older one.
+
+    If the block raises, what it wrote is removed and `folder` is as it was. One writer at a time: what an earlier,
+    killed one left is removed first.
+    """
+    aside = aside_of(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        publish_folder(aside, folder, durable=durable)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_of(folder: Path) -> Path:
+    """Where `replaced_folder` writes: beside the folder, on the same file system."""
+    return folder.with_name(f"{ASIDE}{folder.name}")
+
+
+def publish_folder(aside: Path, folder: Path, *, durable: bool) -> None:
+    """Renames `aside` to `folder` and removes an older one; for a moment there is none, as no call swaps two."""
+    old = folder.with_name(f"{_OLD}{folder.name}")
+    shutil.rmtree(old, ignore_errors=True)
+    if durable:
+        sync_tree(aside)
+    if folder.exists():
+        folder.rename(old)
+    aside.rename(folder)
+    if durable:
+        sync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_left_overs(folder: Path) -> None:
+    """Removes what killed writers have left in a folder; only its one writer may do it. Raises OSError."""
+    for path in folder.glob(f"{ASIDE}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def move(source: Path, target: Path, *, durable: bool) -> None:
+    """Renames a whole file, in place of an older one, on the same file system."""
+    if durable:
+        sync(source)
+    source.replace(target)
+    if durable:
+        sync(target.parent)
+
+
+def sync_tree(folder: Path) -> None:
+    """Makes all files below durable, and their names."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Makes a file's content, or the names in a folder, durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

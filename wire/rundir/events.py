@@ -1,0 +1,126 @@
+"""`RUN/events/SERVICE-LIFE.jsonl`: what each process did; the history checker reads it after the run, or the crash.
+
+Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys of each.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.wire.rundir import jsonl
+from headrace.wire.rundir.jsonl import Record
+from headrace.wire.rundir.layout import RunPaths
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """What an event of one name holds."""
+
+    keys: tuple[str, ...]
+    """Beside `t` and `event`; those of a failure are there only then."""
+    frequent: bool = False
+    """One a group, a step or a replica and version: a long run has millions."""
+
+
+EVENTS: Mapping[str, EventKind] = {
+    # The orchestrator's.
+    "issued": EventKind(("group_index", "group_id", "attempt", "min_version", "sample_id", "trace"), frequent=True),
+    "requeued": EventKind(("entry", "group_id", "dead_index", "row", "who")),
+    "requeued_as": EventKind(("group_index", "dead_index", "row")),
+    "publication": EventKind(()),  # The keys are those of `PublicationTimeline`.
+    "publication_committed": EventKind(
+        ("incarnation", "version", "replica_id", "digest", "route", "proof", "proof_note"), frequent=True
+    ),
+    "operator_action": EventKind(("action", "who", "said", "version")),
+    "operator_checkpoint": EventKind(("version",)),
+    "run_stopped": EventKind(("version", "open_groups")),
+    "run_ended": EventKind(("version", "open_groups", "again")),
+    # The trainer's.
+    "incarnation_opened": EventKind(("incarnation", "version")),
+    "batch": EventKind(("step", "group_ids", "digest", "discarded"), frequent=True),
+    "dropped": EventKind(("group_id", "group_index", "reason"), frequent=True),
+    "step_done": EventKind(("step", "weights_digest", "weights_digest_of_run"), frequent=True),
+    "exported": EventKind(("path", "weights_sha256")),
+    "join_abandoned": EventKind(("replica", "group", "hanging", "hanging_of_all")),
+    "replay_began": EventKind(("version", "last")),
+    # A replica's.
+    "weights_committed": EventKind(("incarnation", "version", "digest", "replica_id"), frequent=True),
+    "group_generated": EventKind(("group_id", "attempt", "trace"), frequent=True),
+    "group_aborted": EventKind(("group_id", "attempt", "reason")),
+    "engine_asleep": EventKind(("seconds",)),
+    "engine_awake": EventKind(("seconds",)),
+    # The reward service's.
+    "group_scored": EventKind(("group_id", "attempt", "trace"), frequent=True),
+    # That of a command which resumes a run.
+    "code_changed": EventKind(("before", "after", "files")),
+}
+"""Name -> what such an event holds."""
+FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
+_HEAD = re.compile(rb'\{"t":-?\d+(?:\.\d+)?,"event":"(\w+)"')
+"""How `EventLog` begins a line; lines of others are parsed."""
+
+
+class EventLog:
+    """Appends one JSON line an event to the file of one process and life.
+
+    A line is handed to the kernel before `append` returns: it survives the death of the process, not of the machine.
+    """
+
+    def __init__(self, run_dir: Path, service: str, life: str | int) -> None:
+        folder = RunPaths(run_dir).events
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{service}-{life}.jsonl"
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def append(self, event: str, **fields: object) -> None:
+        """Writes one event; `fields` are JSON values."""
+        # Time and name first, without spaces: readers tell the frequent events by them.
+        line = json.dumps({"t": round(time.time(), 3), "event": event, **fields}, separators=(",", ":"))
+        os.write(self._file, line.encode() + b"\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+
+
+def name_of(line: bytes) -> str:
+    """The name of a line's event; empty if it is none. Fast for lines of `EventLog`, right for any other."""
+    found = _HEAD.match(line)
+    if found:
+        return found[1].decode()
+    record = jsonl.parse(line)
+    name = record.get("event") if record else None
+    return name if isinstance(name, str) else ""
+
+
+def read_events(run_dir: Path, *, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Record]:
+    """The events of a run, file by file, each with `source` (the file's stem); torn lines are skipped.
+
+    `wanted`: which lines to parse, for readers that need few of them.
+    """
+    for path in RunPaths(run_dir).event_files():
+        with path.open("rb") as file:
+            for line in file:
+                if wanted is None or wanted(line):
+                    record = jsonl.parse(line)
+                    if record is not None:
+                        yield {"source": path.stem, **record}
+
+
+def last_word(run_dir: Path) -> str:
+    """The newest of `run_ended` and `run_stopped` in the orchestrator's newest log; empty if it went on, or was killed.
+
+    Raises ValueError if there is no such log.
+    """
+    newest = max(RunPaths(run_dir).event_files("orchestrator"), key=lambda path: path.stat().st_mtime)
+    for event in jsonl.read_backwards(newest):
+        name = event.get("event")
+        if name in ("run_ended", "run_stopped"):
+            return str(name)
+        if name == "issued":
+            return ""
+    return ""

@@ -1,0 +1,34 @@
+"""`RUN/prompts.parquet` and `RUN/eval.parquet`: tokenized prompts, one row each; columns, writer, reader."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.wire.rundir import atomic, parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: Mapping[str, str] = {
+    "sample_id": "string",
+    "token_ids": "list<int32>",
+    "text": "string",
+    "messages": "string",  # JSON, null without a chat template; older files lack it
+    "columns": "string",  # JSON: the user's columns, for the scorers
+}
+"""Column -> Arrow type, in the order of the file."""
+
+
+def write(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Writes the file; durable, because the journal's groups are numbered by its rows. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist(list(rows), schema=parquet.schema(COLUMNS))
+    with atomic.replaced_file(path, durable=True) as aside:
+        pq.write_table(table, aside)
+
+
+def read(path: Path, *names: str) -> "pa.Table":
+    """Reads those of the columns that the file has. Raises DataError."""
+    return parquet.read(path, parquet.checked(names, COLUMNS, "prompts"))

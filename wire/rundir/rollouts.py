@@ -1,0 +1,106 @@
+"""`RUN/rollouts/step-000001.parquet`: every rollout of a step, one row each. Its columns, writer and reader.
+
+Files of earlier versions lack some of the columns; readers ask for those that they need and take what is there.
+pyarrow is imported where it is needed: this module is read by processes without it.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.wire.rundir import atomic, parquet
+from headrace.wire.rundir.layout import rollout_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: Mapping[str, str] = {
+    "step": "int64",
+    "group_index": "int64",
+    "group_id": "string",
+    "rollout_index": "int32",
+    "sample_id": "string",
+    "prompt": "string",
+    "completion": "string",
+    "reward": "double",  # null: no scorer could score it
+    "components": "string",  # JSON: scorer -> score
+    "token_score": "double",  # sum of its token scores
+    "reason": "string",  # the scorers' words
+    "scorers": "string",  # JSON: scorer -> its version
+    "advantage": "double",  # null: not trained
+    "min_version": "int64",
+    "max_version": "int64",
+    "finish_reason": "string",
+    "tokens": "int32",
+    "trained_tokens": "int32",
+    "replica_id": "string",
+    "spans": "string",  # JSON: list of [start, end, "incarnation.version", digest of the weights]
+    "trace_id": "string",
+    "token_ids": "list<int32>",
+    "logprobs": "list<float>",  # the engine's; null for tokens that were not sampled
+    "token_advantages": "list<float>",  # null unless they differ within the rollout
+}
+"""Column -> Arrow type, in the order of the file."""
+_NAME = re.compile(r"step-(\d{6,12})\.parquet")
+_ROW_GROUP = 256
+"""Rows that a reader of one group reads together."""
+
+
+def columns(*names: str) -> tuple[str, ...]:
+    """The names, each of which must be a column. Raises ValueError for one that is none."""
+    return parquet.checked(names, COLUMNS, "rollouts")
+
+
+def schema() -> "pa.Schema":
+    """The schema of a new file."""
+    return parquet.schema(COLUMNS)
+
+
+def step_of(name: str) -> int | None:
+    """The step of a file of this name; None for any other file."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def files(folder: Path) -> dict[int, os.stat_result]:
+    """Step -> status of its file; empty if there is no folder. A file that is removed meanwhile is left out."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            step = step_of(entry.name)
+            if step is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    found[step] = entry.stat()
+    return found
+
+
+def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path:
+    """Writes the file of a step. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist(list(rows), schema=schema())
+    folder.mkdir(parents=True, exist_ok=True)
+    path = rollout_file(folder, step)
+    # For people: training and resuming do without.
+    with atomic.replaced_file(path, durable=False) as aside:
+        pq.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
+    return path
+
+
+def read(path: Path, names: Sequence[str], rows: tuple[int, int] | None = None) -> "pa.Table":
+    """Reads those of the columns that exist; with `rows` only [first, last). Raises DataError."""
+    return parquet.read(path, columns(*names), rows)
+
+
+def read_group(path: Path, group_id: str) -> "pa.Table":
+    """All columns of one group's rows. Raises DataError."""
+    import pyarrow.compute as pc
+
+    table = read(path, tuple(COLUMNS))
+    if "group_id" not in table.column_names:
+        return table.slice(0, 0)
+    return table.filter(pc.equal(table.column("group_id"), group_id))
