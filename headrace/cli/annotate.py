@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.operate.page import choose_port, live_address, serve_page
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -23,7 +23,7 @@ def annotate(
 ) -> None:
     """Serves the page on which people judge pairs of completions, until Ctrl-C."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         page = live_page(run_dir)
         if page:
             output.say(f"the run is alive, its orchestrator serves the page: {page}")
@@ -44,7 +44,7 @@ def live_page(run_dir: Path) -> str | None:
 
 
 def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], output: Output) -> None:
-    """Serves the page until it is told to end.
+    """Serves the page until it is asked to end.
 
     Raises ConfigError if there is nothing to judge or the page cannot be served, ChildFailedError if it dies.
     """

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.common import Json, RunDir, json_line, told
+from headrace.cli.common import Json, RunDir, json_line, reported_errors
 from headrace.cli.completion import DottedCommand, tell_completion
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
@@ -44,7 +44,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepa
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command line; returns its exit status. The user's mistakes are told, not raised."""
+    """Runs a command line; returns its exit status. The user's mistakes are reported, not raised."""
     signal.signal(signal.SIGTERM, _interrupt)
     words, overrides = split_overrides(arguments)
     if told_completion := tell_completion(words):
@@ -93,7 +93,7 @@ def train(
     """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
@@ -170,7 +170,7 @@ def check(
 ) -> None:
     """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         refuse_stage(run_dir)
         verdict = check_run(run_dir)
         for problem in verdict.problems:
@@ -189,7 +189,7 @@ def algorithms(
 ) -> None:
     """Lists the algorithms: parts, defaults, source, and when to use them."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         found = describe(name)
         if json:
             output.result(json_line([one.as_json() for one in found]))
@@ -209,7 +209,7 @@ def demo(
     """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
     began = time.monotonic()
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
@@ -236,7 +236,7 @@ def make_model(
 ) -> None:
     """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")

@@ -16,7 +16,7 @@ Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is o
 
 
 @contextlib.contextmanager
-def told(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
+def reported_errors(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
     """Turns what went wrong into one message and an exit status."""
     try:
         yield

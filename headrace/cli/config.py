@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.completion import DottedCommand
 from headrace.config.diff import Difference, config_file, differences, resolved_tables
 from headrace.config.resolve import Resolved, resolve
@@ -90,7 +90,7 @@ def show(
 ) -> None:
     """Prints the resolved config as TOML, or the schema of all keys. `config RUN.toml` is the same."""
     output = Output.choose(json=True)
-    with told(output):
+    with reported_errors(output):
         if schema:
             output.result(json_line(RunFile.model_json_schema()))
             return
@@ -109,7 +109,7 @@ def diff(
 ) -> None:
     """Shows the keys in which two resolved configs differ, defaults included."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         found = differences([resolved_tables(one), resolved_tables(other)])
         if output.json:
             rows = [{"key": each.key, "a": each.values[0], "b": each.values[1]} for each in found]

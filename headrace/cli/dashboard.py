@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.operate.page import choose_port, live_address, serve_page
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -24,7 +24,7 @@ def dashboard(
 ) -> None:
     """Prints the address of a live run's dashboard, or serves that of an ended run until Ctrl-C."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         address = live_address(run_dir)
         if address:
             output.say(f"the run is alive, its orchestrator serves the dashboard: {address}/")

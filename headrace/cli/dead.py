@@ -8,10 +8,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.operate import WHO, TokenFile, Url, Where
 from headrace.inspect.screen import show_table
-from headrace.operate.client import OrchestratorClient, find_face
+from headrace.operate.client import OrchestratorClient, find_client
 from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 
@@ -32,26 +32,26 @@ def dead(
 ) -> None:
     """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         if requeue and requeue_all:
             raise ConfigError("give --requeue ID or --requeue-all, not both")
-        face = find_face(run_dir, url, token_file)
-        chosen = waiting(face) if requeue_all else requeue or []
-        said = [{"id": one, **face.post(f"/api/dead/{quote(one, safe='')}/requeue", {"who": WHO})} for one in chosen]
+        client = find_client(run_dir, url, token_file)
+        chosen = waiting(client) if requeue_all else requeue or []
+        said = [{"id": one, **client.post(f"/api/dead/{quote(one, safe='')}/requeue", {"who": WHO})} for one in chosen]
         for one in said:
             output.say(f"{one['id']}: {one['said']}")
-        found = face.get("/api/dead", offset=0, limit=min(limit, _PAGE))
+        found = client.get("/api/dead", offset=0, limit=min(limit, _PAGE))
         if output.json:
             output.result(json_line({**found, "requeued": said}))
         elif not said:
             _show(found, output)
 
 
-def waiting(face: OrchestratorClient) -> list[str]:
+def waiting(client: OrchestratorClient) -> list[str]:
     """Ids of all letters that were not issued again."""
     found: dict[str, bool] = {}
     offset = 0
-    while rows := face.get("/api/dead", offset=offset, limit=_PAGE)["rows"]:
+    while rows := client.get("/api/dead", offset=offset, limit=_PAGE)["rows"]:
         # One that comes meanwhile moves the others to the next page: they are seen twice.
         found |= {str(one["id"]): bool(one["requeued"]) for one in rows}
         offset += len(rows)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.gpu import try_gpu
 from headrace.config.diff import config_file
 from headrace.config.resolve import resolve
@@ -38,7 +38,7 @@ def doctor(
     Exit status 1 if anything fails; warnings do not count.
     """
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         environment = inherited_environment()
         if gpu:
             raise typer.Exit(try_gpu(output, environment))

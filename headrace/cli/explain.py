@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.diff import kept_tables
 from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
@@ -28,7 +28,7 @@ def explain(
 ) -> None:
     """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         story = explain_in(name, run_dir)
         if output.json:
             output.result(json_line(asdict(story)))

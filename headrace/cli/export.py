@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
@@ -32,7 +32,7 @@ def export(
 ) -> None:
     """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
     output = Output.choose(json=json)
-    with told(output, stopped="stopped; nothing was written"):
+    with reported_errors(output, stopped="stopped; nothing was written"):
         found = export_model(run_dir, inherited_environment(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")
         if output.json:

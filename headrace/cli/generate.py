@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.generate_answer import ANSWER_S, PATH, answer_from_checkpoint, stream_answer
 from headrace.cli.operate import TokenFile, Url, Where
-from headrace.operate.client import find_face, is_alive
+from headrace.operate.client import find_client, is_alive
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.wire.errors import ConfigError
@@ -38,7 +38,7 @@ def generate(
 ) -> None:
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
-    with told(output, stopped="stopped"):
+    with reported_errors(output, stopped="stopped"):
         request: dict[str, Any] = {
             "messages": _messages(prompt, messages),
             "temperature": temperature,
@@ -52,11 +52,11 @@ def generate(
             found = answer_from_checkpoint(run_dir, request, inherited_environment(), step=step)
             output.result(json_line(found) if json else found["text"])
             return
-        face = find_face(run_dir, url, token_file)
+        client = find_client(run_dir, url, token_file)
         if json:
-            output.result(json_line(face.post(PATH, request, ANSWER_S)))
+            output.result(json_line(client.post(PATH, request, ANSWER_S)))
             return
-        for text in stream_answer(face, request):
+        for text in stream_answer(client, request):
             sys.stdout.write(text)
             sys.stdout.flush()
         output.result("")

@@ -23,20 +23,20 @@ PATH = "/v1/chat/completions"
 ANSWER_S = 600.0
 
 
-def stream_answer(face: OrchestratorClient, request: Mapping[str, Any]) -> Iterator[str]:
+def stream_answer(client: OrchestratorClient, request: Mapping[str, Any]) -> Iterator[str]:
     """Streams the text of an answer. Raises as `OrchestratorClient.get` does."""
     body = {**request, "stream": True}
     try:
-        with face.client(ANSWER_S) as http, http.stream("POST", PATH, json=body) as answer:
+        with client.client(ANSWER_S) as http, http.stream("POST", PATH, json=body) as answer:
             if answer.status_code != httpx.codes.OK:
                 answer.read()
-                read_answer(face, PATH, answer)
-            yield from _texts(face, answer.iter_lines())
+                read_answer(client, PATH, answer)
+            yield from _texts(client, answer.iter_lines())
     except httpx.HTTPError as error:
-        raise TransientError(f"{face.url}{PATH}: {str(error) or type(error).__name__}") from None
+        raise TransientError(f"{client.url}{PATH}: {str(error) or type(error).__name__}") from None
 
 
-def _texts(face: OrchestratorClient, lines: Iterator[str]) -> Iterator[str]:
+def _texts(client: OrchestratorClient, lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
         data = line.removeprefix("data: ")
         if data == "[DONE]":
@@ -45,10 +45,10 @@ def _texts(face: OrchestratorClient, lines: Iterator[str]) -> Iterator[str]:
             continue
         event = json.loads(data)
         if "error" in event:
-            raise TransientError(f"{face.url}{PATH}: {event['error']['message']}")
+            raise TransientError(f"{client.url}{PATH}: {event['error']['message']}")
         for choice in event["choices"]:
             yield choice["delta"].get("content") or ""
-    raise TransientError(f"{face.url}{PATH}: the answer was cut off")
+    raise TransientError(f"{client.url}{PATH}: the answer was cut off")
 
 
 def answer_from_checkpoint(
@@ -76,7 +76,7 @@ def answer_from_checkpoint(
             rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
             chat=table,
         )
-        told = run_child(
+        reported_errors = run_child(
             "the answer",
             "headrace.services.rollout",
             "--chat",
@@ -84,7 +84,7 @@ def answer_from_checkpoint(
             environment=environment,
             timeout_s=ANSWER_S,
         )
-    found: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(reported_errors.strip().splitlines()[-1])
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
 from headrace.run.join import join_node
 from headrace.run.launch import inherited_environment
@@ -21,7 +21,7 @@ def join(
 ) -> None:
     """Runs one more machine of a run's trainer (trainer.nodes above 1) until the run ends."""
     output = Output.choose(json=json)
-    with told(output, stopped="stopped"):
+    with reported_errors(output, stopped="stopped"):
         folder = run_dir.resolve()
         status = join_node(folder, node, rendezvous, inherited_environment(), output)
         if output.json:

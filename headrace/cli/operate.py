@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, RunDir, json_line, told
-from headrace.operate.client import OrchestratorClient, find_face
+from headrace.cli.common import Json, RunDir, json_line, reported_errors
+from headrace.operate.client import OrchestratorClient, find_client
 from headrace.operate.scale import scale as scale_run
 from headrace.run.execute import Output
 from headrace.supervisor.scaling import SERVICES, check_count
@@ -29,22 +29,22 @@ WHO = "cli"
 
 def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Stops issuing prompts: prompts in flight are trained, then the trainer waits for `resume`."""
-    _act("pause", {}, lambda: find_face(run_dir, url, token_file), json=json)
+    _act("pause", {}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
 def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Ends a pause: prompts are issued again."""
-    _act("resume", {}, lambda: find_face(run_dir, url, token_file), json=json)
+    _act("resume", {}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
 def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Requests a checkpoint after the trainer's current step."""
-    _act("checkpoint", {}, lambda: find_face(run_dir, url, token_file), json=json)
+    _act("checkpoint", {}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
 def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Stops a run after its step, with a checkpoint; `headrace train --resume` continues it."""
-    _act("stop", {}, lambda: find_face(run_dir, url, token_file), json=json)
+    _act("stop", {}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
 def drain(
@@ -56,7 +56,7 @@ def drain(
     json: Json = False,
 ) -> None:
     """Drains a rollout replica: it finishes its prompts and takes no new ones, but stays alive."""
-    _act("drain", {"replica": replica, "on": not undo}, lambda: find_face(run_dir, url, token_file), json=json)
+    _act("drain", {"replica": replica, "on": not undo}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
 def scale(
@@ -74,10 +74,10 @@ def scale(
     """
     if url:
         body = {"service": service, "count": count}
-        _act("scale", body, lambda: _checked(body, find_face(folder or run_dir, url, token_file)), json=json)
+        _act("scale", body, lambda: _checked(body, find_client(folder or run_dir, url, token_file)), json=json)
         return
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         lines = scale_run(service, count, folder or run_dir)
         for line in lines:
             output.say(line)
@@ -85,16 +85,16 @@ def scale(
             output.result(json_line({"said": "; ".join(lines)}))
 
 
-def _checked(body: dict[str, Any], face: OrchestratorClient) -> OrchestratorClient:
+def _checked(body: dict[str, Any], client: OrchestratorClient) -> OrchestratorClient:
     if body["service"] not in SERVICES:
         raise ConfigError(f"{body['service']!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
     body["count"] = check_count(body["count"])
-    return face
+    return client
 
 
 def _act(action: str, body: dict[str, Any], find: Callable[[], OrchestratorClient], *, json: bool) -> None:
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         said = find().post(f"/api/actions/{action}", {**body, "who": WHO}, _ACTION_S)
         output.say(str(said["said"]))
         if output.json:

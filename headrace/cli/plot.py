@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.inspect.plot.curves import RunRows, choose_panels
 from headrace.inspect.plot.draw import draw
 from headrace.inspect.runs.facts import facts_of
@@ -28,7 +28,7 @@ def plot(
 ) -> None:
     """Draws curves of runs as PNG and SVG: reward, accuracy, loss, KL, entropy, length, staleness, step time."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         files = plot_runs(run_dirs, out)
         output.say("\n".join(str(file) for file in files))
         if output.json:

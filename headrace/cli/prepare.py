@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepare_demo
 from headrace.run.execute import Output
@@ -33,7 +33,7 @@ def prepare(
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)
         found = prepare_elsewhere(
             resolved,

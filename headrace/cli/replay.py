@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import check_resumable
 from headrace.config.schema import Ports
@@ -78,7 +78,7 @@ def replay(
     Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
     """
     output = Output.choose(json=json)
-    with told(output, stopped="stopped"):
+    with reported_errors(output, stopped="stopped"):
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
         found = run_replay(run_dir, out, table, context.obj or [], output.say)
         output.say(in_words(found))

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
 from headrace.config.diff import differences, kept_tables
 from headrace.inspect.results import groups_dropped
@@ -44,7 +44,7 @@ def list_(
 ) -> None:
     """Lists the run directories in a folder: state, steps, reward and held-out accuracy."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         found = list(runs_in(folder))
         if output.json:
             output.result(json_line([asdict(one) for one in found]))
@@ -63,7 +63,7 @@ def compare(
 ) -> None:
     """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         if len(run_dirs) < 2:
             raise ConfigError("give two run directories or more")
         found = [facts_of(run_dir) for run_dir in run_dirs]

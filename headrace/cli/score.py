@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
@@ -31,7 +31,7 @@ def score(
 ) -> None:
     """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""
     output = Output.choose(json=json)
-    with told(output, stopped="stopped; no scores were written"):
+    with reported_errors(output, stopped="stopped; no scores were written"):
         if listed:
             output.say("\n".join(scorer_names()))
             return

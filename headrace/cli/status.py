@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, told
+from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.watch import watch as watch_run
 from headrace.inspect.status import look_where, show_status
 from headrace.run.execute import FINISHED, Output
@@ -19,7 +19,7 @@ Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator
 def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
     """Shows what a run is doing and what waits for what, or its results."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         shown = look_where(run_dir, url)
         if output.json:
             output.result(json_line(shown.as_json()))
@@ -35,7 +35,7 @@ def watch(
 ) -> None:
     """Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."""
     output = Output.choose(json=json)
-    with told(output):
+    with reported_errors(output):
         try:
             ended = watch_run(lambda: look_where(run_dir, url), output, every_s=every)
         except KeyboardInterrupt:

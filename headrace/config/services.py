@@ -57,29 +57,29 @@ class MachineLayout:
     """How many this machine has; None = no process is placed on one."""
 
 
-def seats(config: RunFile) -> list[ProcessSpec]:
+def specs(config: RunFile) -> list[ProcessSpec]:
     """All processes of the run except the broker."""
     return [
         ProcessSpec("orchestrator", "0", "orchestrator"),
         ProcessSpec("trainer", "0", "trainer"),
-        *(replica_seat("rollout", index) for index in range(config.rollout.replicas)),
-        *(replica_seat("reward", index) for index in range(config.reward.replicas)),
+        *(replica_spec("rollout", index) for index in range(config.rollout.replicas)),
+        *(replica_spec("reward", index) for index in range(config.reward.replicas)),
     ]
 
 
-def replica_seat(service: str, index: int) -> ProcessSpec:
+def replica_spec(service: str, index: int) -> ProcessSpec:
     """The process of one replica of a service that has several."""
     return ProcessSpec(service, str(index), f"{service}-{index}")
 
 
-def wanted_ports(config: RunFile, seat: ProcessSpec) -> Ports:
+def wanted_ports(config: RunFile, spec: ProcessSpec) -> Ports:
     """The ports that the config fixes for the process; 0 where it does not."""
-    section: Ports = getattr(config, seat.service)
-    step = int(seat.instance)
+    section: Ports = getattr(config, spec.service)
+    step = int(spec.instance)
     for name in Ports.model_fields:
         if getattr(section, name) + step > _LAST_PORT:
             raise ConfigError(
-                f"[{seat.service}] {name}: {seat.name} would get port {getattr(section, name) + step}, "
+                f"[{spec.service}] {name}: {spec.name} would get port {getattr(section, name) + step}, "
                 f"the last one is {_LAST_PORT}; choose a lower one"
             )
     return Ports(
@@ -88,14 +88,14 @@ def wanted_ports(config: RunFile, seat: ProcessSpec) -> Ports:
     )
 
 
-def settings_of(config: RunFile, seat: ProcessSpec, place: MachineLayout, ports: Ports) -> ServiceSettings:
+def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports: Ports) -> ServiceSettings:
     """The resolved settings of one process."""
-    cls = SETTINGS[seat.service]
+    cls = SETTINGS[spec.service]
     own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
     own["model"] = {key: value for key, value in own["model"].items() if key in ModelTable.model_fields}
-    if seat.service == "rollout" and config.model.lora.quantize != "none":
+    if spec.service == "rollout" and config.model.lora.quantize != "none":
         own["model"]["path"] = RunPaths(place.run_dir).base
-    if seat.service == "rollout" and config.rollout.sglang.base_gpu_id == "auto":
+    if spec.service == "rollout" and config.rollout.sglang.base_gpu_id == "auto":
         own["rollout"]["sglang"]["base_gpu_id"] = place.first_gpu
     found = {
         "sampling": _plain(config.rollout.sampling),
@@ -114,7 +114,7 @@ def settings_of(config: RunFile, seat: ProcessSpec, place: MachineLayout, ports:
             "host": place.host,
             "grpc_port": ports.grpc_port,
             "http_port": ports.http_port,
-            "instance": seat.instance,
+            "instance": spec.instance,
         }
     )
 

@@ -178,13 +178,13 @@ def _is_near(host: str) -> bool:
 
 
 async def _ask(port: int) -> RunStatus | None:
-    faces = ReadinessClient()
+    readiness = ReadinessClient()
     try:
-        return await faces.status(port)
+        return await readiness.status(port)
     except TransientError:
         return None
     finally:
-        await faces.close()
+        await readiness.close()
 
 
 def _json_file(path: Path) -> dict[str, JsonValue]:

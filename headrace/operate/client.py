@@ -65,26 +65,26 @@ class OrchestratorClient:
         return read_answer(self, path, answer)
 
 
-def read_answer(face: OrchestratorClient, path: str, answer: httpx.Response) -> object:
+def read_answer(client: OrchestratorClient, path: str, answer: httpx.Response) -> object:
     """Returns the JSON of a response that was read whole. Raises as `OrchestratorClient.get` does."""
     if answer.status_code == httpx.codes.OK:
         try:
             return answer.json()
         except ValueError:
-            raise ConfigError(f"{face.url}{path} does not answer in JSON: is this a Headrace orchestrator?") from None
+            raise ConfigError(f"{client.url}{path} does not answer in JSON: is this a Headrace orchestrator?") from None
     words = _words(answer)
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise ConfigError(f"{face.url} wants the operators' token: give its file with --token-file ({words})")
+        raise ConfigError(f"{client.url} wants the operators' token: give its file with --token-file ({words})")
     if answer.status_code == httpx.codes.FORBIDDEN:
-        raise ConfigError(f"{face.url} refuses: {words}")
+        raise ConfigError(f"{client.url} refuses: {words}")
     if answer.status_code == httpx.codes.NOT_FOUND and words == "Not Found":
-        raise ConfigError(f"{face.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
+        raise ConfigError(f"{client.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
     if answer.status_code in _REFUSED:
         raise ConfigError(words)
-    raise TransientError(f"{face.url}{path} answers {answer.status_code}: {words}")
+    raise TransientError(f"{client.url}{path} answers {answer.status_code}: {words}")
 
 
-def find_face(run_dir: Path | None, url: str = "", token_file: Path | None = None) -> OrchestratorClient:
+def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = None) -> OrchestratorClient:
     """Finds the orchestrator behind `url`, else of the live run in `run_dir`, else of the one live run in runs/.
 
     Raises ConfigError if there is none, or the token cannot be read.

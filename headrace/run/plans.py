@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
-from headrace.config.services import MachineLayout, ProcessSpec, replica_seat, seats, settings_of, wanted_ports
+from headrace.config.services import MachineLayout, ProcessSpec, replica_spec, settings_of, specs, wanted_ports
 from headrace.doctor.placement import placement
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import python
@@ -19,10 +19,10 @@ from headrace.wire.rundir.layout import RunPaths
 def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
     """Process name -> its ports: fixed ones checked, the others picked. Raises ConfigError naming the key."""
     config = resolved.config
-    wanted = {seat: wanted_ports(config, seat) for seat in seats(config)}
+    wanted = {spec: wanted_ports(config, spec) for spec in specs(config)}
     fixed = [
-        (getattr(ports, name), resolved.place(seat.service, name))
-        for seat, ports in wanted.items()
+        (getattr(ports, name), resolved.place(spec.service, name))
+        for spec, ports in wanted.items()
         for name in Ports.model_fields
         if getattr(ports, name)
     ]
@@ -30,7 +30,7 @@ def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
         check_free(fixed)
     free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
     return {
-        seat.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for seat, p in wanted.items()
+        spec.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for spec, p in wanted.items()
     }
 
 
@@ -51,44 +51,44 @@ class Planner:
                 # It may be of an earlier start with more replicas.
                 with suppress(FileNotFoundError):
                     path.unlink()
-        return tuple(self._write(seat) for seat in seats(self._config))
+        return tuple(self._write(spec) for spec in specs(self._config))
 
     def replica(self, service: str, index: int) -> ProcessPlan:
         """Plans one replica, within the config's count or not. Raises ConfigError if there is no port or GPU for it."""
-        seat = replica_seat(service, index)
+        spec = replica_spec(service, index)
         if service == "rollout":
-            self._check_gpus(seat, index)
-            self._check_turns(seat, index)
-        if seat.name not in self._ports:
-            wanted = wanted_ports(self._config, seat)
+            self._check_gpus(spec, index)
+            self._check_turns(spec, index)
+        if spec.name not in self._ports:
+            wanted = wanted_ports(self._config, spec)
             keys = [name for name in Ports.model_fields if getattr(wanted, name)]
-            check_free([(getattr(wanted, name), f"[{service}] {name} of {seat.name}") for name in keys])
+            check_free([(getattr(wanted, name), f"[{service}] {name} of {spec.name}") for name in keys])
             taken = [getattr(ports, name) for ports in self._ports.values() for name in Ports.model_fields]
             free = iter(pick_ports(2, taken=taken))
-            self._ports[seat.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})
-        return self._write(seat)
+            self._ports[spec.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})
+        return self._write(spec)
 
-    def _check_gpus(self, seat: ProcessSpec, index: int) -> None:
+    def _check_gpus(self, spec: ProcessSpec, index: int) -> None:
         gpus, count = placement(self._config).replica(index), self._place.gpus
         if gpus and count is not None and gpus.stop > count:
-            raise ConfigError(f"{seat.name} would take GPU {gpus.stop - 1}, and this machine has {count}")
+            raise ConfigError(f"{spec.name} would take GPU {gpus.stop - 1}, and this machine has {count}")
 
-    def _check_turns(self, seat: ProcessSpec, index: int) -> None:
+    def _check_turns(self, spec: ProcessSpec, index: int) -> None:
         ranks = self._config.trainer.ranks
         if self._config.rollout.gpu_sharing == "turns" and index >= ranks:
             raise ConfigError(
-                f'{seat.name} would have no GPU: with rollout.gpu_sharing = "turns" there is one replica a rank of the '
+                f'{spec.name} would have no GPU: with rollout.gpu_sharing = "turns" there is one replica a rank of the '
                 f"trainer ({ranks})"
             )
 
-    def _write(self, seat: ProcessSpec) -> ProcessPlan:
-        path = RunPaths(self._place.run_dir).settings(seat.name)
-        ports = self._ports[seat.name]
-        settings = settings_of(self._config, seat, self._place, ports)
+    def _write(self, spec: ProcessSpec) -> ProcessPlan:
+        path = RunPaths(self._place.run_dir).settings(spec.name)
+        ports = self._ports[spec.name]
+        settings = settings_of(self._config, spec, self._place, ports)
         atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False)
         return ProcessPlan(
-            name=seat.name,
-            argv=python(f"headrace.services.{seat.service}", "--config", str(path)),
+            name=spec.name,
+            argv=python(f"headrace.services.{spec.service}", "--config", str(path)),
             env=self._env,
             grpc_port=ports.grpc_port,
             http_port=ports.http_port,

@@ -32,9 +32,9 @@ class Alone:
         """`called_off`: polled while the process is not ready; True if there is nothing left to start it for."""
         self._run_dir, self._plan, self._called_off = run_dir, plan, called_off
         self._patience = patience or EndDeadlines()
-        self._faces = ReadinessClient()
+        self._readiness = ReadinessClient()
         self._notices: list[str] = []
-        self._crew = ProcessSet(run_dir, budget, self._notices.append)
+        self._processes = ProcessSet(run_dir, budget, self._notices.append)
         self._signals = StopSignals(self._notices.append)
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
@@ -44,20 +44,22 @@ class Alone:
         self._signals.listen()
         port = self._plan.http_port
         try:
-            task = self._crew.keep(
+            task = self._processes.keep(
                 self._plan,
-                functools.partial(self._faces.wait_until_ready, self._plan.name, port),
+                functools.partial(self._readiness.wait_until_ready, self._plan.name, port),
                 is_over=_over,
-                probe=functools.partial(self._faces.answers, port),
+                probe=functools.partial(self._readiness.answers, port),
             )
             outcome = await self._watch(task, observe)
         except RunFailedError as error:
             outcome = RunOutcome("failed", str(error))
         finally:
             try:
-                await self._signals.end(self._crew, self._crew.terminate(lambda _: True, self._patience.drain_s))
+                await self._signals.end(
+                    self._processes, self._processes.terminate(lambda _: True, self._patience.drain_s)
+                )
             finally:
-                await self._faces.close()
+                await self._readiness.close()
         observe(self._view())
         return outcome
 
@@ -77,12 +79,12 @@ class Alone:
         return RunOutcome("finished")
 
     def _view(self) -> View:
-        states = self._crew.states()
+        states = self._processes.states()
         began = states.get(self._plan.name) != MonitorState.STARTING
         return View(None, states, tuple(self._notices), started=began)
 
     def _is_ready(self) -> bool:
-        return self._crew.states().get(self._plan.name) == MonitorState.READY
+        return self._processes.states().get(self._plan.name) == MonitorState.READY
 
 
 async def _over() -> bool:

@@ -32,7 +32,7 @@ class ProcessSet:
 
     def __init__(self, run_dir: Path, budget: Budget, notice: Notice) -> None:
         self._run_dir, self._budget, self._notice = run_dir, budget, notice
-        self._keepers: dict[str, ProcessMonitor] = {}
+        self._monitors: dict[str, ProcessMonitor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._on_trial: set[str] = set()
@@ -52,8 +52,8 @@ class ProcessSet:
 
         One `on_trial` that fails before it was ever ready does not fail the run: `take_failed` returns it.
         """
-        assert plan.name not in self._keepers, plan.name
-        keeper = ProcessMonitor(
+        assert plan.name not in self._monitors, plan.name
+        monitor = ProcessMonitor(
             plan,
             self._run_dir,
             ready=ready,
@@ -63,10 +63,10 @@ class ProcessSet:
             probe=probe,
             prepare=prepare,
         )
-        self._keepers[plan.name] = keeper
+        self._monitors[plan.name] = monitor
         if on_trial:
             self._on_trial.add(plan.name)
-        self._tasks[plan.name] = asyncio.create_task(keeper.run(), name=plan.name)
+        self._tasks[plan.name] = asyncio.create_task(monitor.run(), name=plan.name)
         return self._tasks[plan.name]
 
     def dismiss(self, name: str, grace_s: float) -> None:
@@ -75,23 +75,23 @@ class ProcessSet:
             self._leaving[name] = asyncio.create_task(self._leave(name, grace_s), name=f"{name} leaves")
 
     async def _leave(self, name: str, grace_s: float) -> None:
-        keeper, task = self._keepers[name], self._tasks[name]
-        keeper.stop_restarting()
+        monitor, task = self._monitors[name], self._tasks[name]
+        monitor.stop_restarting()
         end = time.monotonic() + grace_s + _DIE_S
         while not task.done() and time.monotonic() < end:
-            if keeper.child and keeper.child.returncode is None:
-                await self._terminate_one(keeper.child, grace_s)
+            if monitor.child and monitor.child.returncode is None:
+                await self._terminate_one(monitor.child, grace_s)
             # Between two lives the task ends by itself, unless a last child is just being started.
             await asyncio.wait({task}, timeout=_LOOK_S)
-        if keeper.child:
-            keeper.child.kill()
+        if monitor.child:
+            monitor.child.kill()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         del self._leaving[name]
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        del self._keepers[name], self._tasks[name]
+        del self._monitors[name], self._tasks[name]
         self._on_trial.discard(name)
         RunPaths(self._run_dir).process(name).unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ class ProcessSet:
         for name in filter(belongs, self._on_trial - self._leaving.keys()):
             task = self._tasks[name]
             error = task.exception() if task.done() and not task.cancelled() else None
-            if isinstance(error, RunFailedError) and not self._keepers[name].first_ready.is_set():
+            if isinstance(error, RunFailedError) and not self._monitors[name].first_ready.is_set():
                 failed.append((name, error))
                 self._forget(name)
         return failed
@@ -117,9 +117,9 @@ class ProcessSet:
         elif code > 0:
             self._notice(f"{child.plan.name} left with status {code}")
 
-    def keeper(self, name: str) -> ProcessMonitor | None:
+    def monitor(self, name: str) -> ProcessMonitor | None:
         """Monitor of a process that is kept alive or draining; None if there is none."""
-        return self._keepers.get(name)
+        return self._monitors.get(name)
 
     def task(self, name: str) -> "asyncio.Task[None] | None":
         """Task that ends with the monitor of that name; None if there is none."""
@@ -127,39 +127,39 @@ class ProcessSet:
 
     def staying(self, belongs: Callable[[str], bool]) -> list[str]:
         """Names of the processes that are not draining."""
-        return [name for name in self._keepers if belongs(name) and name not in self._leaving]
+        return [name for name in self._monitors if belongs(name) and name not in self._leaving]
 
     def states(self) -> dict[str, str]:
         """State of each process."""
         return {
-            name: DRAINING if name in self._leaving else str(keeper.state) for name, keeper in self._keepers.items()
+            name: DRAINING if name in self._leaving else str(monitor.state) for name, monitor in self._monitors.items()
         }
 
     def check(self) -> None:
         """Raises the error of a monitor that has failed, except of one on trial or draining."""
         for name, task in self._tasks.items():
-            tried = name in self._on_trial and not self._keepers[name].first_ready.is_set()
+            tried = name in self._on_trial and not self._monitors[name].first_ready.is_set()
             if task.done() and name not in self._leaving and not tried:
                 task.result()
 
     def stop_restarting(self) -> None:
         """Treats every further death as the end."""
         self._ending = True
-        for keeper in self._keepers.values():
-            keeper.stop_restarting()
+        for monitor in self._monitors.values():
+            monitor.stop_restarting()
 
     async def terminate(self, belongs: Callable[[str], bool], grace_s: float) -> None:
         """Sends SIGTERM to all live ones concurrently, SIGKILL after the grace; waits for those already draining."""
-        children = [self._keepers[name].child for name in self.staying(belongs)]
+        children = [self._monitors[name].child for name in self.staying(belongs)]
         leaving = [task for name, task in self._leaving.items() if belongs(name)]
         living = [child for child in children if child and child.returncode is None]
         await asyncio.gather(*leaving, *(child.terminate(grace_s) for child in living))
 
     def kill(self) -> None:
         """Sends SIGKILL to all."""
-        for keeper in self._keepers.values():
-            if keeper.child:
-                keeper.child.kill()
+        for monitor in self._monitors.values():
+            if monitor.child:
+                monitor.child.kill()
 
     async def settle(self) -> None:
         """Ends all monitors and kills their children; reports a child that does not die."""
@@ -168,11 +168,11 @@ class ProcessSet:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_SETTLE_S)
-        for keeper in self._keepers.values():
-            if keeper.child:
+        for monitor in self._monitors.values():
+            if monitor.child:
                 # A child spawned while everything was ending.
-                keeper.child.kill()
+                monitor.child.kill()
                 try:
-                    await wait_for(keeper.child.wait(), _SETTLE_S, f"{keeper.plan.name} to die")
+                    await wait_for(monitor.child.wait(), _SETTLE_S, f"{monitor.plan.name} to die")
                 except WaitTimeoutError as error:
                     self._notice(str(error))

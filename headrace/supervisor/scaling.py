@@ -34,14 +34,14 @@ class Scaling:
     def __init__(
         self,
         service: str,
-        crew: ProcessSet,
+        processes: ProcessSet,
         plan: PlanReplica,
         start: Callable[[ProcessPlan], None],
         *,
         grace_s: float,
         notice: Notice,
     ) -> None:
-        self._service, self._crew, self._plan, self._start = service, crew, plan, start
+        self._service, self._processes, self._plan, self._start = service, processes, plan, start
         self._grace_s, self._notice = grace_s, notice
         self._wanted: int | None = None
         """None until the first request: the replicas are then those that the run began with."""
@@ -53,7 +53,7 @@ class Scaling:
 
     def situation(self) -> str:
         """Explains why the last step did nothing."""
-        running = len(self._crew.staying(self._belongs))
+        running = len(self._processes.staying(self._belongs))
         if self._wanted is None or self._wanted <= running:
             return f"there are {running} replicas already"
         return f"{self._wanted - running} will be started when those before them have drained"
@@ -62,14 +62,14 @@ class Scaling:
         """Starts missing replicas and drains the highest ones; one that still drains is restarted after its end."""
         if self._wanted is None:
             return
-        for name, error in self._crew.take_failed(self._belongs):
+        for name, error in self._processes.take_failed(self._belongs):
             self._give_up(self._index(name), str(error))
         for index in range(self._wanted):
-            if self._crew.keeper(self._name(index)) is None and not self._start_one(index):
+            if self._processes.monitor(self._name(index)) is None and not self._start_one(index):
                 return
-        for name in self._crew.staying(self._belongs):
+        for name in self._processes.staying(self._belongs):
             if self._index(name) >= self._wanted:
-                self._crew.dismiss(name, self._grace_s)
+                self._processes.dismiss(name, self._grace_s)
                 self._notice(f"{name} drains")
 
     def _start_one(self, index: int) -> bool:

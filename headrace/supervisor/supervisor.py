@@ -75,17 +75,17 @@ class Supervisor:
         """Without `plan_replica` and `control` the run cannot be scaled."""
         self._run_dir, self._broker, self._control = run_dir, broker, control
         self._patience = patience or EndDeadlines()
-        self._faces = ReadinessClient()
+        self._readiness = ReadinessClient()
         self._plans = services
         self._status: RunStatus | None = None
         self._notices: list[str] = []
-        self._crew = ProcessSet(run_dir, budget or Budget(), self._notices.append)
+        self._processes = ProcessSet(run_dir, budget or Budget(), self._notices.append)
         self._scaling: dict[str, Scaling] = {}
         for service in SERVICES if plan_replica else ():
             assert plan_replica is not None
             self._scaling[service] = Scaling(
                 service,
-                self._crew,
+                self._processes,
                 plan_replica,
                 self._keep_on_trial,
                 grace_s=self._patience.grace_s,
@@ -115,12 +115,12 @@ class Supervisor:
 
     async def _start_all(self) -> None:
         if self._broker:
-            task = self._crew.keep(
+            task = self._processes.keep(
                 self._broker.plan, functools.partial(wait_until_up, self._broker), prepare=self._broker.prepare
             )
-            keeper = self._crew.keeper(self._broker.plan.name)
-            assert keeper is not None
-            up = asyncio.ensure_future(keeper.first_ready.wait())
+            monitor = self._processes.monitor(self._broker.plan.name)
+            assert monitor is not None
+            up = asyncio.ensure_future(monitor.first_ready.wait())
             await asyncio.wait({up, task}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             if task.done():
@@ -138,10 +138,10 @@ class Supervisor:
 
     def _keep(self, plan: ProcessPlan, *, on_trial: bool = False) -> None:
         # A reward service that is not ready has a scorer that is down: the user is to know which, and why.
-        look = self._faces.look if plan.name.startswith("reward-") else self._faces.answers
-        self._crew.keep(
+        look = self._readiness.look if plan.name.startswith("reward-") else self._readiness.answers
+        self._processes.keep(
             plan,
-            functools.partial(self._faces.wait_until_ready, plan.name, plan.http_port),
+            functools.partial(self._readiness.wait_until_ready, plan.name, plan.http_port),
             is_over=self._is_over if plan.name == "trainer" else None,
             probe=functools.partial(look, plan.http_port) if plan.http_port else None,
             on_trial=on_trial,
@@ -166,7 +166,7 @@ class Supervisor:
         while True:
             if self._signals.asked.is_set():
                 return RunOutcome("stopped", "asked to stop")
-            self._crew.check()
+            self._processes.check()
             for scaling in self._scaling.values():
                 scaling.step()
             await self._look()
@@ -200,10 +200,10 @@ class Supervisor:
         return self._status.reason if self._status else ""
 
     async def _look(self) -> None:
-        orchestrator = self._crew.keeper("orchestrator")
+        orchestrator = self._processes.monitor("orchestrator")
         if orchestrator and orchestrator.plan.http_port:
             try:
-                self._status = await self._faces.status(orchestrator.plan.http_port)
+                self._status = await self._readiness.status(orchestrator.plan.http_port)
             except TransientError:
                 # It is starting or restarting, which its monitor handles.
                 return
@@ -212,7 +212,7 @@ class Supervisor:
                 self._over_before = self._status.incarnation if is_over else -1
 
     def _view(self) -> View:
-        return View(self._status, self._crew.states(), tuple(self._notices), started=self._status is not None)
+        return View(self._status, self._processes.states(), tuple(self._notices), started=self._status is not None)
 
     async def _is_over(self) -> bool:
         """Whether the trainer's exit with status 0 was the end; the orchestrator may need a moment to report it."""
@@ -225,9 +225,9 @@ class Supervisor:
         return False
 
     async def _let_trainer_end(self) -> None:
-        keeper, task = self._crew.keeper("trainer"), self._crew.task("trainer")
-        if keeper and task:
-            keeper.stop_restarting()
+        monitor, task = self._processes.monitor("trainer"), self._processes.task("trainer")
+        if monitor and task:
+            monitor.stop_restarting()
             await asyncio.wait({task}, timeout=self._patience.finish_s)
 
     async def _end(self) -> None:
@@ -236,15 +236,15 @@ class Supervisor:
         if self._control:
             self._control.close()
         try:
-            await self._signals.end(self._crew, self._stop_in_order())
+            await self._signals.end(self._processes, self._stop_in_order())
         finally:
-            await self._faces.close()
+            await self._readiness.close()
             if self._broker:
                 self._broker.clean()
 
     async def _stop_in_order(self) -> None:
         """Stops the trainer first, while what it may need still runs, and the broker last."""
         last = self._broker.plan.name if self._broker else ""
-        await self._crew.terminate(lambda name: name == "trainer", self._patience.drain_s)
-        await self._crew.terminate(lambda name: name not in ("trainer", last), self._patience.grace_s)
-        await self._crew.terminate(lambda name: name == last, self._patience.grace_s)
+        await self._processes.terminate(lambda name: name == "trainer", self._patience.drain_s)
+        await self._processes.terminate(lambda name: name not in ("trainer", last), self._patience.grace_s)
+        await self._processes.terminate(lambda name: name == last, self._patience.grace_s)

@@ -55,16 +55,16 @@ async def serve(settings: OrchestratorSettings) -> int:
     events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
-    peers = Clients()
+    clients = Clients()
     prompts = PromptStream(broker, store)
     table = settings.orchestrator
     beginning = StartGate(
         registry, replicas=table.first_replicas, deadline_s=table.first_replicas_s, now=time.monotonic()
     )
-    issuer = Issuer(settings, rows, store, state, broker, prompts, peers, events, beginning)
-    publisher = PublicationCoordinator(state, registry, peers, events, settings.orchestrator.publication)
+    issuer = Issuer(settings, rows, store, state, broker, prompts, clients, events, beginning)
+    publisher = PublicationCoordinator(state, registry, clients, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
-    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, peers)
+    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
     run.tell_end_again()
     status = Status(store, state, registry, issuer, publisher, evaluation)
     desk = AnnotationService(settings.run_dir)
@@ -76,7 +76,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     app = rest_app(run.why_not_ready, desk, settings)
     board = Board(files, live)
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
-    add_chat(app, ChatRoutes(settings, registry, peers, state.wishes))
+    add_chat(app, ChatRoutes(settings, registry, clients, state.operator_requests))
     http = await serve_http(app, settings.host, settings.http_port)
     disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
     disk.start()
@@ -97,7 +97,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     board.close()
     await http.stop()
     await desk.close()
-    await peers.close()
+    await clients.close()
     await broker.close()
     store.close()
     for task in done:

@@ -41,7 +41,7 @@ class Run:
         evaluation: Evaluation | None,
         events: EventLog,
         broker: Broker,
-        peers: Clients,
+        clients: Clients,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -50,7 +50,7 @@ class Run:
         self.issuer = issuer
         self.publisher = publisher
         self.evaluation = evaluation
-        self.turns = TurnScheduler(registry, publisher, peers, self._evaluating)
+        self.turns = TurnScheduler(registry, publisher, clients, self._evaluating)
         self._events = events
         self._whereabouts = GroupLocator(registry, broker, settings.orchestrator.reconcile_s)
         self._began = time.monotonic()
@@ -58,9 +58,9 @@ class Run:
 
     async def register_trainer(self, request: pb.RegisterTrainerRequest) -> int:
         """Registers a new incarnation of the trainer; cancels the publications of the previous one."""
-        stopping = self.state.wishes.stopping
+        stopping = self.state.operator_requests.stopping
         incarnation = await self.state.register_trainer(request)
-        if stopping and not self.state.wishes.stopping:
+        if stopping and not self.state.operator_requests.stopping:
             said = "the run was restarted: the earlier stop request no longer applies"
             self._events.append("operator_action", action="withdraw stop", who="a new start", said=said)
         self.publisher.supersede()
@@ -75,8 +75,8 @@ class Run:
             return pb.ReportProgressResponse(fenced=True)
         await self.state.report(request)
         self.turns.trainer_has = request.has_turn
-        wishes = self.state.wishes
-        if wishes.checkpoint_done(request.checkpoint_done):
+        operator_requests = self.state.operator_requests
+        if operator_requests.checkpoint_done(request.checkpoint_done):
             self._events.append("operator_checkpoint", version=self.state.version)
         if request.stopped and not request.finished:
             self.state.stopped()
@@ -89,16 +89,16 @@ class Run:
             self.evaluation.running or self.evaluation.due(self.state.version, self.state.max_steps)
         )
         if request.finished and (request.stopped or not evaluating):
-            wishes.stop(False)
+            operator_requests.stop(False)
             self.end()
         alive = self.registry.alive(time.monotonic())
-        self.state.trainer.told_stop |= wishes.stopping
+        self.state.trainer.told_stop |= operator_requests.stopping
         return pb.ReportProgressResponse(
             evaluating=evaluating,
-            replicas=sum(replica.replica_id not in wishes.drained for replica in alive),
-            stop=wishes.stopping,
-            paused=wishes.paused,
-            checkpoint=wishes.checkpoint,
+            replicas=sum(replica.replica_id not in operator_requests.drained for replica in alive),
+            stop=operator_requests.stopping,
+            paused=operator_requests.paused,
+            checkpoint=operator_requests.checkpoint,
             rollout_gpus=gpus_of(alive),
             awaited_at=await self._whereabouts.of(request.awaited[0]) if request.awaited else "",
         )
@@ -184,11 +184,11 @@ class Run:
     def register_replica(self, request: pb.RegisterReplicaRequest) -> None:
         """Registers a replica; ends operator requests that were for an earlier boot of that name."""
         self.registry.register(request, time.monotonic())
-        self.state.wishes.registered(request.replica_id, request.boot_id)
+        self.state.operator_requests.registered(request.replica_id, request.boot_id)
 
     def look(self, now: float) -> None:
         """Housekeeping; `now` is in monotonic seconds."""
-        self.state.wishes.forget([replica.replica_id for replica in self.registry.alive(now)], now)
+        self.state.operator_requests.forget([replica.replica_id for replica in self.registry.alive(now)], now)
 
     def why_not_ready(self) -> str | None:
         """None unless the run has failed; then the reason."""

@@ -43,7 +43,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: object) -> pb.HeartbeatResponse:  # noqa: D102
         now = time.monotonic()
         registered = self._run.registry.heartbeat(request, now)
-        drained = self._run.state.wishes.drained
+        drained = self._run.state.operator_requests.drained
         share = self._run.registry.share(request.replica_id, now, without=drained)
         return pb.HeartbeatResponse(
             registered=registered,

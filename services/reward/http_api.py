@@ -111,7 +111,7 @@ class HttpScorer:
 
     def states(self) -> list[ScorerState]:
         """State of every scorer, each once."""
-        return [_state(seat) for seat in self._rubrics.seats]
+        return [_state(slot) for slot in self._rubrics.slots]
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         """Raises HTTPException 503 while a scorer is down, or all turns are taken."""
@@ -139,15 +139,15 @@ class HttpScorer:
         )
 
 
-def _state(seat: ScorerSlot) -> ScorerState:
+def _state(slot: ScorerSlot) -> ScorerState:
     return ScorerState(
-        name=seat.name,
-        version=seat.scorer.version,
-        low=seat.low,
-        high=seat.high,
-        circuit=seat.circuit.state,
-        reason=seat.circuit.trouble,
-        alarm=seat.scorer.alarm or "",
+        name=slot.name,
+        version=slot.scorer.version,
+        low=slot.low,
+        high=slot.high,
+        circuit=slot.circuit.state,
+        reason=slot.circuit.trouble,
+        alarm=slot.scorer.alarm or "",
     )
 
 

@@ -41,8 +41,8 @@ class GroupScorer:
     def capacity(self, in_flight: int, concurrency: int) -> int:
         """How many more groups may be taken: none while a scorer is down, a few when it is tried again."""
         room = self.rubrics.room()
-        for seat in self.rubrics.seats:
-            metrics.CIRCUIT_OPEN.labels(seat.name).set(bool(seat.circuit.trouble))
+        for slot in self.rubrics.slots:
+            metrics.CIRCUIT_OPEN.labels(slot.name).set(bool(slot.circuit.trouble))
         wanted = concurrency - in_flight
         return wanted if room is None else min(wanted, max(0, room - in_flight))
 

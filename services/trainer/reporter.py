@@ -61,7 +61,7 @@ class Reporter:
     def __init__(
         self,
         stub: Stub,
-        book: JournaledLedger,
+        ledger: JournaledLedger,
         registration: orchestrator_pb2.RegisterTrainerRequest,
         *,
         republish: Callable[[], None],
@@ -69,7 +69,7 @@ class Reporter:
         fenced: Callable[[str], None] = end_fenced,
     ) -> None:
         self._stub = stub
-        self._book = book
+        self._ledger = ledger
         self._registration = registration
         self._republish = republish
         self._stop = stop
@@ -149,9 +149,9 @@ class Reporter:
     async def _report(self) -> None:
         numbers = self._steps[0] if self._steps else {}
         finished, stopped, awaited = self.finished, self.stopped, tuple(self.awaited)
-        progress = self._book.progress()
+        progress = self._ledger.progress()
         request = orchestrator_pb2.ReportProgressRequest(
-            incarnation=self._book.incarnation,
+            incarnation=self._ledger.incarnation,
             version=progress.version,
             frontier=progress.frontier,
             fates=wire_fates(progress.fates),
@@ -169,11 +169,11 @@ class Reporter:
             self._stub.ReportProgress, request, timeout_s=_CALL_S, what="the orchestrator to take a report"
         )
         if answer.fenced:
-            raise FencedError(f"a life after incarnation {self._book.incarnation} exists")
+            raise FencedError(f"a life after incarnation {self._ledger.incarnation} exists")
         if answer.unknown:
             await self._register_again()
             return
-        self._book.reported(progress.fates)
+        self._ledger.reported(progress.fates)
         self.places = {index: answer.awaited_at for index in awaited[:1] if answer.awaited_at}
         self._take_wishes(answer)
         self.stop_told = stopped
@@ -193,19 +193,19 @@ class Reporter:
 
     async def _register_again(self) -> None:
         """The orchestrator has lost its state: sends it all fates, and publishes again for the replicas."""
-        progress = self._book.progress(from_index=0)
+        progress = self._ledger.progress(from_index=0)
         request = orchestrator_pb2.RegisterTrainerRequest()
         request.CopyFrom(self._registration)
-        request.journaled_incarnation = self._book.incarnation - 1
+        request.journaled_incarnation = self._ledger.incarnation - 1
         request.version = progress.version
         request.frontier = progress.frontier
         del request.fates[:]
         request.fates.extend(wire_fates(progress.fates))
         answer = await call(self._stub.RegisterTrainer, request, timeout_s=_CALL_S, what="the orchestrator to register")
         log.warning("registered_again", incarnation=answer.incarnation)
-        if answer.incarnation != self._book.incarnation:
+        if answer.incarnation != self._ledger.incarnation:
             raise FencedError(
-                f"the orchestrator numbered this life {answer.incarnation}, it was {self._book.incarnation}"
+                f"the orchestrator numbered this life {answer.incarnation}, it was {self._ledger.incarnation}"
             )
         metrics.INCARNATION.set(answer.incarnation)
         self._republish()

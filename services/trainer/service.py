@@ -20,26 +20,26 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TrainerService"].full_name
 class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
     """Implements `proto/wire/v1/trainer.proto`.
 
-    Serves from process start; `book`, the ledger, is set after registration.
+    Serves from process start; `ledger` is set after registration.
     """
 
     def __init__(self, publisher: Publisher, waiting_for: Callable[[], str]) -> None:
         self._publisher = publisher
         self._waiting_for = waiting_for
-        self.book: JournaledLedger | None = None
+        self.ledger: JournaledLedger | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Registers itself on a server."""
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(self, server)
 
     async def GetFates(self, request: pb.GetFatesRequest, context: Any) -> pb.GetFatesResponse:  # noqa: D102
-        book = self._book()
-        progress = book.progress(from_index=request.from_index)
+        ledger = self._ledger()
+        progress = ledger.progress(from_index=request.from_index)
         return pb.GetFatesResponse(
             frontier=progress.frontier,
             fates=wire_fates(progress.fates),
             version=progress.version,
-            incarnation=book.incarnation,
+            incarnation=ledger.incarnation,
         )
 
     async def OpenGroup(self, request: pb.OpenGroupRequest, context: Any) -> pb.OpenGroupResponse:  # noqa: D102
@@ -73,15 +73,15 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         )
 
     async def GetTrainer(self, request: pb.GetTrainerRequest, context: Any) -> pb.GetTrainerResponse:  # noqa: D102
-        book = self._book()
+        ledger = self._ledger()
         return pb.GetTrainerResponse(
-            incarnation=book.incarnation, version=book.version, waiting_for=self._waiting_for()
+            incarnation=ledger.incarnation, version=ledger.version, waiting_for=self._waiting_for()
         )
 
-    def _book(self) -> JournaledLedger:
-        if self.book is None:
+    def _ledger(self) -> JournaledLedger:
+        if self.ledger is None:
             raise TransientError("the trainer is replaying its journal")
-        return self.book
+        return self.ledger
 
 
 def http_app(ready: Callable[[], str | None]) -> FastAPI:

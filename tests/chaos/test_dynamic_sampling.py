@@ -86,10 +86,10 @@ class World:
         self.state = RunState(self.store, max_steps=STEPS)
         self.orchestrator = EventLog(self.run_dir, "orchestrator", "x")
         self.replica = EventLog(self.run_dir, "rollout-0", "x")
-        self.peers = Clients()
+        self.clients = Clients()
         prompts = PromptStream(broker, self.store)
         self.issuer = Issuer(
-            settings, rows, self.store, self.state, broker, prompts, self.peers, self.orchestrator
+            settings, rows, self.store, self.state, broker, prompts, self.clients, self.orchestrator
         )  # fmt: skip
         self.incarnation = self.version = 0
 
@@ -137,10 +137,10 @@ class FateTeller(trainer_pb2_grpc.TrainerServiceServicer):
     """The gRPC face of whichever life there is."""
 
     def __init__(self):
-        self.book = None
+        self.ledger = None
 
     async def GetFates(self, request, context):
-        fates = self.book.progress(request.from_index).fates if self.book else []
+        fates = self.ledger.progress(request.from_index).fates if self.ledger else []
         return trainer_pb2.GetFatesResponse(fates=wire_fates(fates))
 
 
@@ -148,7 +148,7 @@ class Life:
     """A trainer without a model: it takes groups in, journals batches, and calls that a step."""
 
     def __init__(self, world, book, inbox):
-        self.world, self.book, self.inbox = world, book, inbox
+        self.world, self.ledger, self.inbox = world, book, inbox
 
     @classmethod
     async def begin(cls, world, address, number):
@@ -190,38 +190,38 @@ class Life:
         """Until the last step, or until `strike` raises."""
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.inbox.run()), tasks.create_task(self._report())]
-            while self.book.version < STEPS:
+            while self.ledger.version < STEPS:
                 await self._look(strike)
             for other in others:
                 other.cancel()
 
     async def _look(self, strike):
-        strike("while it discards" if self.book.discarded else "")
-        batch, dropped = self.book.next_batch()
+        strike("while it discards" if self.ledger.discarded else "")
+        batch, dropped = self.ledger.next_batch()
         if dropped:
             await self.inbox.ack([group.group_index for group in dropped])
         if batch is None:
             await asyncio.sleep(0.002)
             return
-        step = self.book.version + 1
+        step = self.ledger.version + 1
         assert all(tells_something(group.group_index) for group in batch)
         strike("before the journal")
-        self.book.journal_batch(step, batch)
+        self.ledger.journal_batch(step, batch)
         strike("behind the journal")
         await self.inbox.ack([group.group_index for group in batch])
         strike("behind the ack")
-        self.book.step_done(step, f"d{step}")
-        self.world.publish(self.book.incarnation, step)
+        self.ledger.step_done(step, f"d{step}")
+        self.world.publish(self.ledger.incarnation, step)
 
     async def _report(self):
         while True:
-            progress = self.book.progress()
+            progress = self.ledger.progress()
             await self.world.state.report(
                 orchestrator_pb2.ReportProgressRequest(
-                    incarnation=self.book.incarnation, version=progress.version, fates=wire_fates(progress.fates)
+                    incarnation=self.ledger.incarnation, version=progress.version, fates=wire_fates(progress.fates)
                 )
             )
-            self.book.reported(progress.fates)
+            self.ledger.reported(progress.fates)
             await asyncio.sleep(0.002)
 
 
@@ -230,10 +230,10 @@ async def live_on(world, address, teller, wipe):
     deaths, wipes = dict(DEATHS), [WIPED_AT]
     for number in itertools.count(1):
         life = await Life.begin(world, address, number)
-        teller.book = life.book
+        teller.ledger = life.ledger
 
         def strike(where, life=life):
-            step = life.book.version + 1
+            step = life.ledger.version + 1
             if step in wipes:
                 wipes.remove(step)
                 wipe()
@@ -279,7 +279,7 @@ async def test_nothing_is_lost_or_trained_twice_while_groups_are_discarded(
         stop.set()
         others[0].cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await world.peers.close()
+        await world.clients.close()
         await server.stop(0)
         await broker.close()
     world.end()

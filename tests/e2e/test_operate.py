@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headrace.cli.app import run
-from headrace.operate.client import find_face
+from headrace.operate.client import find_client
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S, TinyRun
@@ -62,7 +62,7 @@ def headrace(*words: Any, code: int = 0) -> dict[str, Any]:
 
 
 def url(live: TinyRun) -> str:
-    return find_face(live.run_dir).url
+    return find_client(live.run_dir).url
 
 
 def chat(live: TinyRun, **more: Any) -> httpx.Response:
@@ -171,7 +171,7 @@ def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun,
 
 def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
     with pytest.raises(ConfigError, match="no run is alive"):
-        find_face(ended.run_dir)
+        find_client(ended.run_dir)
     assert "no run is alive" in headrace("pause", ended.run_dir, code=2)["error"]
 
 

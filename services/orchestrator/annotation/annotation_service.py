@@ -26,13 +26,13 @@ class AnnotationService:
 
     async def ask(self, act: Callable[[VoteBook], T]) -> T:
         """Runs `act` on the `VoteBook` in a thread. Raises ConfigError or DataError if it cannot be opened."""
-        book = await self._book()
-        return await _on_disk(lambda: act(book), "the votes")
+        votes = await self._votes()
+        return await _on_disk(lambda: act(votes), "the votes")
 
     async def change(self, act: Callable[[VoteBook], T]) -> T:
         """Like `ask`, for an act that changes votes; schedules an export of the ranked pairs."""
         done = await self.ask(act)
-        self._export_soon(await self._book())
+        self._export_soon(await self._votes())
         return done
 
     async def close(self) -> None:
@@ -48,27 +48,27 @@ class AnnotationService:
         if opening.exception() is None:
             await _on_disk(opening.result().close, "the ranked pairs to be written")
 
-    async def _book(self) -> VoteBook:
+    async def _votes(self) -> VoteBook:
         """Opens the `VoteBook` in one shared task, which survives cancelled callers; retries after a failure."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.create_task(self._open())
         return await wait_for(asyncio.shield(self._opening), _DISK_S, "the votes to be read")
 
     async def _open(self) -> VoteBook:
-        book = await asyncio.to_thread(VoteBook, self._run_dir)
-        self._export_soon(book)
-        return book
+        votes = await asyncio.to_thread(VoteBook, self._run_dir)
+        self._export_soon(votes)
+        return votes
 
-    def _export_soon(self, book: VoteBook) -> None:
+    def _export_soon(self, votes: VoteBook) -> None:
         self._is_stale = True
         if self._export is None or self._export.done():
-            self._export = asyncio.create_task(self._export_later(book))
+            self._export = asyncio.create_task(self._export_later(votes))
 
-    async def _export_later(self, book: VoteBook) -> None:
+    async def _export_later(self, votes: VoteBook) -> None:
         while self._is_stale:
             await asyncio.sleep(_EXPORT_AFTER_S)
             self._is_stale = False
-            await _on_disk(book.export, "the ranked pairs to be written")
+            await _on_disk(votes.export, "the ranked pairs to be written")
 
 
 async def _on_disk(act: Callable[[], T], what: str) -> T:

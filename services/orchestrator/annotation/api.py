@@ -50,7 +50,7 @@ class Undo(_Body):
     """`POST /api/annotation/undo`."""
 
 
-def add_annotation(app: FastAPI, desk: AnnotationService) -> None:
+def add_annotation(app: FastAPI, service: AnnotationService) -> None:
     """Adds the page and its API to an app that has a guard."""
     app.add_exception_handler(RequestRefusedError, refusal)
     _add_page(app)
@@ -59,24 +59,24 @@ def add_annotation(app: FastAPI, desk: AnnotationService) -> None:
     async def get_next(annotator: str) -> AnnotationTurn:
         """The next pair for the annotator to judge (null = none left), and their progress."""
         name = _name(annotator)
-        return await _answered(desk.ask(lambda book: book.turn(name)))
+        return await _answered(service.ask(lambda votes: votes.turn(name)))
 
     @app.get("/api/annotation/summary")
     async def get_summary() -> AnnotationSummary:
         """Counts, annotators and their agreement."""
-        return await _answered(desk.ask(lambda book: book.summary()))
+        return await _answered(service.ask(lambda votes: votes.summary()))
 
     @app.post("/api/annotation/votes", openapi_extra=body_schema(Vote))
     async def post_vote(request: Request) -> VoteRecorded:
         """Records a vote; idempotent. Returns the next pair."""
         vote = await read_body(request, Vote)
-        return await _answered(desk.change(lambda book: book.vote(vote.annotator, vote.pair, vote.choice)))
+        return await _answered(service.change(lambda votes: votes.vote(vote.annotator, vote.pair, vote.choice)))
 
     @app.post("/api/annotation/undo", openapi_extra=body_schema(Undo))
     async def post_undo(request: Request) -> VoteWithdrawn:
         """Withdraws the annotator's vote on a pair and returns that pair as the next one."""
         undo = await read_body(request, Undo)
-        return await _answered(desk.change(lambda book: book.undo(undo.annotator, undo.pair)))
+        return await _answered(service.change(lambda votes: votes.undo(undo.annotator, undo.pair)))
 
 
 def _add_page(app: FastAPI) -> None:

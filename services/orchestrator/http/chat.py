@@ -46,11 +46,11 @@ class ChatRoutes:
     """Relays the chats of this orchestrator to replicas."""
 
     def __init__(
-        self, settings: OrchestratorSettings, registry: Registry, peers: Clients, wishes: OperatorRequests
+        self, settings: OrchestratorSettings, registry: Registry, clients: Clients, operator_requests: OperatorRequests
     ) -> None:
         self._table = settings.orchestrator.chat
         self._stop_token_ids = settings.stop_token_ids
-        self._registry, self._peers, self._wishes = registry, peers, wishes
+        self._registry, self._clients, self._operator_requests = registry, clients, operator_requests
         self._asked: Counter[str] = Counter()
         self.under_way = 0
         self.models = (settings.run.id, POLICY)
@@ -109,7 +109,7 @@ class ChatRoutes:
             for one in self._registry.alive(time.monotonic())
             if one.state in (orchestrator_pb2.REPLICA_STATE_SERVING, orchestrator_pb2.REPLICA_STATE_UPDATING)
             and one.replica_id not in tried
-            and one.replica_id not in self._wishes.drained
+            and one.replica_id not in self._operator_requests.drained
         ]
         busy = orchestrator_pb2.REPLICA_STATE_UPDATING
         return min(
@@ -120,7 +120,7 @@ class ChatRoutes:
 
     async def _ask(self, replica: Replica, request: pb.ChatRequest) -> AsyncGenerator[pb.ChatPiece, None]:
         self._asked[replica.replica_id] += 1
-        call = self._peers.rollout(replica.address).Chat(request, timeout=request.deadline_s + _GRACE_S)
+        call = self._clients.rollout(replica.address).Chat(request, timeout=request.deadline_s + _GRACE_S)
         try:
             async for piece in call:
                 yield piece

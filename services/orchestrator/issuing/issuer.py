@@ -39,7 +39,7 @@ class Issuer:
         state: RunState,
         broker: Broker,
         prompts: PromptStream,
-        peers: Clients,
+        clients: Clients,
         events: EventLog,
         beginning: StartGate | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class Issuer:
         self._state = state
         self._broker = broker
         self._prompts = prompts
-        self._peers = peers
+        self._clients = clients
         self._events = events
         self._beginning = beginning
         self._lock = asyncio.Lock()
@@ -63,8 +63,8 @@ class Issuer:
     @property
     def waiting_for(self) -> str:
         """What holds back prompts although there is credit; empty if nothing does."""
-        if self._state.wishes.holds:
-            return "the operator to resume the run" if self._state.wishes.paused else "the trainer to stop"
+        if self._state.operator_requests.holds:
+            return "the operator to resume the run" if self._state.operator_requests.paused else "the trainer to stop"
         return self._beginning.waiting_for if self._beginning else ""
 
     @property
@@ -86,7 +86,7 @@ class Issuer:
                 continue
 
     async def _look(self) -> None:
-        if self._state.phase is not RunPhase.RUNNING or self._state.wishes.holds:
+        if self._state.phase is not RunPhase.RUNNING or self._state.operator_requests.holds:
             return
         generation = await self._broker.generation()
         counts = self._store.counts()
@@ -195,7 +195,7 @@ class Issuer:
         """Fetches fates from the trainer's journal: a group may be trained and acked, with its report still pending."""
         if not self._state.trainer.address:
             raise TransientError("no trainer has registered yet")
-        stub = self._peers.trainer(self._state.trainer.address)
+        stub = self._clients.trainer(self._state.trainer.address)
         request = trainer_pb2.GetFatesRequest(from_index=from_index)
         try:
             answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to tell fates")

@@ -31,8 +31,8 @@ class GroupRefusedError(HeadraceError):
 class CollectiveGroups:
     """Open groups by replica id, each valid for one boot."""
 
-    def __init__(self, peers: Clients) -> None:
-        self._peers = peers
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
         self._links: dict[str, _Link] = {}
 
     async def take(
@@ -50,7 +50,7 @@ class CollectiveGroups:
         # Unique across restarts of all processes.
         name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(4)}"
         store = await call(
-            self._peers.trainer(trainer).OpenGroup,
+            self._clients.trainer(trainer).OpenGroup,
             trainer_pb2.OpenGroupRequest(version=version, group_name=name, replica_id=replica.replica_id),
             timeout_s=_OPEN_S,
             what="the trainer to open a group",
@@ -83,7 +83,7 @@ class CollectiveGroups:
             return
         request = trainer_pb2.CloseGroupRequest(group_name=link.group.name)
         try:
-            stub = self._peers.trainer(trainer)
+            stub = self._clients.trainer(trainer)
             await call(stub.CloseGroup, request, timeout_s=_CLOSE_S, what="the trainer to close a group")
         except (HeadraceError, RuntimeError):
             return  # The trainer is gone, and the group with it.

@@ -31,13 +31,13 @@ class PublicationCoordinator:
     """Runs publications: the trainer's one at a time, those to single replicas concurrently with it."""
 
     def __init__(
-        self, state: RunState, registry: Registry, peers: Clients, events: EventLog, settings: PublicationTable
+        self, state: RunState, registry: Registry, clients: Clients, events: EventLog, settings: PublicationTable
     ) -> None:
-        self._office = PublicationContext(
+        self._context = PublicationContext(
             state=state,
             registry=registry,
-            peers=peers,
-            links=CollectiveGroups(peers),
+            clients=clients,
+            links=CollectiveGroups(clients),
             events=events,
             times=settings,
             proved={},
@@ -58,7 +58,7 @@ class PublicationCoordinator:
         Raises FencedError if the request's incarnation is over.
         """
         async with self._lock:
-            self._office.state.fence(request.incarnation)
+            self._context.state.fence(request.incarnation)
             members = self._members(request)
             try:
                 return await self._run(request, members, main=True)
@@ -76,22 +76,22 @@ class PublicationCoordinator:
         """Replicas of the trainer's publication. Those that must compile first are left to joiners, unless all must."""
         members = [
             replica
-            for replica in self._office.registry.members(time.monotonic())
+            for replica in self._context.registry.members(time.monotonic())
             if replica.boot_id not in self._engaged and self._in_time(request, replica)
         ]
         return [replica for replica in members if not replica.first_verify_s] or members
 
     def _in_time(self, request: pb.PublishRequest, replica: Replica) -> bool:
         """Whether the replica can keep up: the disk is slower than a collective, so it gets a session of its own."""
-        return bool(request.disk_path) or self._office.route(replica).backend != DISK
+        return bool(request.disk_path) or self._context.route(replica).backend != DISK
 
     def route(self, replica: Replica) -> Route:
         """The route by which the replica will receive the next weights, as far as is known now."""
-        return self._office.route(replica)
+        return self._context.route(replica)
 
     async def _run(self, request: pb.PublishRequest, members: Sequence[Replica], *, main: bool) -> pb.PublishResponse:
         session = PublicationSession(
-            self._office, request, f"{request.incarnation}.{request.version}-{self._next_attempt()}"
+            self._context, request, f"{request.incarnation}.{request.version}-{self._next_attempt()}"
         )
         boots = {replica.boot_id for replica in members}
         self._engaged |= boots
@@ -104,7 +104,7 @@ class PublicationCoordinator:
         except asyncio.CancelledError:
             if task not in self._superseded:
                 raise
-            self._office.state.fence(request.incarnation)
+            self._context.state.fence(request.incarnation)
             raise TransientError("the publication was aborted: a trainer has registered; ask again") from None
         finally:
             task.cancel()
@@ -116,8 +116,8 @@ class PublicationCoordinator:
 
     async def forget_gone(self) -> None:
         """Closes the collective groups of replicas that are no longer alive."""
-        living = {replica.replica_id for replica in self._office.registry.alive(time.monotonic())}
-        await self._office.links.keep_only(living, self._office.state.trainer.address)
+        living = {replica.replica_id for replica in self._context.registry.alive(time.monotonic())}
+        await self._context.links.keep_only(living, self._context.state.trainer.address)
 
     def engaged(self, replica: Replica) -> bool:
         """Whether the replica is in a publication now."""

@@ -34,13 +34,13 @@ class TurnScheduler:
         self,
         registry: Registry,
         publisher: PublicationCoordinator,
-        peers: Clients,
+        clients: Clients,
         evaluating: Callable[[], str] = lambda: "",
     ) -> None:
         """`evaluating` describes the evaluation of the published weights that must end first; empty for none."""
         self._registry = registry
         self._publisher = publisher
-        self._peers = peers
+        self._clients = clients
         self._evaluating = evaluating
         self._sleeps: dict[str, asyncio.Task[None]] = {}
         """Boot id -> the Sleep call in progress."""
@@ -79,7 +79,7 @@ class TurnScheduler:
         return f"{replica.replica_id} to sleep" + (f" ({reason})" if reason else "")
 
     async def _sleep(self, replica: Replica) -> None:
-        stub = self._peers.rollout(replica.address)
+        stub = self._clients.rollout(replica.address)
         what = f"{replica.replica_id} to sleep"
         try:
             answer = await call(stub.Sleep, rollout_pb2.SleepRequest(), timeout_s=_SLEEP_S, what=what)

@@ -46,7 +46,7 @@ class PublicationContext:
 
     state: RunState
     registry: Registry
-    peers: Clients
+    clients: Clients
     links: CollectiveGroups
     events: EventLog
     times: PublicationTable
@@ -67,13 +67,13 @@ class Miss(Exception):
 class PublicationSession:
     """One publication of one version to a fixed set of members."""
 
-    def __init__(self, office: PublicationContext, request: pb.PublishRequest, publication_id: str) -> None:
-        self._office = office
+    def __init__(self, context: PublicationContext, request: pb.PublishRequest, publication_id: str) -> None:
+        self._context = context
         self._request = request
         self._id = publication_id
-        self._times = office.times
+        self._times = context.times
         self._version = PolicyVersion(incarnation=request.incarnation, version=request.version)
-        self._transfer = Transfer(office.state, office.peers, office.links, request, publication_id, office.times)
+        self._transfer = Transfer(context.state, context.clients, context.links, request, publication_id, context.times)
         self._blameless: set[str] = set()
         """Replicas that missed a phase because the trainer was unavailable."""
         self._formats: dict[str, str] = {}
@@ -97,7 +97,7 @@ class PublicationSession:
             finally:
                 if members:
                     told = self.progress.timeline(ended=True)
-                    self._office.events.append("publication", **told.model_dump(exclude={"ended"}))
+                    self._context.events.append("publication", **told.model_dump(exclude={"ended"}))
             span.set(missed=[outcome.replica_id for outcome in outcomes if not outcome.committed])
         return outcomes
 
@@ -175,16 +175,16 @@ class PublicationSession:
         # A replica on the disk route that missed `prepare` has not failed by that route: keep it.
         no_change = replica.distrust and reason.startswith("prepare: ")
         if not no_change and replica.replica_id not in self._blameless:
-            self._office.registry.missed(replica)
+            self._context.registry.missed(replica)
         abort = asyncio.create_task(self._abort(replica, quarantine))
         self._aborts.append(abort)
-        self._office.aborts.add(abort)
-        abort.add_done_callback(self._office.aborts.discard)
+        self._context.aborts.add(abort)
+        abort.add_done_callback(self._context.aborts.discard)
 
     async def _abort(self, replica: Replica, quarantine: str) -> None:
         request = rollout_pb2.AbortWeightsRequest(publication_id=self._id, quarantine=quarantine)
         try:
-            stub = self._office.peers.rollout(replica.address)
+            stub = self._context.clients.rollout(replica.address)
             await call(stub.AbortWeights, request, timeout_s=_ABORT_S, what=f"{replica.replica_id} to abort")
         except (HeadraceError, RuntimeError):
             return  # The replica is gone, or will abort by its own deadline.
@@ -198,7 +198,7 @@ class PublicationSession:
             deadline_s=times.prepare_s + times.transfer_s + self._verify_s(replica) + times.commit_s + _MARGIN_S,
             prepare_s=times.prepare_s,
         )
-        stub = self._office.peers.rollout(replica.address)
+        stub = self._context.clients.rollout(replica.address)
         what = f"{replica.replica_id} to prepare"
         answer = await call(stub.PrepareWeights, request, timeout_s=times.prepare_s, what=what)
         if not answer.accepted:
@@ -206,12 +206,12 @@ class PublicationSession:
         self._formats[replica.replica_id] = answer.checksum_format
 
     async def _receive(self, replica: Replica) -> None:
-        route = Route(DISK) if self._request.disk_path else self._office.route(replica)
+        route = Route(DISK) if self._request.disk_path else self._context.route(replica)
         try:
             await self._transfer_over(route, replica)
         except GroupRefusedError as refused:
             # The next publications leave it to the joiners, over the disk.
-            self._office.registry.refuse(replica, str(refused))
+            self._context.registry.refuse(replica, str(refused))
             await self._transfer_over(Route(DISK, str(refused)), replica)
 
     async def _transfer_over(self, route: Route, replica: Replica) -> None:
@@ -228,7 +228,7 @@ class PublicationSession:
         request = rollout_pb2.VerifyWeightsRequest(
             publication_id=self._id, canary=self._request.canary, deadline_s=deadline_s, checksums=checksums
         )
-        stub = self._office.peers.rollout(replica.address)
+        stub = self._context.clients.rollout(replica.address)
         timeout = deadline_s + _GRACE_S
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
@@ -265,7 +265,7 @@ class PublicationSession:
         digest = self._request.plan.weights_digest
         known: dict[str, str] = {}
         stale: set[tuple[str, str]] = set()
-        for (version, layout), (checksum, weights) in self._office.proved.items():
+        for (version, layout), (checksum, weights) in self._context.proved.items():
             if version == self._version:
                 known[layout] = checksum
             elif same_weights(weights, digest) is False:
@@ -281,14 +281,14 @@ class PublicationSession:
 
     async def _commit(self, replica: Replica) -> None:
         request = rollout_pb2.CommitWeightsRequest(publication_id=self._id)
-        stub = self._office.peers.rollout(replica.address)
+        stub = self._context.clients.rollout(replica.address)
         seconds = self._times.commit_s
         await call(stub.CommitWeights, request, timeout_s=seconds, what=f"{replica.replica_id} to commit")
         proof, note = self.progress.proofs[replica.replica_id], self.progress.notes.get(replica.replica_id, "")
-        self._office.registry.committed(replica, self._version, time.monotonic(), proof, note)
+        self._context.registry.committed(replica, self._version, time.monotonic(), proof, note)
         self.progress.committed.add(replica.replica_id)
         self._remember(self._proofs[replica.replica_id])
-        self._office.events.append(
+        self._context.events.append(
             "publication_committed",
             incarnation=self._version.incarnation,
             version=self._version.version,
@@ -301,7 +301,7 @@ class PublicationSession:
 
     def _remember(self, proof: Proved) -> None:
         """Keeps the checksums of the two newest versions: the older reveals replicas that kept their old weights."""
-        proved = self._office.proved
+        proved = self._context.proved
         if proof.checksum:
             proved[self._version, proof.layout] = proof.checksum, self._request.plan.weights_digest
         newest = sorted({version for version, _ in proved})[-2:]

@@ -30,14 +30,14 @@ class Transfer:
     def __init__(
         self,
         state: RunState,
-        peers: Clients,
+        clients: Clients,
         links: CollectiveGroups,
         request: pb.PublishRequest,
         publication_id: str,
         times: PublicationTable,
     ) -> None:
         self._state = state
-        self._peers = peers
+        self._clients = clients
         self._links = links
         self._request = request
         self._id = publication_id
@@ -79,7 +79,7 @@ class Transfer:
         if not layout or replica.dtype != self._request.plan.buckets[0].dtype:
             return ()
         request = trainer_pb2.GetChecksumsRequest(version=self._request.version, format=layout)
-        stub = self._peers.trainer(self._state.trainer.address)
+        stub = self._clients.trainer(self._state.trainer.address)
         timeout = self._times.verify_s
         answer = await call(stub.GetChecksums, request, timeout_s=timeout, what="the trainer to hash its weights")
         return answer.checksums
@@ -90,7 +90,7 @@ class Transfer:
         The trainer reads the folder once: after a timeout, the next publication asks again.
         """
         request = trainer_pb2.GetChecksumsRequest(version=self._request.version, format=layout, model_folder=True)
-        stub = self._peers.trainer(self._state.trainer.address)
+        stub = self._clients.trainer(self._state.trainer.address)
         answer = await call(stub.GetChecksums, request, timeout_s=timeout_s, what="the trainer to hash model.path")
         return {one.name: one.value for one in answer.checksums}
 
@@ -100,7 +100,7 @@ class Transfer:
         path = self._request.disk_path
         if not path:
             request = trainer_pb2.SaveWeightsRequest(version=self._request.version)
-            stub = self._peers.trainer(self._state.trainer.address)
+            stub = self._clients.trainer(self._state.trainer.address)
             seconds = self._times.transfer_s
             try:
                 path = (await call(stub.SaveWeights, request, timeout_s=seconds, what="the trainer to save")).disk_path
@@ -116,14 +116,14 @@ class Transfer:
             world_size=group.world_size,
             deadline_s=self._times.transfer_s,
         )
-        stub = self._peers.trainer(self._state.trainer.address)
+        stub = self._clients.trainer(self._state.trainer.address)
         timeout = self._times.transfer_s + _GRACE_S
         await call(stub.SendWeights, request, timeout_s=timeout, what="the trainer to send")
 
     async def _receive(self, replica: Replica, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
         request.publication_id = self._id
         request.deadline_s = self._times.transfer_s
-        stub = self._peers.rollout(replica.address)
+        stub = self._clients.rollout(replica.address)
         timeout = self._times.transfer_s + _GRACE_S
         answer = await call(stub.ReceiveWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to receive")
         return list(answer.digests)

@@ -38,28 +38,28 @@ class Operator:
 
     def view(self) -> OperatorStatus:
         """The operator requests in force."""
-        wishes = self._state.wishes
+        operator_requests = self._state.operator_requests
         return OperatorStatus(
-            paused=wishes.paused,
-            stopping=wishes.stopping,
-            checkpoint_asked=bool(wishes.checkpoint),
-            draining=tuple(sorted(wishes.drained)),
+            paused=operator_requests.paused,
+            stopping=operator_requests.stopping,
+            checkpoint_asked=bool(operator_requests.checkpoint),
+            draining=tuple(sorted(operator_requests.drained)),
         )
 
     async def pause(self, who: str) -> str:
         """Stops issuing prompts; open groups are still trained."""
         self._check_live()
-        self._state.wishes.pause(True)
+        self._state.operator_requests.pause(True)
         return await self._done("pause", who, "paused: no new prompt is issued; prompts in flight are finished")
 
     async def resume(self, who: str) -> str:
         """Resumes issuing prompts; withdraws a stop that is not done yet."""
         self._check_live()
-        wishes = self._state.wishes
+        operator_requests = self._state.operator_requests
         said = "resumed: prompts are issued as credit allows"
-        if wishes.stopping:
+        if operator_requests.stopping:
             # A trainer that knows of the stop exits; one started in its place does not have to.
-            heard = self._state.trainer.told_stop or wishes.is_inherited
+            heard = self._state.trainer.told_stop or operator_requests.is_inherited
             said = _HEARD if heard else "the stop is withdrawn before the trainer received it; prompts are issued"
         self._state.go_on()
         return await self._done("resume", who, said)
@@ -69,13 +69,13 @@ class Operator:
         self._check_live()
         if not self._state.version:
             raise ConfigError("there is nothing to keep yet: the first step is not done")
-        self._state.wishes.ask_checkpoint()
+        self._state.operator_requests.ask_checkpoint()
         return await self._done("checkpoint", who, "the trainer writes a checkpoint after the step it is in")
 
     async def stop(self, who: str) -> str:
         """Requests that the trainer finish its step, write a checkpoint and exit; the run can be resumed."""
         self._check_live()
-        self._state.wishes.stop(True)
+        self._state.operator_requests.stop(True)
         return await self._done("stop", who, "stopping: the trainer ends its step and writes a checkpoint")
 
     async def scale(self, service: str, count: int, who: str) -> str:
@@ -92,9 +92,9 @@ class Operator:
     async def drain(self, replica_id: str, on: bool, who: str) -> str:
         """Starts or ends the drain of a replica: it takes no prompts, but finishes its groups and gets new weights."""
         known = {replica.replica_id: replica.boot_id for replica in self._registry.alive(time.monotonic())}
-        if replica_id not in known and (on or replica_id not in self._state.wishes.drained):
+        if replica_id not in known and (on or replica_id not in self._state.operator_requests.drained):
             raise ConfigError(f"there is no replica {replica_id!r}; there are {', '.join(known) or 'none'}")
-        self._state.wishes.drain(replica_id, on, known.get(replica_id, ""))
+        self._state.operator_requests.drain(replica_id, on, known.get(replica_id, ""))
         if on:
             return await self._done(f"drain {replica_id}", who, f"{replica_id} takes no more prompts")
         return await self._done(f"undrain {replica_id}", who, f"{replica_id} takes prompts again")

@@ -69,7 +69,7 @@ class RunState:
         self._failures_limit = failures_in_row
         self._failures = 0
         self.max_steps = max_steps
-        self.wishes = OperatorRequests(store)
+        self.operator_requests = OperatorRequests(store)
         """The operator requests in force."""
         self._clock = StepClock()
         self.phase = RunPhase.STARTING
@@ -111,9 +111,9 @@ class RunState:
         if request.boot_id != self.trainer.boot_id or self.incarnation <= request.journaled_incarnation:
             self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
         is_new = request.boot_id != self.trainer.boot_id
-        if self.wishes.is_inherited and is_new:
+        if self.operator_requests.is_inherited and is_new:
             log.warning("stop_withdrawn", reason="orchestrator and trainer were both restarted since")
-            self.wishes.stop(False)
+            self.operator_requests.stop(False)
         self._store.set_all(
             {
                 "incarnation": self.incarnation,
@@ -163,22 +163,22 @@ class RunState:
     def stopped(self) -> None:
         """Records that the trainer has exited at an operator's request."""
         if self.phase is RunPhase.RUNNING:
-            self.wishes.stop_with(False, {"phase": RunPhase.STOPPED.encode()})
+            self.operator_requests.stop_with(False, {"phase": RunPhase.STOPPED.encode()})
             self.phase, self.reason = RunPhase.STOPPED, _STOPPED
         else:
-            self.wishes.stop(False)
+            self.operator_requests.stop(False)
 
     def go_on(self) -> None:
         """Ends a pause and withdraws a stop, so that prompts are issued again. Idempotent."""
-        if self.wishes.holds:
+        if self.operator_requests.holds:
             # Before the pause is recorded as over, or its duration would count as time without a step.
             self._clock.restart()
-        self.wishes.stop(False)
-        self.wishes.pause(False)
+        self.operator_requests.stop(False)
+        self.operator_requests.pause(False)
 
     def finish(self) -> None:
         """Records that all steps are done. Idempotent."""
-        self.wishes.stop_with(False, {"phase": RunPhase.FINISHED.encode()})
+        self.operator_requests.stop_with(False, {"phase": RunPhase.FINISHED.encode()})
         self.phase, self.reason = RunPhase.FINISHED, ""
 
     def fence(self, incarnation: int) -> None:

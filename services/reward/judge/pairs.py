@@ -10,13 +10,13 @@ def round_robin(players: int, most: int) -> list[Pair]:
     """At most `most` different pairs of players, as evenly as can be (the circle method): no player meets two more
     others than another does. All pairs if `most` allows.
     """
-    seats: list[int | None] = [*range(players), *([None] if players % 2 else [])]
+    slots: list[int | None] = [*range(players), *([None] if players % 2 else [])]
     pairs: list[Pair] = []
-    for _ in range(len(seats) - 1):
-        for first, second in zip(seats[: len(seats) // 2], reversed(seats), strict=False):
+    for _ in range(len(slots) - 1):
+        for first, second in zip(slots[: len(slots) // 2], reversed(slots), strict=False):
             if first is not None and second is not None:
                 pairs.append((min(first, second), max(first, second)))
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        slots = [slots[0], slots[-1], *slots[1:-1]]
     return pairs[:most]
 
 

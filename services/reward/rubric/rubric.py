@@ -53,11 +53,11 @@ class Rubric:
         """Components, in the order of the config."""
         return [table.component for table, _ in self._members]
 
-    def seats(self) -> Iterator[ScorerSlot]:
+    def slots(self) -> Iterator[ScorerSlot]:
         """Every scorer of the tree."""
         for _, member in self._members:
             if isinstance(member, Rubric):
-                yield from member.seats()
+                yield from member.slots()
             else:
                 yield member
 

@@ -22,16 +22,16 @@ class Rubrics:
     def __init__(self, table: RewardTable, context: Context) -> None:
         """Raises ConfigError naming rubric, scorer and what is wrong. Loads nothing."""
         self._table, self._context = table, context
-        self._seats: dict[str, ScorerSlot] = {}
+        self._slots: dict[str, ScorerSlot] = {}
         self._default = self._rubric("[reward]", table, table.scorers)
         self._tasks = {
             name: self._rubric(f"[reward.tasks.{name}]", task, task.scorers) for name, task in table.tasks.items()
         }
 
     @property
-    def seats(self) -> list[ScorerSlot]:
+    def slots(self) -> list[ScorerSlot]:
         """Every scorer, once."""
-        return list(self._seats.values())
+        return list(self._slots.values())
 
     @property
     def names(self) -> list[str]:
@@ -58,7 +58,7 @@ class Rubrics:
 
         Raises ConfigError naming the scorer; what was started is ended then.
         """
-        scorers = [seat.scorer for seat in self.seats if seat.scorer.checked_by_loading or not only_checked]
+        scorers = [slot.scorer for slot in self.slots if slot.scorer.checked_by_loading or not only_checked]
         try:
             await together([scorer.load() for scorer in scorers])
         except BaseException:
@@ -67,7 +67,7 @@ class Rubrics:
 
     async def close(self) -> None:
         """Ends every scorer."""
-        await asyncio.gather(*(seat.scorer.close() for seat in self.seats), return_exceptions=True)
+        await asyncio.gather(*(slot.scorer.close() for slot in self.slots), return_exceptions=True)
 
     async def score(self, samples: Sequence[Sample], *, patient: bool) -> list[Result]:
         """One result a sample, in order. Raises CircuitOpenError, ScorerOutageError (see `ScorerSlot.judge`).
@@ -93,18 +93,18 @@ class Rubrics:
     def room(self) -> int | None:
         """How many groups may be tried now; None = any number. 0 while a scorer is down."""
         now = time.monotonic()
-        rooms = [room for seat in self.seats if (room := seat.circuit.room(now)) is not None]
+        rooms = [room for slot in self.slots if (room := slot.circuit.room(now)) is not None]
         return min(rooms) if rooms else None
 
     def trouble(self) -> str | None:
         """Which scorers are down, and why; None = all work."""
-        down = [f"{seat.name} is down: {seat.circuit.trouble}" for seat in self.seats if seat.circuit.trouble]
+        down = [f"{slot.name} is down: {slot.circuit.trouble}" for slot in self.slots if slot.circuit.trouble]
         return "; ".join(down) or None
 
     def problems(self, columns: Mapping[str, object]) -> list[str]:
         """Why a data row with these columns could never be scored."""
         rubric = self.rubric_of(columns)
-        found = [(seat.name, seat.scorer.problem(columns)) for seat in rubric.seats()]
+        found = [(slot.name, slot.scorer.problem(columns)) for slot in rubric.slots()]
         return [f"{name}: {words}" for name, words in found if words]
 
     def _all(self) -> list[Rubric]:
@@ -117,11 +117,11 @@ class Rubrics:
         if table.members:
             return self._rubric(f"{where} {table.component}", table, table.members)
         key = json.dumps([table.name, table.component, table.range, table.options], sort_keys=True, default=str)
-        if key not in self._seats:
-            self._seats[key] = self._seat(table)
-        return self._seats[key]
+        if key not in self._slots:
+            self._slots[key] = self._slot(table)
+        return self._slots[key]
 
-    def _seat(self, table: ScorerTable) -> ScorerSlot:
+    def _slot(self, table: ScorerTable) -> ScorerSlot:
         scorer = self._build(table)
         circuit = Circuit(table.component, failures_in_row=self._table.failures_in_row, outage_s=self._table.outage_s)
         return ScorerSlot(table.component, scorer, circuit, value_range=table.range)

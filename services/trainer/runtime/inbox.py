@@ -36,10 +36,10 @@ class Inbox:
     """The only consumer of `scored`. Runs on the background loop."""
 
     def __init__(
-        self, broker: Broker, book: JournaledLedger, *, run_id: str, lease_s: float, ended: Callable[[], None]
+        self, broker: Broker, ledger: JournaledLedger, *, run_id: str, lease_s: float, ended: Callable[[], None]
     ) -> None:
         self._consumer: Consumer = broker.consumer(StreamName.SCORED, "trainer", lease_s=lease_s)
-        self._book = book
+        self._ledger = ledger
         self._run_id = run_id
         self._lease_s = lease_s
         self._ended = ended
@@ -114,7 +114,7 @@ class Inbox:
         held = self._held.get(group.group_index)
         if held is not None and held.id == entry.id:
             return  # Our own entry, delivered again because its lease ran out: still unacked, still ours.
-        arrival = self._book.take(group)
+        arrival = self._ledger.take(group)
         if arrival is Arrival.KEEP:
             self._held[group.group_index] = entry
         elif (reason := _GIVEN_UP.get(arrival)) is not None:
@@ -131,7 +131,7 @@ class Inbox:
         self, entry: Entry, group_index: int, name: str, reason: DropReason, lengths: Sequence[int] = ()
     ) -> None:
         """Journals the drop before the ack, and reports it at once, since it frees credit."""
-        await asyncio.to_thread(self._book.drop, group_index, name, reason, lengths)
+        await asyncio.to_thread(self._ledger.drop, group_index, name, reason, lengths)
         self._ended()
         await self._consumer.ack([entry])
 
@@ -143,7 +143,7 @@ class Inbox:
             header = decode_header(entry.data)
             with contextlib.suppress(ContractError):  # Another run's, or another stream's.
                 self._check(header)
-                await asyncio.to_thread(self._book.drop, header.group_index, header.group_id, DropReason.POISON)
+                await asyncio.to_thread(self._ledger.drop, header.group_index, header.group_id, DropReason.POISON)
                 self._ended()
         await self._consumer.settle(entry, [dead_put(entry.data, DropReason.POISON, str(error), "trainer")])
 

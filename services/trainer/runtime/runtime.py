@@ -77,9 +77,9 @@ class Runtime:
         self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel(settings.orchestrator_address))
 
     def _ready(self) -> str | None:
-        return None if self._servicer.book is not None else self.doing
+        return None if self._servicer.ledger is not None else self.doing
 
-    def open_book(
+    def open_ledger(
         self,
         ledger: Ledger,
         records: Sequence[JournalRecord],
@@ -121,13 +121,15 @@ class Runtime:
         events.append("incarnation_opened", incarnation=incarnation, version=version)
         self._publisher.sender.abandoned.tell = events.append
         metrics.INCARNATION.set(incarnation)
-        book = JournaledLedger(ledger, journal, events, version=version, digest=digest)
-        self._servicer.book = book
-        self.reporter = Reporter(self._orchestrator(), book, registration, republish=self._republish, stop=self._stop)
-        self._background.call(self._begin_taking(book), _START_S, "the streams to start")
+        journaled = JournaledLedger(ledger, journal, events, version=version, digest=digest)
+        self._servicer.ledger = journaled
+        self.reporter = Reporter(
+            self._orchestrator(), journaled, registration, republish=self._republish, stop=self._stop
+        )
+        self._background.call(self._begin_taking(journaled), _START_S, "the streams to start")
         self._background.spawn(self.reporter.run(), "reporter")
         self.doing = ""
-        return book
+        return journaled
 
     def tell_stopped(self) -> None:
         """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it."""
@@ -151,13 +153,13 @@ class Runtime:
                 raise StepInterruptedError("asked to stop before the orchestrator was there")
         return registering.result()
 
-    async def _begin_taking(self, book: JournaledLedger) -> None:
+    async def _begin_taking(self, journaled: JournaledLedger) -> None:
         assert self.reporter is not None
         broker = self._make_broker()
         await broker.check(self._settings.broker.connect_timeout_s)
         self._inbox = Inbox(
             broker,
-            book,
+            journaled,
             run_id=self._settings.run.id,
             lease_s=self._settings.broker.lease_s,
             ended=self.reporter.wake,
@@ -171,9 +173,9 @@ class Runtime:
 
     def ask_turn(self) -> str:
         """What precedes the trainer's turn on its GPUs; empty = nothing. Raises TransientError, FencedError."""
-        book = self._servicer.book
+        journaled = self._servicer.ledger
         request = orchestrator_pb2.TakeTurnRequest(
-            run_id=self._settings.run.id, incarnation=book.incarnation if book is not None else 0
+            run_id=self._settings.run.id, incarnation=journaled.incarnation if journaled is not None else 0
         )
         asking = call(self._orchestrator().TakeTurn, request, timeout_s=_TURN_S, what="the orchestrator to give a turn")
         try:
@@ -205,11 +207,11 @@ class Runtime:
         return self._publication is None
 
     async def _publish(self) -> None:
-        book = self._servicer.book
-        assert book is not None
+        journaled = self._servicer.ledger
+        assert journaled is not None
         limit = self._settings.trainer.publish_timeout_s
         try:
-            await self._publisher.publish(self._orchestrator(), book.incarnation, timeout_s=limit)
+            await self._publisher.publish(self._orchestrator(), journaled.incarnation, timeout_s=limit)
         except FencedError as error:
             end_fenced(str(error))
 
@@ -227,11 +229,11 @@ class Runtime:
         self._disk.stop()
         self._background.stop()
 
-    def close_book(self) -> None:
+    def close_ledger(self) -> None:
         """Closes journal and events, if this life ever opened them."""
-        if self._servicer.book is not None:
+        if self._servicer.ledger is not None:
             self._publisher.sender.abandoned.forget_log()
-            self._servicer.book.close()
+            self._servicer.ledger.close()
 
     def _orchestrator(self) -> Stub:
         assert self._stub is not None

@@ -23,7 +23,7 @@ class WaitReport(Protocol):
 
 def wait_for_batch(
     step: int,
-    book: JournaledLedger,
+    ledger: JournaledLedger,
     runtime: Runtime,
     reporter: Reporter,
     *,
@@ -41,8 +41,8 @@ def wait_for_batch(
     left = limit_s
     looked, discarded = time.monotonic(), 0
     while not given_up():
-        book.arrived.clear()
-        batch, dropped = book.next_batch()
+        ledger.arrived.clear()
+        batch, dropped = ledger.next_batch()
         if dropped:
             runtime.ack([group.group_index for group in dropped])
             reporter.wake()
@@ -56,13 +56,13 @@ def wait_for_batch(
         now, hindrance = time.monotonic(), reporter.hindrance
         left -= 0.0 if hindrance else now - looked
         looked = now
-        if book.discarded > discarded:
-            left, discarded = limit_s, book.discarded
+        if ledger.discarded > discarded:
+            left, discarded = limit_s, ledger.discarded
         if left < 0:
-            raise WaitTimeoutError(f"a batch for step {step}: {book.diagnosis()}{_where(reporter)}", limit_s)
-        said, reporter.awaited = book.missing()
+            raise WaitTimeoutError(f"a batch for step {step}: {ledger.diagnosis()}{_where(reporter)}", limit_s)
+        said, reporter.awaited = ledger.missing()
         doing(f"a batch for step {step}{hindrance or said + _where(reporter)}", None if hindrance else left)
-        book.arrived.wait(_LOOK_S)
+        ledger.arrived.wait(_LOOK_S)
     return None
 
 

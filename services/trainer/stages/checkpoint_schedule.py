@@ -21,7 +21,7 @@ class CheckpointSchedule:
         settings: TrainerSettings,
         store: CheckpointStore,
         leader: Leader,
-        book: JournaledLedger,
+        ledger: JournaledLedger,
         reporter: Reporter,
         fail: Failpoints,
         *,
@@ -31,7 +31,7 @@ class CheckpointSchedule:
         self._settings = settings
         self._store = store
         self._leader = leader
-        self._book = book
+        self._ledger = ledger
         self._reporter = reporter
         self._fail = fail
         self._code_digest = code_digest
@@ -43,11 +43,11 @@ class CheckpointSchedule:
 
     def _save(self, version: int) -> None:
         saved = self._leader.save()
-        progress = self._book.progress()
-        above = self._book.progress(from_index=progress.frontier).fates
+        progress = self._ledger.progress()
+        above = self._ledger.progress(from_index=progress.frontier).fates
         state = CheckpointState(
             step=version,
-            incarnation=self._book.incarnation,
+            incarnation=self._ledger.incarnation,
             frontier=progress.frontier,
             fates=tuple(fate for fate in above if fate.step <= version),
             coefficients=saved.coefficients,
@@ -81,4 +81,4 @@ class CheckpointSchedule:
     def _before_it_shows(self, step: int) -> None:
         """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
         self._fail.reach("mid_checkpoint", step)
-        self._book.fence()
+        self._ledger.fence()

@@ -15,7 +15,9 @@ from headrace.wire.telemetry import configure_logging
 MEETING = "waiting for the trainer's other ranks"
 
 
-def make_crew(settings: TrainerSettings, stop: StopSignal | None, place: RankTopology | None = None) -> RankProcesses:
+def make_rank_processes(
+    settings: TrainerSettings, stop: StopSignal | None, place: RankTopology | None = None
+) -> RankProcesses:
     """Starts this machine's other ranks, unless `place` is itself that of such a rank.
 
     Call it in the main thread, before there are other threads.
@@ -36,13 +38,13 @@ def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSigna
             signal.signal(number, signal.SIG_IGN)
     name = f"{settings.instance}.{place.rank}"
     configure_logging("trainer", settings.run.id, name)
-    crew = make_crew(settings, stop if place.first else None, place)
-    face = HealthServer(settings, MEETING) if place.first else None
-    if face:
-        face.start()
-    with crew.joined() as ranks:
-        if face:
-            face.doing = ""
+    processes = make_rank_processes(settings, stop if place.first else None, place)
+    health = HealthServer(settings, MEETING) if place.first else None
+    if health:
+        health.start()
+    with processes.joined() as ranks:
+        if health:
+            health.doing = ""
         load = partial(load_learner, settings, ranks, rank_device(settings.run.device, place.local))
         stop.signalled = follow(ranks, load, canary_maker(settings))
     return 0

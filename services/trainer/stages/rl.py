@@ -28,7 +28,7 @@ from headrace.services.trainer.runtime.runtime import BrokerMaker, Runtime
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
-from headrace.services.trainer.stages.follower import MEETING, make_crew
+from headrace.services.trainer.stages.follower import MEETING, make_rank_processes
 from headrace.services.trainer.stages.own_functions import code_digest
 from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from headrace.services.trainer.stages.restore import read_history, replay
@@ -78,10 +78,10 @@ class RlStage:
     def run(self) -> int:
         """Runs to `max_steps` or to the stop signal; returns the exit code."""
         # Starts the other ranks first, while this process has no threads.
-        crew = make_crew(self._settings, self._stop)
+        processes = make_rank_processes(self._settings, self._stop)
         self._runtime.doing = MEETING
         self._runtime.start()
-        with crew.joined() as ranks:
+        with processes.joined() as ranks:
             self._trackers.start()
             followers = Followers(ranks)
             try:
@@ -97,7 +97,7 @@ class RlStage:
                 self._trackers.finish(hurry=self._stop.asked())
             followers.stop(signalled=self._stop.signalled)
             # Not before the inbox, which writes drops, has ended.
-            self._runtime.close_book()
+            self._runtime.close_ledger()
         return 0
 
     def _begin(self, ranks: Ranks, followers: Followers) -> None:
@@ -109,7 +109,7 @@ class RlStage:
         device = rank_device(self._settings.run.device, 0)
         self._leader = Leader(load_learner(self._settings, ranks, device), followers)
         self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
-        self._book = self._restore()
+        self._ledger = self._restore()
         # The time before is not part of the first step.
         self._phases.lap()
 
@@ -154,20 +154,20 @@ class RlStage:
             fates=fates.values(),
         )
         code = code_digest(self._settings)
-        book = self._runtime.open_book(
+        journaled = self._runtime.open_ledger(
             ledger, records, version=self._version, digest=held.digest, code_digest=code, given_up=self._stop.asked
         )
-        log.info("restored", checkpoint=began_with, version=self._version, incarnation=book.incarnation)
+        log.info("restored", checkpoint=began_with, version=self._version, incarnation=journaled.incarnation)
         self._reporter().has_turn = lambda: self._turns.has
         if self._version and self._version not in history.done:
-            book.step_done(self._version, held.digest)
+            journaled.step_done(self._version, held.digest)
         self._runtime.publish()
-        self._keeper = CheckpointSchedule(
-            self._settings, self._checkpoints, self._leader, book, self._reporter(), self._fail, code_digest=code
+        self._checkpoint_schedule = CheckpointSchedule(
+            self._settings, self._checkpoints, self._leader, journaled, self._reporter(), self._fail, code_digest=code
         )
         if self._version - began_with >= self._settings.trainer.checkpoint_every:
             self._checkpoint()
-        return book
+        return journaled
 
     def _compare(self, known: str, found: str) -> None:
         """Warns if the weights differ from, or cannot be compared with, those of the former life."""
@@ -228,7 +228,7 @@ class RlStage:
         self._fail.reach("after_step", step)
         published = self._publish(step)
         numbers = step_times(self._phases.lap(), train)
-        numbers |= {"replayed": False, "incarnation": self._book.incarnation}
+        numbers |= {"replayed": False, "incarnation": self._ledger.incarnation}
         with self._phases("record"):
             self._tell(step, batch, outcome, numbers, on_the_way)
         if published and step % self._settings.trainer.checkpoint_every == 0:
@@ -255,7 +255,7 @@ class RlStage:
     def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
         """Journals the batch, then acks it; returns which groups were dropped on the way to it."""
         self._fail.reach("before_journal", step)
-        on_the_way = self._book.journal_batch(step, batch)
+        on_the_way = self._ledger.journal_batch(step, batch)
         self._fail.reach("after_journal", step)
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
@@ -264,7 +264,7 @@ class RlStage:
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         return wait_for_batch(
             step,
-            self._book,
+            self._ledger,
             self._runtime,
             self._reporter(),
             limit_s=self._settings.trainer.batch_timeout_s,
@@ -297,7 +297,7 @@ class RlStage:
         with self._phases("snapshot"):
             held = self._leader.hold(self._publisher, step)
             self._end_turn()
-            self._book.step_done(step, held.digest)
+            self._ledger.step_done(step, held.digest)
             metrics.POLICY_VERSION.set(step)
             self._fail.reach("before_publish", step)
             self._runtime.publish()
@@ -322,12 +322,12 @@ class RlStage:
 
     def _checkpoint(self) -> None:
         with self._phases("checkpoint"):
-            self._keeper.save(self._version)
+            self._checkpoint_schedule.save(self._version)
 
     def _checkpoint_if_asked(self) -> None:
-        if self._keeper.is_asked:
+        if self._checkpoint_schedule.is_asked:
             with self._phases("checkpoint"):
-                self._keeper.save_as_asked(self._version)
+                self._checkpoint_schedule.save_as_asked(self._version)
 
     def _finish(self) -> None:
         """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
@@ -336,7 +336,7 @@ class RlStage:
         self._checkpoint()
         target = RunPaths(self._settings.run_dir).export
         digest = self._leader.export(target)
-        self._book.exported(str(target), digest)
+        self._ledger.exported(str(target), digest)
         log.info("exported", path=str(target), weights_sha256=digest)
         reporter = self._reporter()
         reporter.finished = True

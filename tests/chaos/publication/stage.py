@@ -75,12 +75,12 @@ async def orchestrator(
     settings = OrchestratorSettings.model_validate({"run": {"id": RUN_ID, "max_steps": 1000}, "run_dir": folder})
     store = Store(folder / "state.sqlite")
     state = RunState(store, max_steps=1000)
-    registry, peers = Registry(8.0), Clients()
+    registry, clients = Registry(8.0), Clients()
     events = EventLog(folder, "orchestrator", secrets.token_hex(4))
     prompts = PromptStream(broker, store)
-    issuer = Issuer(settings, [None], store, state, broker, prompts, peers, events)  # type: ignore[list-item]
-    coordinator = Coordinator(state, registry, peers, events, times)
-    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker, peers)
+    issuer = Issuer(settings, [None], store, state, broker, prompts, clients, events)  # type: ignore[list-item]
+    coordinator = Coordinator(state, registry, clients, events, times)
+    run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker, clients)
     run.outcomes = {}
     servicer = OrchestratorServicer(run, Status(store, state, registry, issuer, coordinator, None), run_id=RUN_ID)
     rpc = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", port)
@@ -92,7 +92,7 @@ async def orchestrator(
         joiners.cancel()
         await asyncio.gather(joiners, return_exceptions=True)
         await rpc.stop(0)
-        await peers.close()
+        await clients.close()
         events.close()
         store.close()
 

@@ -124,7 +124,7 @@ def test_a_seat_is_taken_again_when_its_last_holder_has_drained(tmp_path: Path) 
     async def script(stage: Stage) -> None:
         await stage.scale(0)
         assert await stage.scale(1) == ["1 will be started when those before them have drained"]
-        assert stage.supervisor._crew.states()["rollout-0"] == "draining"
+        assert stage.supervisor._processes.states()["rollout-0"] == "draining"
         await stage.until(lambda: "rollout-0 is started" in stage.view.notices, "it to come again")
         await stage.until_ready("rollout-0")
         assert "rollout-0 was killed: it did not end within 4 s" in stage.view.notices

@@ -65,9 +65,9 @@ class Orchestrator:
         settings = OrchestratorSettings.model_validate(
             {"run": {"id": "run"}, "orchestrator": {"chat": {"wait_s": 0.5, "deadline_s": 5.0, "at_once": 2}}}
         )
-        self.registry, self.peers = Registry(60.0), Clients()
-        self.wishes = OperatorRequests(Store(folder / "state.sqlite"))
-        self.chat = ChatRoutes(settings, self.registry, self.peers, self.wishes)
+        self.registry, self.clients = Registry(60.0), Clients()
+        self.operator_requests = OperatorRequests(Store(folder / "state.sqlite"))
+        self.chat = ChatRoutes(settings, self.registry, self.clients, self.operator_requests)
         self.app = admin_app("orchestrator", lambda: None)
         add_chat(self.app, self.chat)
         self._servers: list[RpcServer] = []
@@ -92,7 +92,7 @@ class Orchestrator:
         self.registry.heartbeat(orchestrator_pb2.HeartbeatRequest(in_flight_groups=groups, **values), time.monotonic())
 
     async def close(self) -> None:
-        await self.peers.close()
+        await self.clients.close()
         for server in self._servers:
             await server.stop(0.1)
         await self._http.stop()
@@ -117,7 +117,7 @@ async def test_the_one_with_the_least_to_do_answers_and_a_drained_one_does_not(o
         assert (await ask(http)).json()["headrace"]["replica"] == "rollout-1"
         orchestrator.beat(idle, state=UPDATING, groups=1)
         assert (await ask(http)).json()["headrace"]["replica"] == "rollout-0"
-        orchestrator.wishes.drain("rollout-0", True)
+        orchestrator.operator_requests.drain("rollout-0", True)
         assert (await ask(http)).json()["headrace"]["replica"] == "rollout-1"
 
 

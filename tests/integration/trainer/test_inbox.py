@@ -29,9 +29,9 @@ class Bench:
         self.tmp_path = tmp_path
         journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
         rules = Ledger(batch_groups=groups, max_staleness=0, **ledger)
-        self.book = JournaledLedger(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
+        self.ledger = JournaledLedger(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
         self.ended = 0
-        self.inbox = Inbox(self.broker, self.book, run_id="run", lease_s=lease_s, ended=self.count)
+        self.inbox = Inbox(self.broker, self.ledger, run_id="run", lease_s=lease_s, ended=self.count)
 
     def count(self):
         self.ended += 1
@@ -43,7 +43,7 @@ class Bench:
     async def __aexit__(self, *_):
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        self.book.close()
+        self.ledger.close()
 
     def put(self, *entries):
         for data in entries:

@@ -17,17 +17,17 @@ def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) 
     """
     table = settings.trainer
     grouped = choose(table.backend, table.ranks) != "single"
-    crew = RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop if place.first else None)
-    face = HealthServer(settings, MEETING) if place.first else None
-    if face:
-        face.start()
-    with crew.joined() as ranks:
-        if face:
-            face.doing = "loading the model"
+    processes = RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop if place.first else None)
+    health = HealthServer(settings, MEETING) if place.first else None
+    if health:
+        health.start()
+    with processes.joined() as ranks:
+        if health:
+            health.doing = "loading the model"
         device = rank_device(settings.run.device, place.local)
-        stop.signalled = not OfflineRun(settings, ranks, device, stop, face).run()
+        stop.signalled = not OfflineRun(settings, ranks, device, stop, health).run()
         # Health is served until then: rank 0 may write for long, while probes check the other machines.
         ranks.leave()
-    if face:
-        face.stop()
+    if health:
+        health.stop()
     return 0

@@ -45,11 +45,11 @@ class OfflineRun:
         ranks: Ranks,
         device: torch.device,
         stop: StopSignal,
-        face: HealthServer | None = None,
+        health: HealthServer | None = None,
     ) -> None:
-        """`device`: that of this rank. `face`: the running health server, on the first process of each machine."""
+        """`device`: that of this rank. `health`: the running health server, on the first process of each machine."""
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
-        self._face, self._leads = face, ranks.rank == 0
+        self._health, self._leads = health, ranks.rank == 0
         self._fail = Failpoints(settings.trainer.fail_at)
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
@@ -67,8 +67,8 @@ class OfflineRun:
         try:
             sets = read_sets(settings)
             self._backend = load_stage_backend(settings, self._ranks, self._device)
-            if self._face:
-                self._face.doing = ""
+            if self._health:
+                self._health.doing = ""
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
             job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()

@@ -18,7 +18,7 @@ from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
-from headrace.services.trainer.stages.follower import make_crew
+from headrace.services.trainer.stages.follower import make_rank_processes
 from headrace.services.trainer.stages.parts import load_learner, make_publisher
 from headrace.services.trainer.stages.replay.source import ReplaySource, hold_source
 from headrace.services.trainer.stages.restore import journaled_groups
@@ -53,7 +53,7 @@ class Replay:
         """
         held = RunPaths(self._settings.run_dir).replay_source
         source = hold_source(self._settings.replay, held)
-        with make_crew(self._settings, self._stop).joined() as ranks:
+        with make_rank_processes(self._settings, self._stop).joined() as ranks:
             self._train(source, ranks)
         shutil.rmtree(held)
         return 0

@@ -26,6 +26,6 @@ async def test_functions_that_share_the_tasks_score_each_sample_by_the_one_that_
         assert [one.value for one in found] == [1.0, 0.0, 0.25, None]
         assert found[0].components == {"trl:tasks:math_reward": 1.0}
         # It is no failure: the circuits stay closed.
-        assert rubrics.trouble() is None and not any(seat.circuit.reason for seat in rubrics.seats)
+        assert rubrics.trouble() is None and not any(slot.circuit.reason for slot in rubrics.slots)
     finally:
         await rubrics.close()

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import Ports
-from headrace.config.services import MachineLayout, replica_seat, seats, settings_of
+from headrace.config.services import MachineLayout, replica_spec, settings_of, specs
 from headrace.config.settle import settle
 from headrace.run.plans import Planner
 from headrace.services.rollout.settings import RolloutSettings
@@ -45,9 +45,9 @@ def test_what_cannot_take_turns_is_refused_with_its_key(
 def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
     for arguments, shared in (((), False), (TURNS, True)):
         found = config(tmp_path, *arguments).config
-        ports = {seat.name: Ports(grpc_port=1, http_port=2) for seat in seats(found)}
+        ports = {spec.name: Ports(grpc_port=1, http_port=2) for spec in specs(found)}
         place = MachineLayout(tmp_path, "redis://x", ports, ())
-        by_name = {seat.name: settings_of(found, seat, place, ports[seat.name]) for seat in seats(found)}
+        by_name = {spec.name: settings_of(found, spec, place, ports[spec.name]) for spec in specs(found)}
         trainer, replica = by_name["trainer"], by_name["rollout-0"]
         assert isinstance(trainer, TrainerSettings) and isinstance(replica, RolloutSettings)
         assert trainer.takes_turns is shared
@@ -57,7 +57,7 @@ def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
 def test_no_replica_is_started_that_would_have_no_gpu(tmp_path: Path) -> None:
     found = config(tmp_path, *TURNS).config
     (tmp_path / "config").mkdir()
-    ports = {replica_seat("rollout", 0).name: Ports(grpc_port=1, http_port=2)}
+    ports = {replica_spec("rollout", 0).name: Ports(grpc_port=1, http_port=2)}
     ports["orchestrator"] = Ports(grpc_port=3, http_port=4)
     planner = Planner(found, MachineLayout(tmp_path, "redis://x", ports, ()), {})
     planner.replica("rollout", 0)

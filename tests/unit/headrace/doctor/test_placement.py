@@ -6,7 +6,7 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import Ports
-from headrace.config.services import MachineLayout, replica_seat, settings_of
+from headrace.config.services import MachineLayout, replica_spec, settings_of
 from headrace.config.settle import settle
 from headrace.doctor.placement import check_overlap, check_visible, placement, shown, visible
 from headrace.run.plans import Planner
@@ -103,7 +103,7 @@ def test_cuda_visible_devices_hides_the_others(there: int, chosen: str | None, c
 def started(folder: Path, resolved: Resolved, first_gpu: int, index: int) -> RolloutSettings:
     ports = Ports(grpc_port=7001, http_port=7002)
     place = MachineLayout(folder, "unix:///x", {"orchestrator": ports}, stop_token_ids=[1], first_gpu=first_gpu)
-    found = settings_of(resolved.config, replica_seat("rollout", index), place, ports)
+    found = settings_of(resolved.config, replica_spec("rollout", index), place, ports)
     assert isinstance(found, RolloutSettings)
     return found
 

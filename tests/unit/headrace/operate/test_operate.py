@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.operate.client import OrchestratorClient, find_face, read_answer
+from headrace.operate.client import OrchestratorClient, find_client, read_answer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.errors import ConfigError, TransientError
@@ -24,17 +24,17 @@ def run_dir(tmp_path: Path) -> Path:
 def test_a_live_run_is_asked_at_its_orchestrators_port(run_dir: Path) -> None:
     lock = RunLock(run_dir)
     with pytest.raises(ConfigError, match="just starting"):
-        find_face(run_dir)
+        find_client(run_dir)
     (run_dir / "run" / "orchestrator.json").write_text(json.dumps({"http_port": 4321}))
-    assert find_face(run_dir) == OrchestratorClient("http://127.0.0.1:4321")
+    assert find_client(run_dir) == OrchestratorClient("http://127.0.0.1:4321")
     lock.release()
     with pytest.raises(ConfigError, match=r"no run is alive .* --url"):
-        find_face(run_dir)
+        find_client(run_dir)
 
 
 def test_a_folder_that_is_no_run_directory_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no config/run\.toml"):
-        find_face(tmp_path)
+        find_client(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -47,32 +47,32 @@ def test_a_folder_that_is_no_run_directory_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_is_taken_as_its_host(given: str, url: str) -> None:
-    assert find_face(None, given).url == url
+    assert find_client(None, given).url == url
 
 
 @pytest.mark.parametrize("given", ["ftp://host", "http://", "file:///etc"])
 def test_a_url_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="is not like"):
-        find_face(None, given)
+        find_client(None, given)
 
 
 def test_a_folder_and_a_url_are_one_too_many(run_dir: Path) -> None:
     with pytest.raises(ConfigError, match="either"):
-        find_face(run_dir, "http://host")
+        find_client(run_dir, "http://host")
 
 
 def test_a_token_goes_along_and_a_file_without_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret-token-of-ops\n")
-    with find_face(None, "http://host:1", file).client() as http:
+    with find_client(None, "http://host:1", file).client() as http:
         assert http.headers["authorization"] == "Bearer s3cret-token-of-ops"
         assert http.headers["origin"] == "http://host:1"
     for text in ("", "two words", "caf\u00e9"):
         file.write_text(text)
         with pytest.raises(ConfigError, match="does not hold a token"):
-            find_face(None, "http://host:1", file)
+            find_client(None, "http://host:1", file)
     with pytest.raises(ConfigError, match="cannot be read"):
-        find_face(None, "http://host:1", tmp_path / "absent")
+        find_client(None, "http://host:1", tmp_path / "absent")
 
 
 @pytest.mark.parametrize(

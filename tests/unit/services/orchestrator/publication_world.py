@@ -135,16 +135,16 @@ class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
 
 
 class World:
-    """A publisher, its registry and peers."""
+    """A publisher, its registry and clients."""
 
     def __init__(self, path: Path, times: PublicationTable) -> None:
         self.path, self.times = path, times
         self.state = RunState(Store(path / "state.sqlite"), max_steps=10)
         self.registry = Registry(lease_s=60)
         self.trainer = ScriptedTrainer()
-        self.peers = Clients()
+        self.clients = Clients()
         self.publisher = PublicationCoordinator(
-            self.state, self.registry, self.peers, EventLog(path, "orchestrator", 1), times
+            self.state, self.registry, self.clients, EventLog(path, "orchestrator", 1), times
         )
         self.servers: list[RpcServer] = []
 
@@ -190,7 +190,7 @@ class World:
         return pb.PublishRequest(incarnation=incarnation, version=version, plan=PLAN, disk_path=disk)
 
     async def close(self) -> None:
-        await self.peers.close()
+        await self.clients.close()
         for server in self.servers:
             await server.stop(0)
 

@@ -20,8 +20,8 @@ from tests.unit.services.orchestrator.issuing.test_issuer import Office
 
 def run_of(it: Office) -> Run:
     registry = Registry(1e9)
-    publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
-    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.peers)
+    publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
+    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.clients)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: O
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
     await run.report(pb.ReportProgressRequest(incarnation=1))
-    run.state.wishes.stop(True)
+    run.state.operator_requests.stop(True)
     assert not run.state.trainer.told_stop
     assert (await run.report(pb.ReportProgressRequest(incarnation=1))).stop
     await run.register_trainer(trainer("t1"))
@@ -62,7 +62,7 @@ async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_s
 async def test_a_stop_that_was_done_is_done_for_the_next_life_of_the_orchestrator(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
-    run.state.wishes.stop(True)
+    run.state.operator_requests.stop(True)
     await run.report(pb.ReportProgressRequest(incarnation=1, stopped=True))
     office.build()
     assert run_of(office).state.phase is RunPhase.STOPPED
@@ -71,7 +71,7 @@ async def test_a_stop_that_was_done_is_done_for_the_next_life_of_the_orchestrato
 async def test_a_stop_that_a_new_start_ends_is_told(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
-    run.state.wishes.stop(True)
+    run.state.operator_requests.stop(True)
     office.build()
     run = run_of(office)
     await run.register_trainer(trainer("t2"))
@@ -95,12 +95,12 @@ async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(offi
 def test_a_drain_is_not_for_another_replica_of_that_name(office: Office) -> None:
     run = run_of(office)
     run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
-    run.state.wishes.drain("r", True, "1")
+    run.state.operator_requests.drain("r", True, "1")
     run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
     run.look(0.0)
-    assert run.state.wishes.drained
+    assert run.state.operator_requests.drained
     run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="2"))
-    assert not run.state.wishes.drained
+    assert not run.state.operator_requests.drained
 
 
 async def test_a_replica_hears_which_of_its_groups_have_a_fate_and_the_trainer_where_the_awaited_one_is(

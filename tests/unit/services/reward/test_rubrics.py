@@ -150,7 +150,7 @@ async def test_an_impatient_caller_gets_an_abstention_at_once() -> None:
 async def test_equal_scorers_of_several_tasks_are_one() -> None:
     tasks = {name: {"scorers": [scripted("half"), scripted("one")]} for name in ("a", "b")}
     made = rubrics(scripted("half"), tasks=tasks)
-    assert len(made.seats) == 2
+    assert len(made.slots) == 2
 
 
 def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_the_version_follows_config_combination_and_the_scorers_own_version() ->
     ]
     assert len({base, *(version(other) for other in others)}) == 4
     changed = rubrics(scripted("one"))
-    changed.seats[0].scorer.version = "one@2"
+    changed.slots[0].scorer.version = "one@2"
     assert version(changed) != base
 
 

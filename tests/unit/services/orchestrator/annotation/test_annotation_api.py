@@ -23,13 +23,13 @@ SAME = {"Origin": BASE}
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    desk = AnnotationService(write_run(tmp_path))
+    service = AnnotationService(write_run(tmp_path))
     app = admin_app("annotation", lambda: None)
     app.add_middleware(Guard, bound="127.0.0.1", hosts=["judge.example"])
-    add_annotation(app, desk)
+    add_annotation(app, service)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
-    await desk.close()
+    await service.close()
 
 
 async def vote(client: httpx.AsyncClient, name: str, choice: str, pair: str = "") -> httpx.Response:
@@ -177,10 +177,10 @@ async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_orchestrator_of_a_run_serves_the_page(tmp_path: Path) -> None:
-    desk = AnnotationService(write_run(tmp_path))
-    app = rest_app(lambda: None, desk, OrchestratorSettings(run_dir=tmp_path))
+    service = AnnotationService(write_run(tmp_path))
+    app = rest_app(lambda: None, service, OrchestratorSettings(run_dir=tmp_path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         assert (await client.get("/annotate")).status_code == 200
         assert (await client.get("/api/annotation/summary")).json()["votes"] == 0
         assert not (tmp_path / "annotations" / "pairs.jsonl").exists()
-    await desk.close()
+    await service.close()

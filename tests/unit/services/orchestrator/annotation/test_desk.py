@@ -34,42 +34,42 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.
 async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = AnnotationService(tmp_path)
+    service = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(WaitTimeoutError, match="the votes to be read"):
-            await desk.ask(lambda book: book.summary())
-    asking = asyncio.create_task(desk.ask(lambda book: book.summary()))
+            await service.ask(lambda book: book.summary())
+    asking = asyncio.create_task(service.ask(lambda book: book.summary()))
     await asyncio.sleep(0.01)
     asking.cancel()  # As when the browser goes away.
     await asyncio.gather(asking, return_exceptions=True)
     slow.set()
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
-    assert (await desk.ask(lambda book: book.summary())).votes == 0
-    await desk.close()
+    assert (await service.ask(lambda book: book.summary())).votes == 0
+    await service.close()
     VoteBook(tmp_path).close()
 
 
 async def test_closing_while_it_opens_lets_the_votes_go(
     slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = AnnotationService(tmp_path)
+    service = AnnotationService(tmp_path)
     with pytest.raises(WaitTimeoutError):
-        await desk.ask(lambda book: book.summary())
+        await service.ask(lambda book: book.summary())
     monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
     asyncio.get_running_loop().call_later(0.05, slow.set)
-    await desk.close()
+    await service.close()
     VoteBook(tmp_path).close()
 
 
 async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path) -> None:
     other = VoteBook(write_run(tmp_path))
-    desk = AnnotationService(tmp_path)
+    service = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(ConfigError, match="already served"):
-            await desk.ask(lambda book: book.summary())
+            await service.ask(lambda book: book.summary())
     other.close()
-    assert (await desk.ask(lambda book: book.summary())).votes == 0
-    await desk.close()
+    assert (await service.ask(lambda book: book.summary())).votes == 0
+    await service.close()
 
 
 async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_too(
@@ -86,19 +86,19 @@ async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_t
 
     monkeypatch.setattr(desk_module, "VoteBook", SlowExport)
     monkeypatch.setattr(desk_module, "_EXPORT_AFTER_S", 0.0)
-    desk = AnnotationService(write_run(tmp_path))
-    await desk.change(lambda book: None)
+    service = AnnotationService(write_run(tmp_path))
+    await service.change(lambda book: None)
     await asyncio.wait_for(begun.wait(), 60)
-    await desk.change(lambda book: None)
+    await service.change(lambda book: None)
     go.set()
     await asyncio.wait_for(again.wait(), 60)
-    await desk.close()
+    await service.close()
 
 
 async def test_closing_a_desk_that_could_not_open_is_quiet(tmp_path: Path) -> None:
     other = VoteBook(write_run(tmp_path))
-    desk = AnnotationService(tmp_path)
+    service = AnnotationService(tmp_path)
     with pytest.raises(ConfigError):
-        await desk.ask(lambda book: book.summary())
-    await desk.close()
+        await service.ask(lambda book: book.summary())
+    await service.close()
     other.close()

@@ -43,8 +43,8 @@ async def board(tmp_path: Path) -> Board:
 
 
 async def test_each_answer_is_read_strictly_by_the_model_of_its_route(board: Board) -> None:
-    desk = AnnotationService(board.files.run_dir)
-    app = page_app(board, desk)
+    service = AnnotationService(board.files.run_dir)
+    app = page_app(board, service)
     routes = {
         route.path: route.response_model
         for route in app.routes
@@ -60,4 +60,4 @@ async def test_each_answer_is_read_strictly_by_the_model_of_its_route(board: Boa
             assert adapter.dump_python(adapter.validate_json(answer.content), mode="json", exclude_unset=True) == (
                 answer.json()
             ), path
-    await desk.close()
+    await service.close()

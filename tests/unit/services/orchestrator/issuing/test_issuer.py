@@ -78,9 +78,9 @@ class Office:
         self.state = RunState(self.store, max_steps=5)
         self.events = EventLog(self.path, "orchestrator", "x")
         self.prompts = PromptStream(self.broker, self.store)
-        self.peers = Clients()
+        self.clients = Clients()
         self.issuer = Issuer(
-            self.settings, ROWS, self.store, self.state, self.broker, self.prompts, self.peers, self.events
+            self.settings, ROWS, self.store, self.state, self.broker, self.prompts, self.clients, self.events
         )
 
     async def issued(self) -> list[Message]:
@@ -101,7 +101,7 @@ async def office(path: Path, *, staleness: int = 0) -> AsyncIterator[Office]:
     server = await serve({"wire.v1.TrainerService": add}, "127.0.0.1", 0)
     await built.state.register_trainer(pb.RegisterTrainerRequest(address=f"127.0.0.1:{server.port}", boot_id="t"))
     yield built
-    await built.peers.close()
+    await built.clients.close()
     await server.stop(0)
 
 

@@ -235,7 +235,9 @@ async def test_a_session_that_outlived_its_publication_is_ended_by_a_new_one(tmp
 
 async def test_two_lives_of_the_coordinator_never_use_one_publication_id(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
-        again = PublicationCoordinator(it.state, it.registry, it.peers, EventLog(tmp_path, "orchestrator", 2), it.times)
+        again = PublicationCoordinator(
+            it.state, it.registry, it.clients, EventLog(tmp_path, "orchestrator", 2), it.times
+        )
         assert it.publisher._next_attempt() != again._next_attempt()
 
 

@@ -79,7 +79,7 @@ def run_of(it: World, path: Path) -> Run:
     settings = OrchestratorSettings.model_validate({"model": {"path": "m"}, "run_dir": path})
     events = EventLog(path, "orchestrator", 2)
     unused: Any = None
-    return Run(settings, unused, it.state, it.registry, unused, it.publisher, None, events, MemoryBroker(), it.peers)
+    return Run(settings, unused, it.state, it.registry, unused, it.publisher, None, events, MemoryBroker(), it.clients)
 
 
 async def publish(it: World, version: int) -> None:

@@ -32,7 +32,7 @@ def states(it: World) -> dict[str, int]:
 
 
 def turns_of(it: World, evaluating: str = "") -> TurnScheduler:
-    return TurnScheduler(it.registry, it.publisher, it.peers, lambda: evaluating)
+    return TurnScheduler(it.registry, it.publisher, it.clients, lambda: evaluating)
 
 
 async def test_all_replicas_sleep_before_the_turn_is_given(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_the_evaluation_of_what_is_published_ends_first(tmp_path: Path) ->
     sleeper = Sleeper("r0")
     async with world(tmp_path, sleeper) as it:
         said = ["evaluation of version 3: 1 of 8 prompts"]
-        turns = TurnScheduler(it.registry, it.publisher, it.peers, lambda: said[0])
+        turns = TurnScheduler(it.registry, it.publisher, it.clients, lambda: said[0])
         assert await turns.take() == said[0]
         assert sleeper.calls == []
         said[0] = ""

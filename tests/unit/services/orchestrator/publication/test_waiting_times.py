@@ -31,7 +31,7 @@ def beat(registry: Registry, name: str, now: float, waiting_for: str) -> None:
 
 
 def status_of(it: Office, registry: Registry) -> Status:
-    publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
+    publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
     return Status(it.store, it.state, registry, it.issuer, publisher, None)
 
 
@@ -94,7 +94,7 @@ async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
     )
     monkeypatch.setattr(PublicationCoordinator, "sessions", [progress])
     async with office(tmp_path) as it:
-        publisher = PublicationCoordinator(it.state, registry, it.peers, it.events, PublicationTable())
+        publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
         publisher.progress = progress
         view = Status(it.store, it.state, registry, it.issuer, publisher, None).view()
     assert view.publication.since == pytest.approx(time.time() - 2.0, abs=2)

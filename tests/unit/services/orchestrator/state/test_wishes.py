@@ -44,46 +44,46 @@ def test_wishes_outlive_the_process(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_asked_for_once_until_it_is_written(tmp_path: Path) -> None:
-    wishes = OperatorRequests(store(tmp_path))
-    wishes.ask_checkpoint()
-    wishes.ask_checkpoint()
-    assert wishes.checkpoint == 1
-    assert wishes.checkpoint_done(1) and not wishes.checkpoint_done(1)
-    assert wishes.checkpoint == 0
-    wishes.ask_checkpoint()
-    assert wishes.checkpoint == 2 and OperatorRequests(store(tmp_path)).checkpoint == 2
+    operator_requests = OperatorRequests(store(tmp_path))
+    operator_requests.ask_checkpoint()
+    operator_requests.ask_checkpoint()
+    assert operator_requests.checkpoint == 1
+    assert operator_requests.checkpoint_done(1) and not operator_requests.checkpoint_done(1)
+    assert operator_requests.checkpoint == 0
+    operator_requests.ask_checkpoint()
+    assert operator_requests.checkpoint == 2 and OperatorRequests(store(tmp_path)).checkpoint == 2
 
 
 def test_a_drain_is_over_with_the_replicas_life(tmp_path: Path) -> None:
     OperatorRequests(store(tmp_path)).drain("rollout-1", True, "b1")
-    wishes = OperatorRequests(store(tmp_path))
-    wishes.registered("rollout-1", "b1")
-    wishes.registered("rollout-0", "b9")
-    assert wishes.drained == {"rollout-1"}
-    wishes.registered("rollout-1", "b2")
-    assert not wishes.drained and not OperatorRequests(store(tmp_path)).drained
+    operator_requests = OperatorRequests(store(tmp_path))
+    operator_requests.registered("rollout-1", "b1")
+    operator_requests.registered("rollout-0", "b9")
+    assert operator_requests.drained == {"rollout-1"}
+    operator_requests.registered("rollout-1", "b2")
+    assert not operator_requests.drained and not OperatorRequests(store(tmp_path)).drained
 
 
 def test_a_drained_replica_that_is_away_for_an_hour_is_forgotten(tmp_path: Path) -> None:
-    wishes = OperatorRequests(store(tmp_path))
+    operator_requests = OperatorRequests(store(tmp_path))
     for name in ("rollout-0", "rollout-1"):
-        wishes.drain(name, True, "b")
-    wishes.forget([], 0.0)
-    wishes.forget(["rollout-0"], 3599.0)
-    wishes.forget([], 3601.0)
-    assert wishes.drained == OperatorRequests(store(tmp_path)).drained == {"rollout-0"}
-    wishes.forget([], 7202.0)
-    assert not wishes.drained
+        operator_requests.drain(name, True, "b")
+    operator_requests.forget([], 0.0)
+    operator_requests.forget(["rollout-0"], 3599.0)
+    operator_requests.forget([], 3601.0)
+    assert operator_requests.drained == OperatorRequests(store(tmp_path)).drained == {"rollout-0"}
+    operator_requests.forget([], 7202.0)
+    assert not operator_requests.drained
 
 
 async def test_the_drain_that_an_operator_asks_for_is_of_the_boot_that_lives(tmp_path: Path) -> None:
     acts, state = operator(tmp_path)
     state.phase = RunPhase.RUNNING
     await acts.drain("rollout-0", True, "cli")
-    state.wishes.registered("rollout-0", "b")
-    assert state.wishes.drained
-    state.wishes.registered("rollout-0", "b2")
-    assert not state.wishes.drained
+    state.operator_requests.registered("rollout-0", "b")
+    assert state.operator_requests.drained
+    state.operator_requests.registered("rollout-0", "b2")
+    assert not state.operator_requests.drained
 
 
 def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
@@ -94,10 +94,10 @@ def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
 async def test_how_a_run_ended_outlives_the_process_until_a_trainer_registers(tmp_path: Path, phase: RunPhase) -> None:
     _, state = operator(tmp_path)
     await state.register_trainer(trainer("t1", version=10))
-    state.wishes.stop(True)
+    state.operator_requests.stop(True)
     state.stopped() if phase is RunPhase.STOPPED else state.finish()
     acts, again = operator(tmp_path)
-    assert again.phase is phase and again.reason == state.reason and not again.wishes.stopping
+    assert again.phase is phase and again.reason == state.reason and not again.operator_requests.stopping
     assert again.trainer.finished is (phase is RunPhase.FINISHED)
     with pytest.raises(ConfigError, match=f"the run is {phase}"):
         await acts.pause("cli")
@@ -118,7 +118,7 @@ def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> Non
     state = RunState(kept, max_steps=10)
     for end in (state.stopped, state.finish):
         state.phase = RunPhase.RUNNING
-        state.wishes.stop(True)
+        state.operator_requests.stop(True)
         said: list[str] = []
         kept._db.set_trace_callback(said.append)
         end()
@@ -129,14 +129,14 @@ def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> Non
 async def test_a_new_start_does_not_stop_because_of_an_old_wish(tmp_path: Path) -> None:
     _, state = operator(tmp_path)
     await state.register_trainer(trainer("t1"))
-    state.wishes.stop(True)
+    state.operator_requests.stop(True)
     await state.register_trainer(trainer("t2"))
-    assert state.wishes.stopping  # It crashed, and was started again: the wish is for it, too.
+    assert state.operator_requests.stopping  # It crashed, and was started again: the wish is for it, too.
     _, again = operator(tmp_path)
     await again.register_trainer(trainer("t2"))
-    assert again.wishes.stopping  # Only this process was started again.
+    assert again.operator_requests.stopping  # Only this process was started again.
     await again.register_trainer(trainer("t3"))
-    assert not again.wishes.stopping and not OperatorRequests(store(tmp_path)).stopping
+    assert not again.operator_requests.stopping and not OperatorRequests(store(tmp_path)).stopping
 
 
 async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_path: Path) -> None:
@@ -144,16 +144,16 @@ async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_pa
     await state.register_trainer(trainer("t1"))
     await acts.stop("cli")
     assert "before the trainer received it" in await acts.resume("cli")
-    assert not state.wishes.holds and not OperatorRequests(store(tmp_path)).stopping
+    assert not state.operator_requests.holds and not OperatorRequests(store(tmp_path)).stopping
     await acts.stop("cli")
     state.trainer.told_stop = True
     assert "may have received it" in await acts.resume("cli")
-    assert not state.wishes.holds
+    assert not state.operator_requests.holds
     await acts.stop("cli")
     again, state = operator(tmp_path)
     state.phase = RunPhase.RUNNING
     assert "may have received it" in await again.resume("cli")
-    assert not state.wishes.holds
+    assert not state.operator_requests.holds
 
 
 async def test_acts_are_told_and_logged(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ async def test_acts_are_told_and_logged(tmp_path: Path) -> None:
     await acts.drain("rollout-0", True, "dashboard")
     assert acts.view() == OperatorStatus(paused=True, stopping=False, checkpoint_asked=True, draining=("rollout-0",))
     await acts.stop("cli")
-    assert state.wishes.stopping
+    assert state.operator_requests.stopping
     state.stopped()
-    assert state.phase is RunPhase.STOPPED and not state.wishes.stopping
+    assert state.phase is RunPhase.STOPPED and not state.operator_requests.stopping
     logged = [event for event in read_events(tmp_path) if event["event"] == "operator_action"]
     assert [(one["action"], one["who"], one["version"]) for one in logged] == [
         ("pause", "cli", 3),
@@ -188,7 +188,7 @@ async def test_what_cannot_be_done_is_refused_with_the_way_out(tmp_path: Path) -
     state.phase = RunPhase.FINISHED
     with pytest.raises(ConfigError, match="the run is finished"):
         await acts.pause("cli")
-    assert not state.wishes.paused
+    assert not state.operator_requests.paused
 
 
 async def test_the_time_of_a_pause_is_no_time_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
