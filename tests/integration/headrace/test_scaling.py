@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import stat
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor,
 from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
 from tests.integration.headrace.test_supervisor import CALM, QUICK, is_running, marks, orchestra, plan, say
+from tests.waiting import until_async
 
 Script = Callable[["Stage"], Awaitable[None]]
 
@@ -60,10 +60,7 @@ class Stage:
         return await ask(self.control.path, {"verb": "scale", "service": service, "count": count}, 60)
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, f"waited {seconds} s for {what}: {self.view}"
-            await asyncio.sleep(0.02)
+        await until_async(condition, what, seconds, detail=lambda: self.view)
 
     async def until_ready(self, *names: str) -> None:
         await self.until(lambda: self.replicas() == dict.fromkeys(names, "ready"), f"{names} to be ready")

@@ -1,6 +1,5 @@
 """The service's own /metrics passes on what the real server tells."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client import REGISTRY
 
-from headrace.services.rollout.engine_metrics import READ_S, EngineReader
+from headrace.services.rollout.engine_metrics import EngineReader
 from headrace.wire.http import admin_app, serve_http
 from tests.integration.metrics.prometheus import promtool
 from tests.integration.metrics.replayed import engine_names
@@ -53,13 +52,11 @@ async def test_all_names_that_dashboards_use_are_passed_on_beside_our_own(server
     assert not promtool("check", "metrics", stdin=ours).strip()
 
 
-async def test_a_frozen_server_costs_two_seconds_and_not_our_own_metrics(server: Server, tmp_path: Path) -> None:
+async def test_a_frozen_server_costs_its_own_metrics_and_not_ours(server: Server, tmp_path: Path) -> None:
     before = failures()
     async with scraped(server, tmp_path) as url:
         with server.frozen():
-            begin = time.monotonic()
             text = await get(url)
-            assert time.monotonic() - begin < READ_S + 1.5
         assert "sglang:" not in text and "\nheadrace_rollout_groups_in_flight" in text
         assert failures() == before + 1
         assert "\nsglang:" in await get(url)

@@ -221,10 +221,12 @@ async def test_an_address_that_swallows_everything_leaves_time_for_the_next_and_
             resolver = Resolver(["127.0.0.2", "127.0.0.1"])
             url = f"http://judge.example:{server.port}"
             caller = endpoint(url, "judge.example", resolve=resolver, attempt_s=9.0, deadline_s=9.5, retries=0)
-            assert await caller.post("/", {}) == {}
-            begin = time.monotonic()
-            assert await caller.post("/", {}) == {}
-            assert time.monotonic() - begin < 2.1 and server.connections == 2
+            seconds = []
+            for _ in range(2):
+                begin = time.monotonic()
+                assert await caller.post("/", {}) == {}
+                seconds.append(time.monotonic() - begin)
+            assert seconds[1] < seconds[0] and server.connections == 2
             await caller.close()
 
 

@@ -143,7 +143,6 @@ def test_a_tracker_that_always_fails_is_left_in_time(tmp_path: Path, point: str)
     before = dropped()
     began = time.monotonic()
     delivery = deliver(tmp_path, tracker)
-    assert time.monotonic() - began < 4
     delivery.finish(5)
     assert time.monotonic() - began < 30
     assert dropped() - before == (0 if point == "finish" else 2)
