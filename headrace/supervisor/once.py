@@ -73,9 +73,11 @@ def run_once(
     Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then. `fork_server`: forks it where
     that is faster; only without a `log`.
     """
-    if fork_server is not None and log is None and fork_server.serves(tuple(argv)):
+    if fork_server is not None and log is None:
+        # The supervisor reports it (`take_trouble`).
         with contextlib.suppress(ForkServerError):
-            return _run_forked(what, tuple(argv), env, timeout_s, fork_server)
+            if fork_server.serves(tuple(argv)):
+                return _run_forked(what, tuple(argv), env, timeout_s, fork_server)
     output = log.open("ab") if log else subprocess.PIPE
     try:
         process = subprocess.Popen(

@@ -114,14 +114,20 @@ async def _execute(plan: ProcessPlan, log: int) -> asyncio.subprocess.Process:
 
 
 async def _fork(plan: ProcessPlan, log: int, notice: Callable[[str], None]) -> AdoptedProcess | None:
-    """Has the fork server start it; None where there is none, or it would take longer or has failed."""
-    if plan.fork_server is None or not plan.fork_server.serves(plan.argv):
+    """Starts it through the fork server; None where there is none, it would take longer, or it has failed."""
+    server = plan.fork_server
+    if server is None:
         return None
     try:
-        return AdoptedProcess(await plan.fork_server.start(plan.argv, plan.env, log))
+        if server.serves(plan.argv):
+            return AdoptedProcess(await server.start(plan.argv, plan.env, log))
     except ForkServerError as error:
-        notice(f"{plan.name} starts by itself: {error}")
-        return None
+        notice(f"{plan.name} starts on its own: {error}")
+        server.take_trouble()
+    if trouble := server.take_trouble():
+        # It failed while the run was prepared.
+        notice(f"{plan.name} starts on its own: {trouble}")
+    return None
 
 
 def log_tail(path: Path, lines: int = 8) -> str:

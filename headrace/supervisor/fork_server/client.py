@@ -1,6 +1,7 @@
 """The fork server as the supervisor sees it: starts it, asks it for processes, and does without it once it is gone."""
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -26,7 +27,7 @@ _ENDED_S = 5.0
 
 
 class ForkServerError(HeadraceError):
-    """The fork server has not forked: the process is to be started by itself."""
+    """The fork server did not fork: start the process by its command line."""
 
 
 class ForkServer:
@@ -35,12 +36,13 @@ class ForkServer:
     def __init__(self, env: dict[str, str], modules: Sequence[str], *, heavy: Sequence[str]) -> None:
         """Starts it, and returns before it has imported `modules` under `env`, the environment of all its processes.
 
-        Only for the modules `heavy` does a process wait until it has: the others start faster by themselves.
+        Processes of the modules `heavy` wait for that; the others start faster on their own until then.
         """
         self._heavy = frozenset(heavy)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
         self._loaded = self._asked = False
+        self._trouble = ""
         self._turn = asyncio.Lock()
         argv = (sys.executable, "-P", "-m", __package__, str(theirs.fileno()), str(os.getpid()), *modules)
         with theirs:
@@ -57,7 +59,10 @@ class ForkServer:
         self._until = time.monotonic() + _LOADED_S
 
     def serves(self, argv: tuple[str, ...]) -> bool:
-        """Whether to ask it for this process: not once it is gone, nor while a start by itself would be faster."""
+        """Whether to ask it for this process: not once it is gone, nor while a start of its own would be faster.
+
+        Raises ForkServerError if it has ended meanwhile.
+        """
         if self._link.fileno() < 0 or not module_of(argv):
             return False
         return module_of(argv) in self._heavy or self._has_loaded()
@@ -98,7 +103,8 @@ class ForkServer:
         packet = self._link.recv(LONGEST) if self._asked else b""
         if packet:
             pid = int(json.loads(packet)["pid"])
-            os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         _adopt_orphans(False)
         self._link.close()
@@ -156,7 +162,13 @@ class ForkServer:
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
         self.close()
-        raise ForkServerError(f"the fork server: {reason}" + (f": {said[-1]}" if said else ""))
+        self._trouble = f"the fork server: {reason}" + (f": {said[-1]}" if said else "")
+        raise ForkServerError(self._trouble)
+
+    def take_trouble(self) -> str:
+        """Why it is gone, once; empty if it is not, or if that has been taken."""
+        trouble, self._trouble = self._trouble, ""
+        return trouble
 
 
 def _adopt_orphans(on: bool) -> None:

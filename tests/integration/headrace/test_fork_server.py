@@ -139,7 +139,7 @@ def test_a_server_that_was_killed_leaves_its_processes_and_is_done_without(
 
     asyncio.run(live())
     (notice,) = notices
-    assert "trainer starts by itself: the fork server: " in notice
+    assert "trainer starts on its own: the fork server: " in notice
     assert json.loads((tmp_path / "run" / "trainer.json").read_text())["forked"] is False
 
 
@@ -155,6 +155,52 @@ def test_an_import_that_starts_a_thread_is_named_and_the_process_starts_by_itsel
     assert asyncio.run(live()) == 4
     (notice,) = notices
     assert "has started threads" in notice and "ticker" in notice
+
+
+def test_a_server_that_failed_while_the_run_was_prepared_is_reported_once(tmp_path: Path, env: dict[str, str]) -> None:
+    notices: list[str] = []
+    server = ForkServer(env, ["ticking"], heavy=["service"])
+    found = json.loads(run_once("the job", argv("0"), env=env, log=None, timeout_s=60, fork_server=server))
+    assert found["ppid"] == os.getpid() and notices == []
+
+    async def live() -> list[int]:
+        lives = [await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, notices.append) for _ in range(2)]
+        return [await life.wait() for life in lives]
+
+    assert asyncio.run(live()) == [4, 4]
+    (notice,) = notices
+    assert "has started threads" in notice
+
+
+def test_a_light_process_starts_on_its_own_where_the_server_has_ended(tmp_path: Path, env: dict[str, str]) -> None:
+    notices: list[str] = []
+    server = ForkServer(env, ["ticking"], heavy=[])
+    until(lambda: server._process.poll() is not None, "the server to end")
+
+    async def live() -> int:
+        return await (await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, notices.append)).wait()
+
+    assert asyncio.run(live()) == 4
+    assert len(notices) == 1
+
+
+def test_a_frozen_server_is_given_up_by_the_deadline(
+    tmp_path: Path, env: dict[str, str], server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notices: list[str] = []
+    assert json.loads(run_once("the job", argv("0"), env=env, log=None, timeout_s=60, fork_server=server))
+    monkeypatch.setattr("headrace.supervisor.fork_server.client._FORKED_S", 0.3)
+    monkeypatch.setattr("headrace.supervisor.fork_server.client._ENDED_S", 0.3)
+    (fork_server,) = children()
+    fork_server.suspend()
+
+    async def live() -> int:
+        return await (await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, notices.append)).wait()
+
+    assert asyncio.run(live()) == 4
+    (notice,) = notices
+    assert "0 s to fork service" in notice
+    assert children() == []
 
 
 def test_an_import_that_fails_is_left_to_the_process(tmp_path: Path, env: dict[str, str]) -> None:
