@@ -70,8 +70,8 @@ async def test_groups_stay_unacked_until_the_journal_has_them(tmp_path):
     async with Bench(tmp_path) as bench:
         bench.put(entry(1), entry(0))
         await bench.settled(pending=2)
-        batch, _ = bench.book.next_batch()
-        bench.book.journal_batch(1, batch)
+        batch, _ = bench.ledger.next_batch()
+        bench.ledger.journal_batch(1, batch)
         assert (await bench.broker.stats(StreamName.SCORED)).pending == 2
         await bench.inbox.ack([0, 1])
         await bench.settled(pending=0)
@@ -84,7 +84,7 @@ async def test_what_an_earlier_life_left_pending_is_taken_at_once(tmp_path):
     async with Bench(tmp_path, groups=1, broker=broker) as bench:
 
         async def has_batch():
-            return bench.book.next_batch()[0] is not None
+            return bench.ledger.next_batch()[0] is not None
 
         await bench.until(has_batch)
 
@@ -125,7 +125,7 @@ async def test_a_tombstone_is_journaled_told_at_once_and_acked(tmp_path):
         await bench.settled(pending=0)
         assert bench.drops() == [(3, "poison")]
         assert bench.ended == 1
-        assert [f.reason for f in bench.book.progress().fates] == ["poison"]
+        assert [f.reason for f in bench.ledger.progress().fates] == ["poison"]
         assert [e["group_index"] for e in read_events(tmp_path) if e["event"] == "dropped"] == [3]
         bench.put(entry(3))
         await bench.settled(pending=0)
@@ -139,8 +139,8 @@ async def test_a_group_with_too_few_scores_is_journaled_as_dropped_told_at_once_
         bench.put(entry(0, body=dataclasses.replace(whole, scores=(whole.scores[0], *lost))))
         await bench.settled(pending=0)
         assert bench.drops() == [(0, "abstained")] and bench.ended == 1
-        assert [f.reason for f in bench.book.progress().fates] == ["abstained"]
-        assert bench.book.next_batch() == (None, [])
+        assert [f.reason for f in bench.ledger.progress().fates] == ["abstained"]
+        assert bench.ledger.next_batch() == (None, [])
 
 
 async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):
@@ -149,13 +149,13 @@ async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_a
         bench.put(mute, mute, told)
         await bench.settled(pending=0)
         assert bench.drops() == [(0, "uninformative")] and bench.ended == 1
-        assert [f.reason for f in bench.book.progress().fates] == ["uninformative"]
+        assert [f.reason for f in bench.ledger.progress().fates] == ["uninformative"]
         assert [e["reason"] for e in read_events(tmp_path) if e["event"] == "dropped"] == ["uninformative"]
-        assert bench.book.next_batch() == (None, [])
+        assert bench.ledger.next_batch() == (None, [])
         bench.put(entry(1, body=scored_group(1, rewards=[1, 0, 1, 1])))
         await bench.settled(pending=1)
-        batch, _ = bench.book.next_batch()
-        on_the_way = bench.book.journal_batch(1, batch)
+        batch, _ = bench.ledger.next_batch()
+        on_the_way = bench.ledger.journal_batch(1, batch)
         mute_tokens = sum(len(rollout.token_ids) for rollout in scored_group(0).group.rollouts)
         assert (on_the_way.uninformative, on_the_way.spent) == (1, mute_tokens)
         (told,) = (e for e in read_events(tmp_path) if e["event"] == "batch")
@@ -167,13 +167,13 @@ async def test_what_a_replica_gave_up_as_stale_is_told_with_the_next_batch(tmp_p
         bench.put(entry(0, body=Tombstone(reason=DropReason.STALE, lengths=(20, 16))), entry(1))
         await bench.settled(pending=1)
         assert bench.drops() == [(0, "stale")]
-        batch, _ = bench.book.next_batch()
-        on_the_way = bench.book.journal_batch(1, batch)
+        batch, _ = bench.ledger.next_batch()
+        on_the_way = bench.ledger.journal_batch(1, batch)
         assert (on_the_way.stale, on_the_way.spent) == (((20, 16),), 36)
         bench.put(entry(2))
         await bench.settled(pending=2)
-        batch, _ = bench.book.next_batch()
-        assert bench.book.journal_batch(2, batch).spent == 0
+        batch, _ = bench.ledger.next_batch()
+        assert bench.ledger.journal_batch(2, batch).spent == 0
 
 
 async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(tmp_path):
@@ -181,7 +181,7 @@ async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(t
         bench.put(*(entry(index, body=scored_group(index, rewards=[0, 0, 0, 0])) for index in range(3)))
         await bench.settled(pending=0)
         with pytest.raises(DynamicSamplingError, match="3 of 0"):
-            bench.book.next_batch()
+            bench.ledger.next_batch()
         assert [index for index, _ in bench.drops()] == [0, 1, 2]
 
 
@@ -210,4 +210,4 @@ async def test_a_bad_entry_is_buried_and_the_next_one_still_taken(tmp_path, data
         await bench.settled(pending=1)
         assert await bench.broker.live(StreamName.DEAD) == [data]
         assert bench.drops() == dropped
-        assert bench.book.next_batch()[0][0].group_index == 0
+        assert bench.ledger.next_batch()[0][0].group_index == 0

@@ -80,9 +80,9 @@ async def test_openais_form_is_read_by_its_index() -> None:
 
 BAD = {
     "2 numbers a sample": [{"embedding": [1.0, 2.0]}],
-    "2 entries came": [{"embedding": [1.0]}] * 2,
-    "0 entries came": [],
-    "dict came": {"error": "x"},
+    "2 entries arrived": [{"embedding": [1.0]}] * 2,
+    "0 entries arrived": [],
+    "dict arrived": {"error": "x"},
     "no embedding": [{"embedding": []}],
     "'1.0' is no number": [{"embedding": ["1.0"]}],
     "'True' is no number": [{"embedding": [True]}],
