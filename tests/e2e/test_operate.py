@@ -187,7 +187,9 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: TinyRun, tm
     assert AutoTokenizer.from_pretrained(found["path"])("12+34=")["input_ids"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("")
-    assert "contains files that are not" in headrace("export", ended.run_dir, "--out", tmp_path / "other", code=2)["error"]
+    assert (
+        "contains files that are not" in headrace("export", ended.run_dir, "--out", tmp_path / "other", code=2)["error"]
+    )
     assert "no checkpoint of step 1 " in headrace("export", ended.run_dir, "--step", 1, code=2)["error"]
 
 

@@ -148,7 +148,7 @@ class World:
         await self.broker.add(StreamName.PROMPTS, encode(prompt_message(index, **options)))
 
     async def rollouts(self, count: int, timeout_s: float = 60.0) -> list[tuple[Header, RolloutGroup]]:
-        await until_async(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, timeout_s)
+        await until_async(lambda: self.broker.streams[StreamName.ROLLOUTS].added >= count, seconds=timeout_s)
         found = []
         for data in self.broker.streams[StreamName.ROLLOUTS].entries.values():
             message = decode(data)

@@ -31,8 +31,8 @@ from tests.sglang import (
     sglang_settings,
     sglang_venv,
     take,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.sglang
 
@@ -139,12 +139,12 @@ async def test_a_server_dies_with_its_service_also_while_it_loads(tmp_path: Path
     service = subprocess.Popen([sys.executable, "-c", _STARTS_AN_ENGINE, str(tmp_path / "settings.json")])
     try:
         pid_file = tmp_path / "logs" / "rollout-0.sglang.log"
-        until(pid_file.exists, 60)
+        until(pid_file.exists, seconds=60)
         (guarded,) = [each for each in children_of(service.pid) if Path(f"/proc/{each}").exists()]
-        until(lambda: len(group_of(guarded)) >= 5, 90)
+        until(lambda: len(group_of(guarded)) >= 5, seconds=90)
         service.kill()
         service.wait()
-        until(lambda: not group_of(guarded), 5)
+        until(lambda: not group_of(guarded), seconds=5)
     finally:
         service.kill()
         service.wait()
