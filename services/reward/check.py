@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from headrace.services.reward.app import make_rubrics
 from headrace.services.reward.rubric.rubrics import Rubrics
@@ -40,7 +39,7 @@ def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
             yield from (f"{path.name}, {row}: {problem}" for problem in rubrics.problems(columns))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Rows that `headrace train` has just prepared, each with its sample id. Only a dry run needs pyarrow here."""
     if path.exists():
         for record in prompts.read(path, "sample_id", "columns").to_pylist():

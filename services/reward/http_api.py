@@ -1,11 +1,12 @@
 """`POST /score`: the run's scorers over HTTP, for clients that are not services of the run."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.middleware.base import RequestResponseEndpoint
 
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError, State
@@ -155,12 +156,11 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
     """Adds the routes to an app."""
 
     @app.middleware("http")
-    async def refuse_large(request: Request, call_next: Any) -> Response:
+    async def refuse_large(request: Request, call_next: RequestResponseEndpoint) -> Response:
         length = request.headers.get("content-length", "")
         if request.url.path == "/score" and not (length.isdecimal() and int(length) <= MAX_BYTES):
             return Response(f"the body must have a content-length of at most {MAX_BYTES} bytes", status_code=413)
-        found: Response = await call_next(request)
-        return found
+        return await call_next(request)
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:

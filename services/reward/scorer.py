@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Sample:
 
     prompt: str
     completion: str
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, object] = field(default_factory=dict)
     """The data row's other columns: JSON values."""
     group: str = ""
     """Samples of one group answer one prompt; only they may be compared."""
@@ -107,7 +107,7 @@ class Context:
     allow_hosts: tuple[str, ...] = ()
     """host or host:port that may be called although it is private or loopback."""
 
-    def options(self, kind: type[T], given: Mapping[str, Any]) -> T:
+    def options(self, kind: type[T], given: Mapping[str, object]) -> T:
         """The scorer's own options, checked; raises ConfigError naming scorer, key and what is wrong."""
         try:
             return kind.model_validate(dict(given))
@@ -148,7 +148,7 @@ class Scorer(ABC):
     async def close(self) -> None:  # noqa: B027
         """Ends its processes and connections."""
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Why a data row with these columns could never be scored, whatever the completion; None = it can. No I/O."""
         return None
 
@@ -156,6 +156,6 @@ class Scorer(ABC):
 class Build(Protocol):
     """How the registry makes a scorer."""
 
-    def __call__(self, options: Mapping[str, Any], context: Context) -> Scorer:
+    def __call__(self, options: Mapping[str, object], context: Context) -> Scorer:
         """Raises ConfigError naming scorer, key and way out."""
         ...

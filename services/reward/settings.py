@@ -1,7 +1,7 @@
 """Settings of the reward service."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -41,7 +41,7 @@ class ScorerTable(CombinationTable):
     """For `gate`: smallest value that opens the gate."""
     optional: bool = False
     """If it abstains, the score is that of the others; otherwise the whole score abstains."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, object] = Field(default_factory=dict)
     """Options of the scorer itself, e.g. `pattern` of `format`."""
     members: tuple["ScorerTable", ...] = ()
     """For `ensemble`: the scorers that are combined by its `combination`."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -127,8 +126,8 @@ class Endpoint:
             self._waiting -= 1
 
     async def post(
-        self, path: str, body: Mapping[str, Any], *, errand: RequestBudget | None = None, until: float | None = None
-    ) -> Any:
+        self, path: str, body: Mapping[str, object], *, errand: RequestBudget | None = None, until: float | None = None
+    ) -> object:
         """The parsed JSON of the answer; raises EndpointError when no try is left.
 
         `path` is appended to the base URL. `errand` as for `turn`. `until`: the caller holds a turn, and this

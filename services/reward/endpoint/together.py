@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(works: Sequence[Coroutine[object, object, T]]) -> list[T]:
     """All results in order; the first error ends the others and is raised."""
     tasks = [asyncio.create_task(work) for work in works]
     try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.services.reward import metrics
 
@@ -26,7 +25,7 @@ class Cost:
         """The cost so far, in the currency of the prices."""
         return self._price(self.tokens_in, self.tokens_out)
 
-    def add(self, answer: Any) -> None:
+    def add(self, answer: object) -> None:
         """Counts one answer of chat completions by its `usage`."""
         self.answers += 1
         usage = answer.get("usage") if isinstance(answer, Mapping) else None

@@ -6,7 +6,6 @@ arXiv 2305.17926): two verdicts that contradict each other are a tie, and counte
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headrace.services.reward import metrics
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
@@ -36,7 +35,7 @@ class PairwiseJudge(JudgeScorer):
         super().__init__(options, context, form)
         self.version = version_of("pairwise_judge", options, self._instructions, options.against)
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """A row without a reference, where answers meet it."""
         if self._options.against == "reference" and columns.get(self._options.reference) is None:
             return f"the column {self._options.reference!r}, which answers are compared with, is missing"
@@ -148,6 +147,6 @@ def _are_equal(samples: Sequence[Sample], pair: tuple[int, int]) -> bool:
     return samples[pair[0]].completion == samples[pair[1]].completion
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Builds the judge; sends no request yet. Raises ConfigError."""
     return PairwiseJudge(context.options(PairwiseOptions, options), context)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from headrace.services.reward.judge.untrusted import block
 from headrace.services.reward.judge.verdicts import Allowed
@@ -111,7 +110,7 @@ def task_of(sample: Sample) -> str:
     return "\n\n".join(f"{message.get('role', '')}:\n{as_text(message.get('content', ''))}" for message in messages)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A column's value as the judge reads it."""
     return value if isinstance(value, str) else json.dumps(value)
 

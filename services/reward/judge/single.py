@@ -4,7 +4,6 @@ import hashlib
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
 from headrace.services.reward.judge.judge_scorer import JudgeScorer
@@ -77,7 +76,7 @@ class Judge(JudgeScorer):
         return (grade - first) / (last - first)
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Builds the judge; sends no request yet. Raises ConfigError."""
     return Judge(context.options(JudgeOptions, options), context)
 
@@ -89,6 +88,6 @@ def version_of(kind: str, options: ChatOptions, instructions: Instructions, *mor
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def told(found: Mapping[str, Any]) -> str:
+def told(found: Mapping[str, object]) -> str:
     """The judge's reasoning for people: one line, nothing hidden in it."""
     return " ".join(neutral(str(found.get("reasoning", ""))).split())[:_TOLD]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 Allowed = Sequence[int] | Sequence[str] | None
 """The values that a key may have; None = any text."""
@@ -12,9 +12,9 @@ class MalformedVerdictError(ValueError):
     """The judge did not answer in the form asked for."""
 
 
-def schema(form: Mapping[str, Allowed]) -> dict[str, Any]:
+def schema(form: Mapping[str, Allowed]) -> dict[str, object]:
     """The form as a JSON schema, in the part of the language that all servers' strict modes know."""
-    kinds: dict[str, Any] = {
+    kinds: dict[str, object] = {
         key: {"type": "string"} if values is None else _enum(values) for key, values in form.items()
     }
     return {"type": "object", "properties": kinds, "required": list(form), "additionalProperties": False}

@@ -1,7 +1,7 @@
 """Values that a scorer may not return: NaN, infinity, a text, a value out of its range. Pure."""
 
 import math
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def refusal(verdict: object, sample: Sample, *, low: float, high: float) -> tupl
         return "missing", f"{verdict!r} is no verdict"
     if verdict.value is None:
         return None
-    value: Any = verdict.value
+    value: object = verdict.value
     if not _is_number(value):
         return "not_a_number", f"{str(value)[:40]!r} is no number"
     if not is_finite_number(value):
@@ -30,7 +30,7 @@ def refusal(verdict: object, sample: Sample, *, low: float, high: float) -> tupl
     return ("bad_token_scores", words) if words else None
 
 
-def is_finite_number(value: Any) -> bool:
+def is_finite_number(value: object) -> bool:
     """Whether it is a number that a float can hold."""
     try:
         return _is_number(value) and math.isfinite(value)
@@ -38,7 +38,7 @@ def is_finite_number(value: Any) -> bool:
         return False
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
 from headrace.services.reward.endpoint import together
 from headrace.services.reward.rubric.circuit import Circuit
@@ -42,11 +42,11 @@ class Rubrics:
         """The rubric of a row's task."""
         return self._tasks.get(str(columns.get(self._table.task_column, "")), self._default)
 
-    def versions(self, columns: Mapping[str, Any]) -> dict[str, str]:
+    def versions(self, columns: Mapping[str, object]) -> dict[str, str]:
         """Scorer -> version, of the rubric of a row."""
         return self.rubric_of(columns).versions()
 
-    def version(self, columns: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    def version(self, columns: Mapping[str, object], versions: Mapping[str, str]) -> str:
         """Version of a row's rubric: changes with its config and with any of its scorers' `versions`."""
         task = str(columns.get(self._table.task_column, ""))
         table = self._table.tasks.get(task)
@@ -130,7 +130,7 @@ class Rubrics:
         return build_scorer(table.name, table.options, dataclasses.replace(self._context, component=table.component))
 
 
-def context_of(table: RewardTable, **others: Any) -> Context:
+def context_of(table: RewardTable, *, run_dir: Path | None = None) -> Context:
     """What the scorers of a config are built with."""
     return Context(
         component="",
@@ -139,5 +139,5 @@ def context_of(table: RewardTable, **others: Any) -> Context:
         processes=table.processes,
         user_path=table.path,
         allow_hosts=table.allow_hosts,
-        **others,
+        run_dir=run_dir,
     )

@@ -1,7 +1,6 @@
 """Proof, before the first program, that a sandbox isolates: a program of ours looks around in it."""
 
 import json
-from typing import Any
 
 from headrace.services.reward.sandbox.bubblewrap import WAYS_OUT
 from headrace.services.reward.sandbox.errors import SandboxError
@@ -61,7 +60,7 @@ def check(slot: Slot) -> None:
     if not outcome.is_clean:
         slot.kill()
         raise ConfigError(f"the sandbox does not work: {outcome.notes or outcome}. {WAYS_OUT}")
-    found: dict[str, Any] = dict(json.loads(outcome.output)["dict"])
+    found: dict[str, object] = dict(json.loads(outcome.output)["dict"])
     missing = [what for what, is_so in found.items() if is_so is not True]
     if missing:
         slot.kill()

@@ -38,7 +38,7 @@ USER = {
 """Prefix of the user's own scorers -> `module:build`, which takes the rest of the name first."""
 
 
-def build_scorer(name: str, options: Mapping[str, Any], context: Context) -> Scorer:
+def build_scorer(name: str, options: Mapping[str, object], context: Context) -> Scorer:
     """Makes the scorer `name`; raises ConfigError naming what is wrong and the way out. Loads nothing yet."""
     return _find(name)(options, context)
 

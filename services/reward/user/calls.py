@@ -57,7 +57,7 @@ def about(function: Function) -> dict[str, Any]:
     return {"parameters": parameters, "version": source_version(function)}
 
 
-def source_version(thing: Any) -> str:
+def source_version(thing: Function) -> str:
     """Version of the file that defines a function or class: changes with its code. Empty where there is no file."""
     try:
         path = inspect.getsourcefile(inspect.unwrap(thing))
@@ -78,25 +78,25 @@ def signature(parameters: Sequence[tuple[str, int, bool]] | None) -> inspect.Sig
     )
 
 
-def settled(value: Any) -> Any:
+def settled(value: object) -> Any:
     """What it returned; an async function's coroutine is run to its end, on the process's one loop."""
     return _runner().run(_awaited(value)) if inspect.isawaitable(value) else value
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> object:
     """A score as JSON has it: truth as 1 or 0, a single number of NumPy or torch as Python's; all else as it is."""
     if hasattr(value, "item") and not isinstance(value, str | bytes):
         value = value.item()
     return float(value) if isinstance(value, bool) else value
 
 
-def numbers(values: Mapping[Any, Any]) -> dict[str, float]:
+def numbers(values: Mapping[object, object]) -> dict[str, float]:
     """What is shown beside a score: the finite numbers among the values. All else is dropped, never an error."""
     found = {str(name): _number(value) for name, value in values.items()}
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     try:
         given = plain(value)
         number = float(given) if isinstance(given, Real) else math.nan

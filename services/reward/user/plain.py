@@ -8,7 +8,7 @@ from headrace.services.reward.user.calls import about, find, plain, settled
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, refused, verdict
 
 
-def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
     """The scorer of `target`; its options are the function's own keywords."""
     return PlainScorer(target, options, context)
 
@@ -16,11 +16,11 @@ def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
 class PlainScorer(UserScorer):
     """One call a sample; it gets the completion's text, the row's columns and the options."""
 
-    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         super().__init__("headrace.services.reward.user.plain:serve", {"target": target}, context)
         self._options = dict(options)
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Whether the function takes the columns; it is not called."""
         found = refused(self._signature, "", **self._keywords(columns))
         return found and f"it is called with the data's columns as keywords: {found}; let it take **columns"
@@ -41,11 +41,11 @@ class PlainScorer(UserScorer):
         return own | self._options
 
 
-def serve(target: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
     """What a worker runs."""
     function = find(target)
 
-    def answer(job: dict[str, Any]) -> dict[str, Any]:
+    def answer(job: dict[str, Any]) -> dict[str, object]:
         if "about" in job:
             return about(function)
         return {"value": plain(settled(function(job["completion"], **job["keywords"])))}

@@ -25,7 +25,7 @@ _MOST_HUNG = 2
 class Call:
     """One call of the function."""
 
-    job: Mapping[str, Any]
+    job: Mapping[str, object]
     positions: tuple[int, ...]
     """Positions of the samples that it scores, in its own order."""
 
@@ -35,7 +35,7 @@ class UserScorer(Scorer):
 
     checked_by_loading = True
 
-    def __init__(self, factory: str, arguments: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, factory: str, arguments: Mapping[str, object], context: Context) -> None:
         """`factory` is what a worker runs (`module:factory`), called with `arguments`."""
         self._context = context
         self._pool = WorkerPool(
@@ -107,7 +107,7 @@ class UserScorer(Scorer):
             return [Verdict.failure(f"it returned {len(verdicts)} scores for {count} completions")] * count
         return verdicts
 
-    async def _run(self, job: Mapping[str, Any], group: str | int, hung: Counter[str | int]) -> dict[str, Any]:
+    async def _run(self, job: Mapping[str, object], group: str | int, hung: Counter[str | int]) -> dict[str, object]:
         async with self._turns:
             if hung[group] >= _MOST_HUNG:
                 raise JobTimeoutError(f"not run: {_MOST_HUNG} calls of its group passed {self._context.timeout_s:g} s")
@@ -131,7 +131,7 @@ def by_group(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
     return [tuple(positions) for positions in groups.values()]
 
 
-def refused(binding: inspect.Signature | None, *arguments: Any, **keywords: Any) -> str | None:
+def refused(binding: inspect.Signature | None, *arguments: object, **keywords: object) -> str | None:
     """Why the function cannot be called so; None = it can, or nothing is known of it."""
     if binding is None:
         return None

@@ -17,7 +17,7 @@ _OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log
 _NEVER_A_COLUMN = frozenset({"prompt", "completion", PROMPT_MESSAGES}) | _OURS
 
 
-def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
     """The scorer of `target`; its options are further keywords of the function."""
     return TrlScorer(target, options, context)
 
@@ -25,12 +25,12 @@ def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
 class TrlScorer(UserScorer):
     """One call a group; columns come as lists, prompts as messages where the data's prompts are."""
 
-    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         arguments = {"target": target, "options": dict(options)}
         super().__init__("headrace.services.reward.user.trl:serve", arguments, context)
         self._options = dict(options)
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Whether all that the function needs is there; it is not called."""
         parameters = self._signature.parameters.values() if self._signature else ()
         named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -62,7 +62,7 @@ def _columns(columns: Mapping[str, object]) -> dict[str, object]:
 def _job(samples: Sequence[Sample]) -> dict[str, object]:
     messages = [one.columns.get(PROMPT_MESSAGES) for one in samples]
     is_chat = all(messages)
-    said: list[Any] = [one.completion for one in samples]
+    said: list[object] = [one.completion for one in samples]
     names = dict.fromkeys(name for one in samples for name in _columns(one.columns))
     ids = [None if one.completion_ids is None else one.completion_ids.tolist() for one in samples]
     return {
@@ -73,7 +73,7 @@ def _job(samples: Sequence[Sample]) -> dict[str, object]:
     }
 
 
-def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve(target: str, options: dict[str, object]) -> Callable[[dict[str, object]], dict[str, object]]:
     """What a worker runs."""
     function = find(target)
     told = about(function)
@@ -81,12 +81,12 @@ def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], di
     takes_all = any(kind == Parameter.VAR_KEYWORD for _, kind, _ in taken)
     names = {name for name, _, _ in taken}
 
-    def answer(job: dict[str, Any]) -> dict[str, Any]:
+    def answer(job: dict[str, Any]) -> dict[str, object]:
         if "about" in job:
             return told
         metrics: dict[str, float] = {}
 
-        def log_metric(name: str, value: Any) -> None:
+        def log_metric(name: str, value: object) -> None:
             metrics.update(numbers({name: value}))
 
         offered = job.pop("columns") | options | job | {"log_extra": _forget, "log_metric": log_metric}
@@ -101,5 +101,5 @@ def serve(target: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], di
     return answer
 
 
-def _forget(*_: Any) -> None:
+def _forget(*_: object) -> None:
     """TRL's table of completions has further columns; here there is none."""

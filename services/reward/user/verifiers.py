@@ -9,7 +9,9 @@ file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py).
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
+
+from pydantic import BaseModel
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import numbers, settled, source_version
@@ -17,23 +19,33 @@ from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScor
 from headrace.wire.errors import ConfigError
 
 
-def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
     """The scorer of a taskset; raises ConfigError without the package."""
     if importlib.util.find_spec("verifiers") is None:
         raise ConfigError(f"{context.component}: the package verifiers is missing: pip install 'headrace[verifiers]'")
     return VerifiersScorer(target, options, context)
 
 
+class _Job(TypedDict, total=False):
+    about: bool
+    prompt: str | list[dict[str, object]]
+    completion: str
+    columns: dict[str, object]
+    truncated: bool
+    prompt_ids: list[int]
+    completion_ids: list[int]
+
+
 class VerifiersScorer(UserScorer):
     """One call a sample."""
 
-    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         taskset, _, reward = target.partition(":")
         arguments = {"taskset": taskset, "reward": reward, "options": dict(options)}
         super().__init__("headrace.services.reward.user.verifiers:serve", arguments, context)
         self._needed: tuple[str, ...] = ()
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Whether the row has the fields that the task's data needs."""
         missing = [name for name in self._needed if columns.get(name) is None]
         return f"the task's data needs {', '.join(missing)}, which the row has not" if missing else None
@@ -48,7 +60,7 @@ class VerifiersScorer(UserScorer):
         return [verdict(answer["value"], answer["parts"])]
 
 
-def _job(sample: Sample) -> dict[str, Any]:
+def _job(sample: Sample) -> dict[str, object]:
     return {
         "prompt": sample.columns.get(PROMPT_MESSAGES) or sample.prompt,
         "completion": sample.completion,
@@ -59,7 +71,7 @@ def _job(sample: Sample) -> dict[str, Any]:
     }
 
 
-def serve(taskset: str, reward: str, options: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve(taskset: str, reward: str, options: dict[str, object]) -> Callable[[_Job], dict[str, object]]:
     """What a worker runs; raises ConfigError for a taskset that cannot score a completion alone."""
     import verifiers.v1 as vf
 
@@ -79,7 +91,7 @@ def serve(taskset: str, reward: str, options: dict[str, Any]) -> Callable[[dict[
     fields = kind.data_type().model_fields
     needed = [name for name, field in fields.items() if field.is_required() and name != "prompt"]
 
-    def answer(job: dict[str, Any]) -> dict[str, Any]:
+    def answer(job: _Job) -> dict[str, object]:
         if "about" in job:
             return {"needed": needed, "version": source_version(kind)}
         task = kind(_data(kind.data_type(), job), config)
@@ -87,12 +99,12 @@ def serve(taskset: str, reward: str, options: dict[str, Any]) -> Callable[[dict[
             every = task.hooks
             task.hooks = lambda what: [one for one in every(what) if what != "reward" or one.__name__ == reward]
             task.plugged_judges = list
-        return _scored(task, _trace(task, job), job)
+        return _scored(task, _trace(task, job))
 
     return answer
 
 
-def _check(taskset: str, kind: Any, signals: Sequence[Callable[..., Any]]) -> None:
+def _check(taskset: str, kind: Any, signals: Sequence[Callable[..., object]]) -> None:
     """Raises ConfigError for what a completion alone, without a runtime, cannot be scored by."""
     import verifiers.v1 as vf
 
@@ -114,7 +126,7 @@ def _check(taskset: str, kind: Any, signals: Sequence[Callable[..., Any]]) -> No
         raise ConfigError(f"{taskset}: its task has no reward")
 
 
-def _data(kind: Any, job: Mapping[str, Any]) -> Any:
+def _data(kind: type[BaseModel], job: _Job) -> BaseModel:
     """The task's data: its fields out of the columns, prompt and system prompt as the policy was given them."""
     values = {name: job["columns"][name] for name in kind.model_fields if name in job["columns"]}
     if "id" in values:
@@ -128,7 +140,7 @@ def _data(kind: Any, job: Mapping[str, Any]) -> Any:
     return kind.model_validate({**values, "prompt": prompt})
 
 
-def _trace(task: Any, job: Mapping[str, Any]) -> Any:
+def _trace(task: Any, job: _Job) -> Any:
     """Prompt and completion as a finished trace of one turn."""
     import verifiers.v1 as vf
     from verifiers.v1.state import state_cls
@@ -160,7 +172,7 @@ def _trace(task: Any, job: Mapping[str, Any]) -> Any:
     )
 
 
-def _scored(task: Any, trace: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+def _scored(task: Any, trace: Any) -> dict[str, object]:
     settled(task.score(trace))
     unscored = [name for name, one in trace.rewards.items() if one is None]
     if unscored or not trace.rewards:

@@ -19,7 +19,7 @@ _ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
 _MANY = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 
 
-def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
+def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
     """The scorer of `target`; its options are verl's `reward_kwargs`."""
     return VerlScorer(target, options, context)
 
@@ -27,7 +27,7 @@ def build(target: str, options: Mapping[str, Any], context: Context) -> Scorer:
 class VerlScorer(UserScorer):
     """One call a sample, or one a group for the batch form."""
 
-    def __init__(self, target: str, options: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         super().__init__("headrace.services.reward.user.verl:serve", {"target": target}, context)
         self._options = dict(options)
 
@@ -35,7 +35,7 @@ class VerlScorer(UserScorer):
     def _is_batched(self) -> bool:
         return self._signature is not None and "solution_strs" in self._signature.parameters
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Whether the row has what verl's rows have, and the function takes it; it is not called."""
         found = refused(self._signature, **dict.fromkeys(_MANY if self._is_batched else _ONE), **self._options)
         if found:
@@ -80,11 +80,11 @@ def _ground_truth(columns: Mapping[str, object]) -> object:
     return columns.get("answer") if found is None else found
 
 
-def serve(target: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
     """What a worker runs."""
     function = find(target)
 
-    def answer(job: dict[str, Any]) -> dict[str, Any]:
+    def answer(job: dict[str, Any]) -> dict[str, object]:
         if "about" in job:
             return about(function)
         keywords = job["keywords"]
@@ -98,7 +98,7 @@ def serve(target: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return answer
 
 
-def _one(found: Any) -> dict[str, Any]:
+def _one(found: object) -> dict[str, object]:
     if not isinstance(found, Mapping):
         return {"score": plain(found), "parts": {}}
     if "score" not in found:

@@ -21,7 +21,7 @@ from headrace.services.reward.workers.frames import encode, receive
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import die_with_parent
 
-Function = Callable[[dict[str, Any]], dict[str, Any]]
+Function = Callable[[dict[str, object]], dict[str, object]]
 _REQUEST = 4096
 
 
@@ -72,7 +72,7 @@ def _address_space() -> int:
     return 0
 
 
-def answer(function: Function, job: dict[str, Any]) -> bytes:
+def answer(function: Function, job: dict[str, object]) -> bytes:
     """The frame with the result, or with what the function raised."""
     try:
         result = function(job)
@@ -83,7 +83,7 @@ def answer(function: Function, job: dict[str, Any]) -> bytes:
         return encode({"error": type(error).__name__, "message": _message(error)})
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """NumPy's and torch's single numbers as Python's."""
     with suppress(AttributeError, ValueError, RuntimeError):
         found = value.item()

@@ -15,7 +15,7 @@ MAX_FRAME = 1 << 28
 _LENGTH = struct.Struct(">Q")
 
 
-def encode(message: Mapping[str, Any], default: Callable[[Any], Any] | None = None) -> bytes:
+def encode(message: Mapping[str, object], default: Callable[[object], object] | None = None) -> bytes:
     """A frame; raises TypeError for what JSON cannot hold, ValueError for circles and for too large a one."""
     body = json.dumps(message, default=default).encode()
     if len(body) > MAX_FRAME:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from headrace.services.reward import metrics
 from headrace.services.reward.scorer import ScorerDownError
@@ -45,7 +44,7 @@ class WorkerPool:
         processes: int,
         deadline_s: float,
         what: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         path: Path | None = None,
         memory_mb: int | None = None,
         fork: bool = False,
@@ -86,7 +85,7 @@ class WorkerPool:
         """What `run_fairly` takes at most, tries included, from its turn on."""
         return self.TRIES * self.PATIENCE * self._deadline_s
 
-    async def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    async def run(self, job: Mapping[str, object]) -> dict[str, object]:
         """Waits for its turn (the caller bounds that), then no longer than the deadline.
 
         Raises JobTimeoutError, JobDiedError and JobLostError (the child is replaced), JobError for what the function
@@ -94,7 +93,7 @@ class WorkerPool:
         """
         return await self._run(job, fairly=False)
 
-    async def run_fairly(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    async def run_fairly(self, job: Mapping[str, object]) -> dict[str, object]:
         """As `run`, for jobs that only compute: the deadline is one of processor time, however busy the machine.
 
         A job whose child dies is tried again, so JobTimeoutError and JobDiedError are the job's own doing. Raises
@@ -105,7 +104,7 @@ class WorkerPool:
                 return await self._run(job, fairly=True)
         return await self._run(job, fairly=True)
 
-    async def _run(self, job: Mapping[str, Any], *, fairly: bool) -> dict[str, Any]:
+    async def _run(self, job: Mapping[str, object], *, fairly: bool) -> dict[str, object]:
         try:
             frame = encode(job)
         except (TypeError, ValueError) as error:

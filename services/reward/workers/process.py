@@ -27,7 +27,7 @@ class Order:
 
     target: str
     """module:factory"""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
     path: str | None = None
     """Comes last on its import path."""
     memory_mb: int | None = None
@@ -67,13 +67,13 @@ class WorkerChild(ABC):
         """Whether it lives, and waits for a job."""
         return is_quiet(self._connection)
 
-    async def ask(self, job: bytes) -> dict[str, Any]:
+    async def ask(self, job: bytes) -> dict[str, object]:
         """The result; raises JobError, and ConnectionError if it dies. The caller bounds it."""
         await asyncio.get_running_loop().sock_sendall(self._connection, job)
         answer = await read(self._connection)
         if "error" in answer:
             raise JobError(answer["error"], answer["message"])
-        result: dict[str, Any] = answer["result"]
+        result: dict[str, object] = answer["result"]
         return result
 
     @abstractmethod
@@ -165,7 +165,7 @@ class Process(WorkerChild):
             raise
         return Forked(ours, self, reply["pid"])
 
-    async def _request(self, request: Mapping[str, Any], *sockets: socket.socket) -> dict[str, Any]:
+    async def _request(self, request: Mapping[str, object], *sockets: socket.socket) -> dict[str, Any]:
         """Never cancelled in the middle: no later request may read this one's answer."""
         async with self._turn:
             # A few bytes to a process that has read all earlier ones: this cannot block.

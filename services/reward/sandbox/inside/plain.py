@@ -18,6 +18,7 @@ A subclass's own methods are not called: its data are read by those of the base 
 import json
 import sys
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 _LARGE = 1 << 4096
@@ -25,8 +26,8 @@ _LARGE = 1 << 4096
 _WIDEST = 1000
 """Decimals with more digits before the point are floats."""
 _NOTHING: dict[object, object] = {}
-_VIEWS: tuple[type[Any], ...] = (type(_NOTHING.keys()), type(_NOTHING.items()))
-_SEQUENCES: tuple[type[Any], ...] = (range, deque, type(_NOTHING.values()))
+_VIEWS: tuple[type[Iterable[object]], ...] = (type(_NOTHING.keys()), type(_NOTHING.items()))
+_SEQUENCES: tuple[type[Iterable[object]], ...] = (range, deque, type(_NOTHING.values()))
 _COLLECTIONS: tuple[tuple[type, str], ...] = ((tuple, "tuple"), (set, "set"), (frozenset, "frozenset"))
 
 
@@ -34,12 +35,12 @@ class NotPlainError(TypeError):
     """The value is, or holds, something else than plain data."""
 
 
-def encode(value: Any) -> str:
+def encode(value: object) -> str:
     """The value as text; raises NotPlainError, or RecursionError for a value that is too deep or holds itself."""
     return json.dumps(_tagged(value))
 
 
-def _tagged(value: Any) -> Any:
+def _tagged(value: object) -> object:
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -64,7 +65,7 @@ def _tagged(value: Any) -> Any:
     return _standing(value, kind)
 
 
-def _standing(value: Any, kind: type[Any]) -> Any:
+def _standing(value: Any, kind: type[Any]) -> object:
     """What it stands for."""
     for kinds, tag in ((_VIEWS, "keys"), (_SEQUENCES, "sequence")):
         if isinstance(value, kinds):
@@ -72,7 +73,7 @@ def _standing(value: Any, kind: type[Any]) -> Any:
     if hasattr(kind, "__next__"):
         return {"iterator": [_tagged(item) for item in value]}
     if kind.__module__ in ("numpy", "array") and hasattr(value, "tolist"):
-        held: Any = value.tolist()
+        held = value.tolist()
         if isinstance(held, list):
             return {"sequence": [_tagged(item) for item in held]}
         return _tagged(float(held) if type(held) is kind else held)  # Longer reals than Python's stay what they are.
@@ -94,7 +95,7 @@ def decode(text: str) -> Any:
     return _untagged(json.loads(text))
 
 
-def _untagged(value: Any) -> Any:
+def _untagged(value: object) -> object:
     if isinstance(value, list):
         return [_untagged(item) for item in value]
     if not isinstance(value, dict):

@@ -2,16 +2,15 @@
 
 import builtins
 import importlib
-from typing import Any
 
 _WHOLE = "string re collections heapq bisect copy math random itertools functools operator typing"
 """Modules whose public names are all there; the later ones win."""
 _AS_MODULES = "sys time io " + _WHOLE
 
 
-def names() -> dict[str, Any]:
+def names() -> dict[str, object]:
     """Name -> object. What is a builtin already is not among them: `pow` is not `math.pow`."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in _WHOLE.split():
         module = vars(importlib.import_module(name))
         public = module.get("__all__") or [key for key in module if not key.startswith("_")]

@@ -32,7 +32,7 @@ class AssertCheck:
     """One assert, taken apart."""
 
     function: str
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     answer: ExpectedOutput
 
 
@@ -80,8 +80,8 @@ class _Asked:
     """A call, and what is made of what it returns."""
 
     function: str
-    arguments: tuple[Any, ...]
-    shape: Callable[[Any], Any] | None = None
+    arguments: tuple[object, ...]
+    shape: Callable[[object], object] | None = None
 
 
 def _check(test: ast.expr, names: dict[str, str]) -> AssertCheck:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from headrace.services.reward.scorers.code.values import close, frozen, read_value, same, truth
 
@@ -71,7 +71,7 @@ class Equals:
     text."""
     wrapped: bool = False
     """It comes from APPS: a list of one value may stand for that value."""
-    shape: Callable[[Any], Any] | None = None
+    shape: Callable[[object], object] | None = None
     """Is applied to the returned value first, e.g. `sorted`."""
 
     def accepts(self, output: bytes, tolerance: float) -> bool:

@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.services.reward.endpoint import Endpoint, EndpointError
 from headrace.services.reward.sandbox import Limits, Program, SandboxError, SandboxOutcome, SandboxStartError
@@ -83,7 +82,7 @@ class SandboxFusion:
                     return
 
     async def _test(self, program: Program, given: bytes) -> SandboxOutcome:
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "language": "python",
             "run_timeout": self._limits.timeout_s,
             "memory_limit_MB": self._limits.memory_bytes // _MIB,

@@ -7,7 +7,6 @@ program that fails, crashes, hangs or is killed earns 0; a sandbox that fails is
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -85,7 +84,7 @@ class CodeScorer(Scorer):
         """Ends the sandboxes, and the programs in them."""
         await self._backend.close()
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Why the row's tests cannot be run."""
         try:
             self._suite(columns)
@@ -178,7 +177,7 @@ async def _abandon(trials: Sequence[Trial | Verdict], tasks: Sequence["asyncio.T
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Raises ConfigError for options that cannot work; starts nothing yet."""
     chosen = context.options(CodeOptions, options)
     if chosen.packages is not None and not chosen.packages.is_dir():

@@ -23,7 +23,7 @@ class Bag:
 
 
 _IN_ORDER = ("keys", "sequence", "iterator")
-Value = Any
+Value = object
 """None, bool, int, float, str, bytes, complex, list, tuple of them, or a Bag."""
 
 
@@ -35,7 +35,7 @@ def read_value(output: bytes) -> Value:
         raise ValueError(f"what came back is no encoded value ({type(error).__name__})") from None
 
 
-def _untagged(value: Any) -> Value:
+def _untagged(value: object) -> Value:
     if isinstance(value, list):
         return [_untagged(item) for item in value]
     if not isinstance(value, dict):
@@ -59,7 +59,7 @@ def _untagged(value: Any) -> Value:
     raise ValueError(f"no tag {tag!r}")
 
 
-def frozen(value: Any) -> Value:
+def frozen(value: object) -> Value:
     """A value of ours in the same form."""
     if isinstance(value, list | tuple):
         return type(value)(frozen(item) for item in value)
@@ -76,17 +76,19 @@ def same(found: Value, wanted: Value, tolerance: float, *, loosely: bool) -> boo
     The tolerance is for a wanted real: of an integer or a bool there is one exact value, which a real may be too.
     """
     if isinstance(wanted, Bag):
-        is_kind = isinstance(found, Bag) and (found.kind == wanted.kind or (found.kind, wanted.kind) == ("keys", "set"))
-        return is_kind and _same_bag(found, wanted, tolerance, loosely)
+        if not isinstance(found, Bag) or (found.kind != wanted.kind and (found.kind, wanted.kind) != ("keys", "set")):
+            return False
+        return _same_bag(found, wanted, tolerance, loosely)
     if isinstance(wanted, list | tuple):
         if loosely and isinstance(found, Bag) and found.kind in _IN_ORDER:
             found = found.items
-        is_kind = isinstance(found, list | tuple) and (loosely or type(found) is type(wanted))
-        if not is_kind or len(found) != len(wanted):
+        if not isinstance(found, list | tuple) or not (loosely or type(found) is type(wanted)):
+            return False
+        if len(found) != len(wanted):
             return False
         pairs = zip(found, wanted, strict=True)
         return all(same(one, other, tolerance, loosely=loosely) for one, other in pairs)
-    if _is_real(found) and isinstance(wanted, float):
+    if isinstance(found, int | float) and isinstance(wanted, float):
         return _near_numbers(found, wanted, tolerance)
     if isinstance(found, list | tuple | Bag) or isinstance(found, str) != isinstance(wanted, str):
         return False
@@ -129,10 +131,6 @@ def rank(value: Value) -> tuple[int, Any]:
 def close(found: float, wanted: float, tolerance: float) -> bool:
     """Equal, or within the tolerance, relative or absolute."""
     return found == wanted or math.isclose(found, wanted, rel_tol=tolerance, abs_tol=tolerance)
-
-
-def _is_real(value: Value) -> bool:
-    return isinstance(value, int | float)
 
 
 def _near_numbers(found: float, wanted: float, tolerance: float) -> bool:

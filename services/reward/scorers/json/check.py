@@ -1,8 +1,8 @@
 """JSON Schema with what may not happen in a service left out: nothing is fetched, and every pattern ends."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Protocol
 
 import jsonschema
 import referencing
@@ -16,10 +16,22 @@ _PROBES: tuple[object, ...] = (None, True, 0, "", "a", [], [0], {}, {"a": 0})
 """What every schema can be held against at once."""
 
 
+class _Validator(Protocol):
+    """What is used of a validator of jsonschema."""
+
+    def is_type(self, instance: object, name: str, /) -> bool: ...
+
+    def iter_errors(self, instance: object, /) -> Iterator[jsonschema.ValidationError]: ...
+
+    def descend(
+        self, instance: object, schema: object, *, path: str, schema_path: str
+    ) -> Iterator[jsonschema.ValidationError]: ...
+
+
 class Checker:
     """Holds values against one schema. References may point into it, nowhere else."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: object) -> None:
         """Raises ValueError for what is no schema."""
         if not isinstance(schema, dict | bool):
             raise ValueError(f"a schema is an object, not a {type(schema).__name__}")
@@ -29,14 +41,14 @@ class Checker:
         except jsonschema.SchemaError as error:
             where = "/".join(map(str, error.absolute_path))
             raise ValueError(f"no JSON Schema, at /{where}: {error.message[:_SHOWN]}") from error
-        bounded: Any = extend(  # type: ignore[no-untyped-call]
+        bounded: Callable[..., _Validator] = extend(  # type: ignore[no-untyped-call]
             kind, {"pattern": _pattern, "patternProperties": _pattern_properties, "multipleOf": _multiple_of}
         )
         # A part that names its draft would be held against that draft's own, unbounded, validator.
         own = {key: value for key, value in schema.items() if key != "$schema"} if isinstance(schema, dict) else schema
         self._validator = bounded(own, registry=referencing.Registry())
 
-    def problem(self, value: Any) -> str | None:
+    def problem(self, value: object) -> str | None:
         """What is wrong with it; None = nothing. What takes a pattern too long, or breaks arithmetic, is wrong.
 
         Raises ValueError for a schema that cannot be followed.
@@ -61,7 +73,7 @@ class Checker:
         except RecursionError as error:
             raise ValueError("the schema refers to itself without end") from error
 
-    def _first(self, value: Any) -> Any:
+    def _first(self, value: object) -> jsonschema.ValidationError | None:
         try:
             return next(iter(self._validator.iter_errors(value)), None)
         except referencing.exceptions.Unresolvable as error:
@@ -78,7 +90,7 @@ def _pattern(_: object, pattern: str, value: object, __: object) -> Iterator[jso
 
 
 def _pattern_properties(
-    validator: Any, patterns: dict[str, Any], value: Any, _: Any
+    validator: _Validator, patterns: dict[str, object], value: object, _: object
 ) -> Iterator[jsonschema.ValidationError]:
     if not isinstance(value, dict):
         return
@@ -88,7 +100,9 @@ def _pattern_properties(
                 yield from validator.descend(part, schema, path=name, schema_path=pattern)
 
 
-def _multiple_of(validator: Any, factor: float, value: Any, _: Any) -> Iterator[jsonschema.ValidationError]:
+def _multiple_of(
+    validator: _Validator, factor: float, value: object, _: object
+) -> Iterator[jsonschema.ValidationError]:
     """As they are written: 0.07 is a multiple of 0.01, although their nearest binary numbers are none."""
     if validator.is_type(value, "number") and (Fraction(repr(value)) / Fraction(repr(factor))).denominator != 1:
         yield jsonschema.ValidationError(f"{str(value)[:_SHOWN]} is not a multiple of {factor}")

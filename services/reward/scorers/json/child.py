@@ -8,18 +8,17 @@ cannot, whatever the completion.
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
 
 from headrace.services.reward.scorers.json.check import Checker
 from headrace.services.reward.scorers.json.reading import read_json
 
 
-def serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve() -> Callable[[dict[str, str]], dict[str, object]]:
     """The function of a worker."""
     return _answer
 
 
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
+def _answer(job: dict[str, str]) -> dict[str, object]:
     try:
         checker = _checker(job["schema"])
         if "text" not in job:

@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -29,7 +28,7 @@ Pair = tuple[str, str]
 class JsonSchemaTable(Table):
     """Options of `json_schema`: where the schema is, one of the three, and a deadline."""
 
-    schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
+    schema_: dict[str, object] | bool | None = Field(None, alias="schema")
     """The schema itself."""
     file: Path | None = None
     """A file with it."""
@@ -45,7 +44,7 @@ class JsonSchemaTable(Table):
         return self
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Raises ConfigError for a schema that is none."""
     table = context.options(JsonSchemaTable, options)
     if table.column is not None:
@@ -84,7 +83,7 @@ class JsonSchemaScorer(Scorer):
         """Ends them."""
         await self._pool.close()
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Why the row's schema could never be followed."""
         try:
             Checker(json.loads(self._schema(columns))).probe()
@@ -109,7 +108,7 @@ class JsonSchemaScorer(Scorer):
         except (KeyError, ValueError, RecursionError) as error:
             return Verdict.failure(said_by(error))
 
-    def _schema(self, columns: Mapping[str, Any]) -> str:
+    def _schema(self, columns: Mapping[str, object]) -> str:
         if self._fixed is not None:
             return self._fixed
         value = column(columns, str(self._table.column))
@@ -125,9 +124,9 @@ class JsonSchemaScorer(Scorer):
         except WorkerError as error:
             return Verdict.failure(str(error))
         if "broken" in found:
-            return Verdict.failure(found["broken"])
-        right, parses = float(not found["why"]), float(found["parses"])
-        return Verdict(value=right, reason=found["why"], parts={"parses": parses, "validates": right})
+            return Verdict.failure(str(found["broken"]))
+        right, parses = float(not found["why"]), float(bool(found["parses"]))
+        return Verdict(value=right, reason=str(found["why"]), parts={"parses": parses, "validates": right})
 
     async def _blame(self, schema: str, error: WorkerError) -> Verdict:
         """The completion is to blame for a validation without end only where the schema alone can be followed."""
@@ -136,11 +135,11 @@ class JsonSchemaScorer(Scorer):
         except WorkerError as own:
             return Verdict.failure(f"the schema cannot be followed: {own}")
         if "broken" in found:
-            return Verdict.failure(found["broken"])
+            return Verdict.failure(str(found["broken"]))
         return Verdict(value=0.0, reason=str(error), parts={"validates": 0.0})
 
 
-def _from_file(path: Path, context: Context) -> Any:
+def _from_file(path: Path, context: Context) -> object:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -10,7 +10,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
@@ -42,7 +41,7 @@ _WARM = (
 """Parsed once before the children are forked: the parser learns its tables from what it sees."""
 
 
-def serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
+def serve() -> Callable[[dict[str, str]], dict[str, object]]:
     """The function of a worker."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # It warns that its timeouts are off.
     for gold, said in _WARM:
@@ -56,7 +55,7 @@ def is_readable(formula: str) -> bool:
     return _tree(formula, _READ_S if on_main else None) is not None
 
 
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
+def _answer(job: dict[str, str]) -> dict[str, object]:
     gold = _read(job["gold"])
     if gold is None:
         return {"readable": False}

@@ -3,8 +3,6 @@
 It only ever finds that they differ; whether they are equal is for the verifier to decide.
 """
 
-from typing import Any
-
 import sympy
 
 _POINTS = (0.731058, 1.618033, 0.367879, 2.236067, 0.567143, 1.202056, 0.915965, 1.772453)
@@ -14,12 +12,12 @@ _CLOSE = 1e-6
 _UNWORKED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
 
-def is_unworked(expression: Any) -> bool:
+def is_unworked(expression: sympy.Basic) -> bool:
     """Whether it still has to be worked out: an integral, a sum, a limit. The question written again is no answer."""
     return bool(expression.has(*_UNWORKED))
 
 
-def surely_differ(gold: Any, said: Any) -> bool:
+def surely_differ(gold: sympy.Basic, said: sympy.Basic) -> bool:
     """Whether both are plain formulas, and far apart where their variables have the same values."""
     if not all(isinstance(one, sympy.Expr) and not one.is_Matrix for one in (gold, said)):
         return False
@@ -31,7 +29,7 @@ def surely_differ(gold: Any, said: Any) -> bool:
     return one is not None and other is not None and abs(one - other) > _CLOSE * max(1.0, abs(one), abs(other))
 
 
-def _value(expression: Any, values: dict[str, float]) -> complex | None:
+def _value(expression: sympy.Expr, values: dict[str, float]) -> complex | None:
     """The formula's value; None where it has none: a pole, an unknown function."""
     at = {symbol: sympy.Float(values[str(symbol)], _DIGITS) for symbol in expression.free_symbols}
     try:

@@ -8,7 +8,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any
 
 from pydantic import Field
 
@@ -46,7 +45,7 @@ class MathTable(Table):
     """Processor time for the verification of one completion; one that takes longer is wrong."""
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Raises ConfigError if math-verify is not installed."""
     table = context.options(MathTable, options)
     try:
@@ -84,7 +83,7 @@ class MathScorer(Scorer):
         """Ends the worker processes."""
         await self._pool.close()
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """Why the row's answer cannot be read. The first few hundred formulas are parsed, the others only looked at."""
         try:
             key = read_key(column(columns, self._table.answer))
@@ -158,7 +157,7 @@ class MathScorer(Scorer):
             return Verdict.failure(str(error))
         if not found["readable"]:
             return Verdict.failure(f"the answer {gold[:_SHOWN]!r} cannot be read as mathematics")
-        return Verdict(value=float(found["equal"]), reason=f"it says {said[:_SHOWN]} {found['why']}".strip())
+        return Verdict(value=float(bool(found["equal"])), reason=f"it says {said[:_SHOWN]} {found['why']}".strip())
 
 
 def _reason(said: ExtractedAnswer) -> str:

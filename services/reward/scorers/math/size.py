@@ -5,7 +5,6 @@ tree shows is seen here; the rest is for the worker's deadline.
 """
 
 import math
-from typing import Any
 
 import sympy
 
@@ -50,13 +49,13 @@ def _bits(node: object) -> float:
     return _bounded(sum(sizes)) if isinstance(node, sympy.Mul) else max(sizes, default=1.0)
 
 
-def _bits_of_number(node: Any) -> float:
+def _bits_of_number(node: sympy.Number) -> float:
     if isinstance(node, sympy.Rational):
         return float(max(abs(node.p).bit_length(), node.q.bit_length(), 1))
     return max(1.0, abs(float(sympy.log(abs(node), 2)))) if node.is_finite and node != 0 else 1.0
 
 
-def _bits_of_power(base: Any, exponent: Any) -> float:
+def _bits_of_power(base: sympy.Expr, exponent: sympy.Expr) -> float:
     size = _bits(base)
     if isinstance(exponent, sympy.Rational):
         count = abs(float(exponent)) if exponent.p.bit_length() < _FLOAT else math.inf

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -166,6 +166,6 @@ def _formed(logit: float, form: str) -> float:
     return probability if form == "probability" else math.log(max(probability, _FLOOR))
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Builds the scorer; loads no version yet. Raises ConfigError."""
     return DiscriminatorScorer(context.options(DiscriminatorOptions, options), context)

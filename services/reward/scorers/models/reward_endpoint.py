@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -117,8 +117,8 @@ class RewardEndpoint(Scorer):
             return [Verdict.failure(f"{self._endpoint.what} at {self._endpoint.url}: {error}")] * len(samples)
 
     def _body(self, samples: Sequence[Sample]) -> dict[str, object]:
-        body: dict[str, Any] = {"model": self._options.model} if self._options.model else {}
-        inputs: list[Any] = [self._input(sample) for sample in samples]
+        body: dict[str, object] = {"model": self._options.model} if self._options.model else {}
+        inputs = [self._input(sample) for sample in samples]
         if self._options.route == "/v1/embeddings":
             return body | {"input": inputs}
         return body | {"input_ids" if self._options.send == "ids" else "text": inputs}
@@ -171,6 +171,6 @@ def _one_number(entry: object) -> float:
     return float(numbers[0])
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Builds the scorer; sends no request yet. Raises ConfigError."""
     return RewardEndpoint(context.options(Options, options), context)

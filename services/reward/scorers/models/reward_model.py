@@ -7,7 +7,6 @@ It reads the policy's token ids as they are, so its tokenizer must be the policy
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -130,6 +129,6 @@ class RewardModel(Scorer):
             await self._sequences.passes.close()
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Builds the scorer; loads no weights yet. Raises ConfigError."""
     return RewardModel(context.options(RewardModelOptions, options), context)

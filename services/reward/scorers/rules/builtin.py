@@ -1,7 +1,6 @@
 """The rules: pure functions of one sample. What they raise is a broken row's failure, never a zero."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headrace.services.reward.scorer import Sample, Verdict
 from headrace.services.reward.scorers.answers.answers import find_answer, last_boxed
@@ -13,7 +12,7 @@ _PROBES = ("", "a")
 _LONG_WORD = 16
 
 
-def column(columns: Mapping[str, Any], name: str) -> Any:
+def column(columns: Mapping[str, object], name: str) -> object:
     """A column of the data row; raises KeyError naming those that there are."""
     if name not in columns:
         raise KeyError(f"the data has no column {name!r}; columns: {', '.join(sorted(columns)) or 'none'}")
@@ -115,7 +114,7 @@ def _distinct_runs(pieces: Sequence[str], size: int) -> int:
 
     Runs are named by the names of their two halves, so that long ones take hardly more time than short ones.
     """
-    names: dict[Any, int] = {}
+    names: dict[object, int] = {}
     runs = [names.setdefault(piece, len(names)) for piece in pieces]
     width = 1
     while width < size:

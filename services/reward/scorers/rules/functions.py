@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from headrace.services.reward.scorer import Build, Context, Sample, Scorer, Verdict
 from headrace.wire.errors import ConfigError
@@ -15,7 +14,7 @@ Rule = Callable[..., float | Verdict]
 class RuleScorer(Scorer):
     """Applies one rule to each sample, on a thread. What the rule raises is that sample's failure, never a zero."""
 
-    def __init__(self, rule: Rule, options: Mapping[str, Any], context: Context, *, low: float, high: float) -> None:
+    def __init__(self, rule: Rule, options: Mapping[str, object], context: Context, *, low: float, high: float) -> None:
         self._rule, self._options, self._context = rule, dict(options), context
         self.low, self.high = low, high
 
@@ -31,7 +30,7 @@ class RuleScorer(Scorer):
             return Verdict.failure(said(error))
         return found if isinstance(found, Verdict) else Verdict(value=found)
 
-    def problem(self, columns: Mapping[str, Any]) -> str | None:
+    def problem(self, columns: Mapping[str, object]) -> str | None:
         """The error that the rule raises for a row with these columns, whatever the completion; None = none."""
         try:
             self._rule(Sample(prompt="", completion="0", columns=columns), **self._options)
@@ -43,7 +42,7 @@ class RuleScorer(Scorer):
 def rule(function: Rule, *, low: float, high: float, check: Callable[..., None] | None = None) -> Build:
     """Makes a rule a scorer. `check(**options)` raises ValueError for options that cannot work."""
 
-    def build(options: Mapping[str, Any], context: Context) -> Scorer:
+    def build(options: Mapping[str, object], context: Context) -> Scorer:
         try:
             inspect.signature(function).bind(None, **options)
             if check is not None:

@@ -34,7 +34,7 @@ class LanguageTable(Table):
     """ISO 639-1 code of the wanted one: `en`, `de`, `zh`."""
 
 
-def build(options: Mapping[str, Any], context: Context) -> Scorer:
+def build(options: Mapping[str, object], context: Context) -> Scorer:
     """Raises ConfigError for unknown options."""
     return LanguageScorer(context.options(LanguageTable, options).language, context)
 
