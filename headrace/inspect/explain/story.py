@@ -135,7 +135,7 @@ def _again(found: Gathered, name: str) -> int:
 
 
 def _moments(story: Story, wanted: Wanted, found: Gathered) -> Iterator[Moment]:
-    seen: set[tuple[str, Any]] = set()
+    seen: set[tuple[str, object]] = set()
     for event in found.events:
         name, source = str(event["event"]), _service(str(event["source"]))
         key = (name, event.get("attempt"))
