@@ -123,7 +123,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             in_flight_groups=self._generator.in_flight,
         )
 
-    async def Chat(self, request: pb.ChatRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def Chat(  # type: ignore[override]  # noqa: D102
+        self, request: pb.ChatRequest, context: "grpc.aio.ServicerContext[object, pb.ChatPiece]"
+    ) -> None:
         # Written and not yielded: when the caller disconnects, the answer is closed and its slot freed at once.
         async with aclosing(self._chat.answer(request)) as pieces:
             async for piece in pieces:

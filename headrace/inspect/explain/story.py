@@ -1,6 +1,6 @@
 """Turns the records of a group into a story: its timeline and where it is. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +121,7 @@ def _queue(stream: StreamStatus | None) -> str:
     return f" ({stream.pending} groups at work there, {stream.undelivered} wait)" if stream else ""
 
 
-def _trace(events: list[dict[str, Any]]) -> str:
+def _trace(events: Sequence[Mapping[str, object]]) -> str:
     for event in events:
         text = str(event.get("trace") or "")
         if text:

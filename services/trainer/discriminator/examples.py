@@ -60,7 +60,7 @@ def read_references(column: str, model: Path) -> References:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer: "PreTrainedTokenizerBase" = AutoTokenizer.from_pretrained(
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             model, trust_remote_code=False, local_files_only=True
         )
     except (OSError, ValueError) as error:
