@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.wire.errors import WaitTimeoutError
 
@@ -30,7 +30,7 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
 
 
 def in_time(
-    act: Callable[[], T], seconds: float, name: str, left_behind: Callable[["Future[Any]"], object] = lambda _: None
+    act: Callable[[], T], seconds: float, name: str, left_behind: Callable[["Future[T]"], object] = lambda _: None
 ) -> T:
     """Runs `act`, which may block for ever, on a daemon thread `name`; raises TimeoutError at the deadline.
 

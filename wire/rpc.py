@@ -27,14 +27,17 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (WaitTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
 
+Request = TypeVar("Request", contravariant=True)
 Response = TypeVar("Response", covariant=True)
 log = get_logger("headrace.wire.rpc")
 
 
-class Method(Protocol[Response]):
+class Method(Protocol[Request, Response]):
     """A unary method of a grpc.aio stub."""
 
-    def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None) -> Awaitable[Response]:
+    def __call__(
+        self, request: Request, *, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] | None = None
+    ) -> Awaitable[Response]:
         """Starts the call."""
         ...
 
@@ -43,14 +46,14 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Maps the project's errors to status codes; the only broad `except` of the RPC layer."""
 
     async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(details)
         if handler is None or handler.unary_unary is None:
             return handler
         inner = handler.unary_unary
 
-        async def guarded(request: Any, context: Any) -> Any:
+        async def guarded(request: object, context: "grpc.aio.ServicerContext[object, object]") -> object:
             try:
                 with tracing.under(details.invocation_metadata):
                     return await inner(request, context)
@@ -74,7 +77,9 @@ class _Health:
         self._names = names
         self._ready = ready
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: "grpc.aio.ServicerContext[object, object]"
+    ) -> health_pb2.HealthCheckResponse:
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
@@ -155,7 +160,7 @@ def channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=options)
 
 
-async def call(method: Method[Response], request: Any, *, timeout_s: float, what: str) -> Response:
+async def call(method: Method[Request, Response], request: Request, *, timeout_s: float, what: str) -> Response:
     """Calls a unary method once; `what` names the wait in errors.
 
     Raises TransientError (peer away or too slow), FencedError, ContractError, or RuntimeError for the peer's own bug.

@@ -4,7 +4,7 @@ import logging
 import re
 import secrets
 import sys
-from typing import Any, cast
+from typing import cast
 
 import structlog
 
@@ -13,7 +13,7 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 def configure_logging(service: str, run_id: str, instance: str = "0") -> None:
     """JSON lines to stderr, each with run id and service; the standard library's loggers end there too."""
-    shared: list[Any] = [
+    shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -3,7 +3,7 @@
 import json as json_
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -39,7 +39,7 @@ def generate(
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
     with reported_errors(output, stopped="stopped"):
-        request: dict[str, Any] = {
+        request: dict[str, object] = {
             "messages": _messages(prompt, messages),
             "temperature": temperature,
             "top_p": top_p,

@@ -23,7 +23,7 @@ PATH = "/v1/chat/completions"
 ANSWER_S = 600.0
 
 
-def stream_answer(client: OrchestratorClient, request: Mapping[str, Any]) -> Iterator[str]:
+def stream_answer(client: OrchestratorClient, request: Mapping[str, object]) -> Iterator[str]:
     """Streams the text of an answer. Raises as `OrchestratorClient.get` does."""
     body = {**request, "stream": True}
     try:

@@ -1,6 +1,6 @@
 """The verbs that act on a live run: `pause`, `resume`, `checkpoint`, `stop`, `drain`, `scale`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +92,7 @@ def _checked(body: dict[str, Any], client: OrchestratorClient) -> OrchestratorCl
     return client
 
 
-def _act(action: str, body: dict[str, Any], find: Callable[[], OrchestratorClient], *, json: bool) -> None:
+def _act(action: str, body: Mapping[str, object], find: Callable[[], OrchestratorClient], *, json: bool) -> None:
     output = Output.choose(json=json)
     with reported_errors(output):
         said = find().post(f"/api/actions/{action}", {**body, "who": WHO}, _ACTION_S)

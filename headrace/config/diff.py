@@ -37,7 +37,7 @@ def resolved_tables(place: Path) -> dict[str, object]:
     return settle(resolve(place), place, goes_on=False).config.model_dump(mode="json", serialize_as_any=True)
 
 
-def _as_given(tables: dict[str, Any]) -> dict[str, Any]:
+def _as_given(tables: dict[str, Any]) -> dict[str, object]:
     """Replaces the local folder of a Hub model by its id, which is the same on every machine."""
     model = tables.get("model", {})
     return tables | {"model": model | {"path": model["hub"], "hub": ""}} if model.get("hub") else tables

@@ -2,8 +2,7 @@
 
 import difflib
 import typing
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -74,7 +73,7 @@ class Explainer:
         return f"{self._file}:{line}" if line else self._file
 
 
-def _keys_at(model: Any, path: KeyPath) -> list[str]:
+def _keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
     """Valid keys of the table at `path`."""
     current = {model}
     for part in path:
@@ -112,5 +111,5 @@ def _literal(value: object) -> str:
     return repr(value) if not isinstance(value, str) else '"' + value + '"'
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.services.reward.settings import ScorerTable
 from headrace.services.trainer.config.discriminator import reference_texts
@@ -23,7 +23,7 @@ class PreparedRow:
 
     name: str
     """For people: its file and sample id."""
-    columns: Mapping[str, Any]
+    columns: Mapping[str, object]
     tokens: int
     is_trained: bool
     """False: held out."""

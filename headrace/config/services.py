@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from headrace.config.schema import Ports, RunFile
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings
@@ -119,12 +121,12 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
     )
 
 
-def _plain(table: Any) -> dict[str, Any]:
+def _plain(table: BaseModel) -> dict[str, Any]:
     values: dict[str, Any] = table.model_dump(mode="python", serialize_as_any=True)
     return values
 
 
-def _without_ports(table: Any) -> dict[str, Any]:
+def _without_ports(table: BaseModel) -> dict[str, Any]:
     values = _plain(table)
     if isinstance(table, Ports):
         for name in Ports.model_fields:

@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def to_toml(tables: Mapping[str, Any]) -> str:
+def to_toml(tables: Mapping[str, object]) -> str:
     """TOML text of nested tables of plain values (as `model_dump(mode="json")` gives them); None is left out."""
     return "\n".join(_table(tables, ())).strip() + "\n"
 

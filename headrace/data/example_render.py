@@ -6,7 +6,7 @@ What a template writes between two answers is context and is not trained.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSp
 from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 Content = str | tuple[Message, ...]
 
@@ -141,19 +141,19 @@ class ExampleRenderer:
             text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=asks)
         except (jinja2.TemplateError, TypeError, KeyError) as error:
             raise DataError(f"{place}: the chat template refuses the row: {error}") from None
-        encoded: Any = self._tokenizer(str(text), add_special_tokens=False)
+        encoded: BatchEncoding = self._tokenizer(str(text), add_special_tokens=False)
         if not encoded["input_ids"]:
             raise DataError(f"{place}: the prompt has no tokens")
         return list(encoded["input_ids"])
 
     def _plain(self, place: str, text: str) -> list[int]:
-        encoded: Any = self._tokenizer(text)
+        encoded: BatchEncoding = self._tokenizer(text)
         if not encoded["input_ids"]:
             raise DataError(f"{place}: the prompt has no tokens")
         return list(encoded["input_ids"])
 
     def _plain_answer(self, text: str) -> list[int]:
-        encoded: Any = self._tokenizer(text, add_special_tokens=False)
+        encoded: BatchEncoding = self._tokenizer(text, add_special_tokens=False)
         ids = list(encoded["input_ids"])
         return ids if ids and ids[-1] in self._stops else [*ids, self._end]
 

@@ -9,13 +9,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.config.data import DataTable
 from headrace.data.rows import DataRow
 from headrace.wire.errors import DataError
 
-Message = dict[str, Any]
+Message = dict[str, object]
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved reward column: the messages of a prompt that was messages, as they go into the chat template."""
@@ -37,7 +36,7 @@ class Prompt:
     place: str
     content: str | tuple[Message, ...]
     """Text, or messages for the chat template."""
-    columns: Mapping[str, Any]
+    columns: Mapping[str, object]
     """JSON values that are passed to the reward."""
     given_id: str | None
 
@@ -70,7 +69,7 @@ def prompt_of(row: DataRow, table: DataTable) -> Prompt:
 
 def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]:
     """The messages for the chat template, preceded by `[data] system` unless they begin with a system message."""
-    messages = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
+    messages: list[Message] = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
     if table.system and not (messages and messages[0]["role"] == "system"):
         messages.insert(0, {"role": "system", "content": table.system})
     return messages
@@ -78,7 +77,7 @@ def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]
 
 def find_column(
     row: DataRow, role: str, table: DataTable, needed: frozenset[str] = frozenset({"prompt"})
-) -> tuple[str, Any]:
+) -> tuple[str, object]:
     """Name and value of the role's column; an empty name if one that is not `needed` is absent. Raises DataError."""
     mapped = table.columns.get(role)
     candidates = (mapped,) if mapped else PRESETS[table.preset].get(role, (role,))
@@ -96,7 +95,7 @@ def find_column(
     return "", None
 
 
-def _look(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
+def _look(values: Mapping[str, object], name: str, default: object = None) -> object:
     """The value of a column; `a.b` is a column of that name, else `b` within `a`."""
     if name in values:
         return values[name]
@@ -128,7 +127,7 @@ def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -
 
 def _extra_columns(row: DataRow, *, without: str) -> dict[str, object]:
     """All columns except `without`. Skips values that JSON cannot hold: the caller reports those of named columns."""
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for key, value in row.values.items():
         if key != without:
             with contextlib.suppress(DataError):
@@ -136,7 +135,7 @@ def _extra_columns(row: DataRow, *, without: str) -> dict[str, object]:
     return columns
 
 
-def _plain(row: DataRow, column: str, value: Any) -> Any:
+def _plain(row: DataRow, column: str, value: object) -> object:
     """Converts the value to JSON types. Raises DataError if it has none."""
     if isinstance(value, dict):
         return {str(key): _plain(row, column, inner) for key, inner in value.items()}

@@ -4,14 +4,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, Prompt, asked
 from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 _CHUNK = 1024
 
@@ -35,7 +35,9 @@ def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
     # Warnings about lengths and classes would end in the error message of the preparation.
     logging.set_verbosity_error()
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"the tokenizer in {path} cannot be loaded: {error}") from None
     if len(tokenizer) > vocab_size:
@@ -43,8 +45,7 @@ def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
             f"the tokenizer in {path} has {len(tokenizer)} tokens, the model only {vocab_size}: "
             "they do not belong together"
         )
-    loaded: PreTrainedTokenizerBase = tokenizer
-    return loaded
+    return tokenizer
 
 
 def stop_token_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
@@ -87,7 +88,7 @@ class Renderer:
             # A template writes its own special tokens; raw text gets those that the tokenizer adds.
             chosen = [index for index, flag in enumerate(templated) if flag is use]
             if chosen:
-                encoded: Any = self._tokenizer([texts[index] for index in chosen], add_special_tokens=not use)
+                encoded: BatchEncoding = self._tokenizer([texts[index] for index in chosen], add_special_tokens=not use)
                 for index, token_ids in zip(chosen, encoded["input_ids"], strict=True):
                     ids[index] = list(token_ids)
         for prompt, token_ids in zip(prompts, ids, strict=True):

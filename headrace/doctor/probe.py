@@ -10,7 +10,7 @@ from typing import Any
 from headrace.wire.errors import ConfigError
 
 
-def look_at_torch() -> dict[str, Any]:
+def look_at_torch() -> dict[str, object]:
     """Reports version and devices, and whether a one-rank collective works: gloo, and NCCL if there is a GPU."""
     import torch
 

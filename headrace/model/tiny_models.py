@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +104,7 @@ def _texts(source: Path, columns: tuple[str, ...]) -> Iterator[str]:
             raise DataError(f"{source}:{number}: no row with the columns {', '.join(columns)}: {error!r}") from None
 
 
-def _config(vocab_size: int, shape: Shape) -> dict[str, Any]:
+def _config(vocab_size: int, shape: Shape) -> dict[str, object]:
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",

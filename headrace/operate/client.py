@@ -42,7 +42,7 @@ class OrchestratorClient:
         """Returns the JSON of a GET. Raises ConfigError if it is refused, TransientError if there is no answer."""
         return self._ask("GET", path, params=parameters)
 
-    def post(self, path: str, body: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> Any:
+    def post(self, path: str, body: Mapping[str, object], timeout_s: float = _TIMEOUT_S) -> Any:
         """Returns the JSON of a POST. Raises as `get` does."""
         return self._ask("POST", path, body=body, timeout_s=timeout_s)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
 from headrace.services.trainer.config.algorithm import AlgorithmTable
@@ -24,9 +23,9 @@ class Description:
     notes: str
     parts: dict[str, str]
     """Advantage, policy loss, aggregation, anchor of the ratios, place of the KL, needs, critic, greedy baseline."""
-    settings: dict[str, Any]
+    settings: dict[str, object]
     """Keys whose default the algorithm sets."""
-    defaults: dict[str, Any]
+    defaults: dict[str, object]
     """All keys of `[algorithm]` with this algorithm's defaults."""
     suggested: Mapping[str, Mapping[str, object]]
     """Keys of other tables that its paper names."""

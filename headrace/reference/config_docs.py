@@ -63,7 +63,7 @@ def _table_of(field: FieldInfo) -> type[BaseModel] | None:
     return found[0] if found else None
 
 
-def _leaves(annotation: Any) -> Iterator[Any]:
+def _leaves(annotation: object) -> Iterator[object]:
     arguments = typing.get_args(annotation)
     if arguments and typing.get_origin(annotation) is not typing.Literal:
         for argument in arguments:
@@ -72,7 +72,7 @@ def _leaves(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _type(annotation: Any, field: FieldInfo) -> str:
+def _type(annotation: object, field: FieldInfo) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
@@ -82,11 +82,18 @@ def _type(annotation: Any, field: FieldInfo) -> str:
         return f"list of {_type(arguments[0], field)}"
     if origin in (dict, Mapping):
         return "table"
-    words = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", Any: "any"}
+    words: dict[object, str] = {
+        bool: "true or false",
+        int: "integer",
+        float: "number",
+        str: "text",
+        Path: "path",
+        Any: "any",
+    }
     return words.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(annotation, field)
 
 
-def _bounds(annotation: Any, field: FieldInfo) -> str:
+def _bounds(annotation: object, field: FieldInfo) -> str:
     if annotation not in (int, float):
         return ""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

@@ -74,7 +74,7 @@ def reward_table(file: Path | None, arguments: Sequence[str], environment: Mappi
 
 def parse_options(texts: list[str]) -> dict[str, object]:
     """Parses `key=value` texts; a value is JSON, or else text. Raises ConfigError."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
@@ -108,7 +108,7 @@ def score_file(
 
 def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -> dict[str, object]:
     """Runs the child to its end and passes its progress on. It dies with this process."""
-    last: dict[str, Any] = {}
+    last: dict[str, object] = {}
     with log.open("wb") as errors:
         child = subprocess.Popen(
             argv,

@@ -34,7 +34,7 @@ class ProbeResult:
     status: Status
     seconds: float
     said: str
-    numbers: Mapping[str, Any]
+    numbers: Mapping[str, object]
 
 
 _SMALL = ("--mib", "4", "--limit", "3", "--linger", "1")

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from typing import Any
 
 import torch
 
@@ -28,7 +27,7 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def end(*, ok: bool, said: str, **numbers: Any) -> None:
+def end(*, ok: bool, said: str, **numbers: object) -> None:
     """Writes the probe's result as its last line."""
     sys.stdout.write(json.dumps({"ok": ok, "said": said, **numbers}) + "\n")
     sys.stdout.flush()

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
@@ -69,7 +68,7 @@ def supervisor_pid(run_dir: Path) -> int | None:
     return owner if isinstance(owner, int) else None
 
 
-def supervisor(run_dir: Path) -> dict[str, Any]:
+def supervisor(run_dir: Path) -> dict[str, object]:
     """Fields that the live supervisor of a run directory wrote to its lock file; empty if there is none."""
     path = RunPaths(run_dir).supervisor
     try:

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from headrace.supervisor.processes import ProcessSet
 
@@ -22,7 +21,7 @@ class StopSignals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._receive)
 
-    async def end(self, processes: ProcessSet, in_order: Coroutine[Any, Any, None]) -> None:
+    async def end(self, processes: ProcessSet, in_order: Coroutine[object, object, None]) -> None:
         """Ends all processes: by `in_order`, which has deadlines, or at once after a second signal."""
         processes.stop_restarting()
         orderly, now = asyncio.ensure_future(in_order), asyncio.ensure_future(self._at_once.wait())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -17,6 +17,9 @@ from headrace.services.rollout.text import TextDecoder
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import rollout_pb2 as pb
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _INSTALL_S = 60.0
 _CLOSE_S = 5.0
@@ -46,7 +49,7 @@ async def chat_once(settings: ChatOnceSettings) -> dict[str, object]:
     }
 
 
-def _request(settings: ChatOnceSettings, tokenizer: Any) -> pb.ChatRequest:
+def _request(settings: ChatOnceSettings, tokenizer: "PreTrainedTokenizerBase") -> pb.ChatRequest:
     table = settings.chat
     ends = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
     request = pb.ChatRequest(

@@ -123,19 +123,21 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             in_flight_groups=self._generator.in_flight,
         )
 
-    async def Chat(self, request: pb.ChatRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def Chat(  # type: ignore[override]  # noqa: D102
+        self, request: pb.ChatRequest, context: "grpc.aio.ServicerContext[object, pb.ChatPiece]"
+    ) -> None:
         # Written and not yielded: when the caller disconnects, the answer is closed and its slot freed at once.
         async with aclosing(self._chat.answer(request)) as pieces:
             async for piece in pieces:
                 await context.write(piece)
 
-    async def _whole(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
+    async def _whole(self, name: str, phase: Coroutine[object, object, T]) -> T:
         """Runs a phase to its end even if its caller gives up: a half-done phase would wedge the replica."""
         running = asyncio.ensure_future(self._traced(name, phase))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.shield(running)
 
-    async def _traced(self, name: str, phase: Coroutine[Any, Any, T]) -> T:
+    async def _traced(self, name: str, phase: Coroutine[object, object, T]) -> T:
         with tracing.span(f"{name} weights" if name != "sleep" else "sleep", replica=self._replica_id):
             return await phase

@@ -1,7 +1,6 @@
 """The gRPC and HTTP APIs of the trainer: translate, delegate, translate back."""
 
 from collections.abc import Callable
-from typing import Any
 
 import grpc
 from fastapi import FastAPI
@@ -32,7 +31,7 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         """Registers itself on a server."""
         trainer_pb2_grpc.add_TrainerServiceServicer_to_server(self, server)
 
-    async def GetFates(self, request: pb.GetFatesRequest, context: Any) -> pb.GetFatesResponse:  # noqa: D102
+    async def GetFates(self, request: pb.GetFatesRequest, context: object) -> pb.GetFatesResponse:  # noqa: D102
         ledger = self._ledger()
         progress = ledger.progress(from_index=request.from_index)
         return pb.GetFatesResponse(
@@ -42,28 +41,28 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
             incarnation=ledger.incarnation,
         )
 
-    async def OpenGroup(self, request: pb.OpenGroupRequest, context: Any) -> pb.OpenGroupResponse:  # noqa: D102
+    async def OpenGroup(self, request: pb.OpenGroupRequest, context: object) -> pb.OpenGroupResponse:  # noqa: D102
         refused = self._publisher.sender.abandoned.refusal(request.replica_id)
         if refused:
             return pb.OpenGroupResponse(refused=refused)
         host, port = await self._publisher.open_group(request.version, request.group_name, request.replica_id)
         return pb.OpenGroupResponse(store_host=host, store_port=port)
 
-    async def SendWeights(self, request: pb.SendWeightsRequest, context: Any) -> pb.SendWeightsResponse:  # noqa: D102
+    async def SendWeights(self, request: pb.SendWeightsRequest, context: object) -> pb.SendWeightsResponse:  # noqa: D102
         await self._publisher.send(
             request.version, request.group_name, request.backend, request.world_size, request.deadline_s
         )
         return pb.SendWeightsResponse()
 
-    async def CloseGroup(self, request: pb.CloseGroupRequest, context: Any) -> pb.CloseGroupResponse:  # noqa: D102
+    async def CloseGroup(self, request: pb.CloseGroupRequest, context: object) -> pb.CloseGroupResponse:  # noqa: D102
         await self._publisher.sender.close(request.group_name)
         return pb.CloseGroupResponse()
 
-    async def SaveWeights(self, request: pb.SaveWeightsRequest, context: Any) -> pb.SaveWeightsResponse:  # noqa: D102
+    async def SaveWeights(self, request: pb.SaveWeightsRequest, context: object) -> pb.SaveWeightsResponse:  # noqa: D102
         return pb.SaveWeightsResponse(disk_path=await self._publisher.save(request.version))
 
     async def GetChecksums(  # noqa: D102
-        self, request: pb.GetChecksumsRequest, context: Any
+        self, request: pb.GetChecksumsRequest, context: object
     ) -> pb.GetChecksumsResponse:
         publisher = self._publisher
         ask = publisher.folder_checksums if request.model_folder else publisher.checksums
@@ -72,7 +71,7 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
             checksums=[common_pb2.TensorChecksum(name=name, value=value) for name, value in found.items()]
         )
 
-    async def GetTrainer(self, request: pb.GetTrainerRequest, context: Any) -> pb.GetTrainerResponse:  # noqa: D102
+    async def GetTrainer(self, request: pb.GetTrainerRequest, context: object) -> pb.GetTrainerResponse:  # noqa: D102
         ledger = self._ledger()
         return pb.GetTrainerResponse(
             incarnation=ledger.incarnation, version=ledger.version, waiting_for=self._waiting_for()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -76,7 +75,7 @@ def _details(story: Story) -> Iterator[RenderableType]:
         yield Text(f"completion: {row['completion']}")
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
 
 

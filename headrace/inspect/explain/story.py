@@ -1,6 +1,6 @@
 """Turns the records of a group into a story: its timeline and where it is. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +121,7 @@ def _queue(stream: StreamStatus | None) -> str:
     return f" ({stream.pending} groups at work there, {stream.undelivered} wait)" if stream else ""
 
 
-def _trace(events: list[dict[str, Any]]) -> str:
+def _trace(events: Sequence[Mapping[str, object]]) -> str:
     for event in events:
         text = str(event.get("trace") or "")
         if text:
@@ -135,7 +135,7 @@ def _again(found: Gathered, name: str) -> int:
 
 
 def _moments(story: Story, wanted: Wanted, found: Gathered) -> Iterator[Moment]:
-    seen: set[tuple[str, Any]] = set()
+    seen: set[tuple[str, object]] = set()
     for event in found.events:
         name, source = str(event["event"]), _service(str(event["source"]))
         key = (name, event.get("attempt"))

@@ -1,6 +1,6 @@
 """Reads the journal and events of a run into one plain structure. Reports damage, checks nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def _take(history: RunHistory, event: dict[str, Any]) -> None:
             history.exported = str(event["weights_sha256"])
 
 
-def committer(event: dict[str, Any]) -> str:
+def committer(event: Mapping[str, object]) -> str:
     """The replica that reported a commit."""
     # The file is events/REPLICA-LIFE.jsonl.
     return str(event.get("replica_id") or str(event["source"]).rpartition("-")[0])

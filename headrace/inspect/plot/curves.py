@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +55,7 @@ class RunRows:
     """Metrics of one run."""
 
     name: str
-    steps: Sequence[Mapping[str, Any]]
+    steps: Sequence[Mapping[str, object]]
     """Rows by step."""
     evals: Sequence[Mapping[str, object]]
     """Rows by version."""

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.inspect.plot.curves import Curve, Panel
 from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, which colour-blind people can distinguish."""
@@ -58,18 +62,18 @@ def draw(panels: Sequence[tuple[Panel, list[Curve]]], names: Sequence[str], titl
             figure.savefig(file, dpi=150, metadata=metadata)
 
 
-def _panel(axes: Any, panel: Panel, curves: Sequence[Curve], names: Sequence[str]) -> None:
+def _panel(axes: "Axes", panel: Panel, curves: Sequence[Curve], names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for curve in () if panel.is_stacked else curves:
         number = names.index(curve.name)
-        look = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _STYLES[number // len(_COLOURS) % len(_STYLES)]}
+        colour, style = _COLOURS[number % len(_COLOURS)], _STYLES[number // len(_COLOURS) % len(_STYLES)]
         if curve.smooth is not None:
-            axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.3, color=look["color"])
-            axes.plot(curve.x, curve.smooth, linewidth=1.7, **look)
+            axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.3, color=colour)
+            axes.plot(curve.x, curve.smooth, linewidth=1.7, color=colour, linestyle=style)
         else:
             marker = "o" if len(curve.x) <= 60 else None
-            axes.plot(curve.x, curve.y, linewidth=1.5, marker=marker, markersize=3.2, **look)
+            axes.plot(curve.x, curve.y, linewidth=1.5, marker=marker, markersize=3.2, color=colour, linestyle=style)
     axes.set_title(panel.title)
     axes.margins(x=0.02)
     axes.tick_params(length=0)
@@ -87,7 +91,7 @@ def _panel(axes: Any, panel: Panel, curves: Sequence[Curve], names: Sequence[str
     axes.set_xlabel("step", fontsize=8.5, labelpad=1)
 
 
-def _stack(axes: Any, curves: Sequence[Curve]) -> None:
+def _stack(axes: "Axes", curves: Sequence[Curve]) -> None:
     """Draws stacked bands: for long runs of the running means alone, as there is no room for both."""
     import numpy as np
 
@@ -102,7 +106,7 @@ def _stack(axes: Any, curves: Sequence[Curve]) -> None:
     axes.legend(loc="upper left", fontsize=6.5, ncols=2, handlelength=1.0, columnspacing=1.0, labelspacing=0.25)
 
 
-def _limit(axes: Any, panel: Panel, curves: Sequence[Curve]) -> None:
+def _limit(axes: "Axes", panel: Panel, curves: Sequence[Curve]) -> None:
     """Cuts the y axis of long curves to all but the outermost hundredth, so that one outlier does not flatten them."""
     import numpy as np
 
@@ -115,13 +119,13 @@ def _limit(axes: Any, panel: Panel, curves: Sequence[Curve]) -> None:
         axes.set_ylim(low - room, high + room)
 
 
-def _last_value(axes: Any, panel: Panel, curve: Curve) -> None:
+def _last_value(axes: "Axes", panel: Panel, curve: Curve) -> None:
     last = float((curve.smooth if curve.smooth is not None else curve.y)[-1])
     text = f"{last:.1%}" if panel.percent else f"{last:.3g}"
     axes.set_title(text, loc="right", fontweight="normal", color=_COLOURS[0])
 
 
-def _legend(figure: Any, names: Sequence[str]) -> None:
+def _legend(figure: "Figure", names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
     lines = [

@@ -1,9 +1,8 @@
 """Summary of one run directory, without reading long files whole."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headrace.config.diff import kept_tables
 from headrace.inspect.results import numbers_of
@@ -76,7 +75,7 @@ def runs_in(folder: Path) -> Iterator[RunFacts]:
     yield from (facts_of(file.parents[1]) for file in files)
 
 
-def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _means(rows: Sequence[Mapping[str, object]]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for row in rows:
         for key, value in row.items():

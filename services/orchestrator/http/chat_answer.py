@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.wire.v1 import message_pb2, rollout_pb2
 
@@ -23,7 +22,7 @@ class Wording:
     """Unix seconds."""
     model: str
 
-    def whole(self, text: str, last: rollout_pb2.ChatPiece) -> dict[str, Any]:
+    def whole(self, text: str, last: rollout_pb2.ChatPiece) -> dict[str, object]:
         """The `chat.completion` object."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": last.finish_reason}
@@ -67,7 +66,7 @@ def usage(last: rollout_pb2.ChatPiece) -> dict[str, int]:
     }
 
 
-def event(value: dict[str, Any]) -> str:
+def event(value: dict[str, object]) -> str:
     """One server-sent event."""
     return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"
 

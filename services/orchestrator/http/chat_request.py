@@ -1,9 +1,9 @@
 """Validates OpenAI chat requests; unsupported options are refused with a reason. Pure."""
 
 import json
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from headrace.wire.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
@@ -22,7 +22,7 @@ class ChatRefusedError(Exception):
         super().__init__(message)
         self.status, self.message, self.code, self.retry_s = status, message, code, retry_s
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         """The JSON body of the response."""
         kind = "invalid_request_error" if self.status < 429 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code or None}}
@@ -39,7 +39,7 @@ class ChatBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: list[dict[str, object]] = Field(min_length=1)
     model: str = ""
     max_tokens: int | None = Field(None, ge=1, le=1 << 20)
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 20)
@@ -51,23 +51,24 @@ class ChatBody(BaseModel):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     logprobs: Literal[False] | None = None
-    tools: list[Any] = Field([], max_length=0)
-    functions: list[Any] = Field([], max_length=0)
+    tools: list[object] = Field([], max_length=0)
+    functions: list[object] = Field([], max_length=0)
     frequency_penalty: Literal[0] = 0
     presence_penalty: Literal[0] = 0
     logit_bias: dict[str, float] = Field({}, max_length=0)
-    response_format: dict[str, Any] = {}
+    response_format: dict[str, object] = {}
 
     @field_validator("*", mode="before")
     @classmethod
-    def _null_is_absent(cls, value: Any, info: Any) -> Any:
-        if value is None and info.field_name not in ("messages",):
-            return cls.model_fields[info.field_name].default
+    def _null_is_absent(cls, value: object, info: ValidationInfo) -> object:
+        name = info.field_name
+        if value is None and name is not None and name != "messages":
+            return cls.model_fields[name].default
         return value
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _list_of_stops(cls, value: Any) -> Any:
+    def _list_of_stops(cls, value: object) -> object:
         stops = [value] if isinstance(value, str) else value
         if isinstance(stops, list) and (len(stops) > _MOST_STOPS or "" in stops):
             raise ValueError(f"at most {_MOST_STOPS} texts, none of them empty")
@@ -75,7 +76,7 @@ class ChatBody(BaseModel):
 
     @field_validator("response_format")
     @classmethod
-    def _text_only(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _text_only(cls, value: dict[str, object]) -> dict[str, object]:
         if value.get("type", "text") != "text":
             raise ValueError("only text is answered")
         return value

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
@@ -186,7 +186,7 @@ class RunState:
         if incarnation < self.incarnation:
             raise FencedError(f"incarnation {incarnation} is over, {self.incarnation} lives")
 
-    def take_fates(self, fates: "list[common_pb2.Fate] | Any") -> None:
+    def take_fates(self, fates: Iterable[common_pb2.Fate]) -> None:
         """Records fates of groups; idempotent."""
         rows = [(fate.group_index, fate.step, fate.reason) for fate in fates]
         if rows:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import message_pb2
 from headrace.wire.v1 import rollout_pb2 as pb
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 PIECES = (16, 32, 64, 128)
 """Tokens per piece; the last number applies to all further pieces."""
@@ -75,7 +78,9 @@ class _Answer:
 class ChatService:
     """All chats of one replica."""
 
-    def __init__(self, engine: Engine, gate: Gate, tokenizer: Any, *, replica_id: str, at_once: int) -> None:
+    def __init__(
+        self, engine: Engine, gate: Gate, tokenizer: "PreTrainedTokenizerBase", *, replica_id: str, at_once: int
+    ) -> None:
         """At most `at_once` chats are answered at the same time."""
         self._engine, self._gate, self._tokenizer = engine, gate, tokenizer
         self._prompts = ChatPrompts(tokenizer)

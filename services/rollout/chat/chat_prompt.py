@@ -1,12 +1,15 @@
 """Renders chat messages to token ids with the model's own tokenizer and chat template."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -14,7 +17,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class ChatPrompts:
     """Renders messages like the training prompts; without a template the prompt is the text of the only message."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         """`tokenizer` is a transformers tokenizer."""
         self._tokenizer = tokenizer
         self._has_template = bool(getattr(tokenizer, "chat_template", None))
@@ -57,11 +60,12 @@ def read_messages(text: str) -> list[dict[str, str]]:
     return [_message(one, number) for number, one in enumerate(given)]
 
 
-def _message(one: Any, number: int) -> dict[str, str]:
-    role = one.get("role") if isinstance(one, dict) else None
+def _message(one: object, number: int) -> dict[str, str]:
+    given = one if isinstance(one, dict) else {}
+    role = given.get("role")
     if role not in _ROLES:
         raise ContractError("bad_messages", f"messages[{number}].role must be one of {', '.join(_ROLES)}")
-    content = one.get("content")
+    content = given.get("content")
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         content = "".join(str(part.get("text", "")) for part in content)
     if not isinstance(content, str):

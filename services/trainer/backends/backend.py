@@ -20,7 +20,7 @@ class Backend(Protocol):
     overhead_tokens: int
     """What one more micro-batch costs, in tokens."""
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         """The module's forward pass."""
         ...
 

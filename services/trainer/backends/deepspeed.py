@@ -73,7 +73,7 @@ class DeepSpeedBackend:
         self._zero = self._engine.optimizer
         self._gathered = False
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass through the engine."""
         return self._engine(*inputs)
 
@@ -191,13 +191,13 @@ class DeepSpeedBackend:
             self._zero._hp_optimizer_states_linked = False
             self._zero._lazy_init_hp_params_optimizer_state()
 
-    def _whole(self, weight: Tensor, *, changed: bool = False) -> contextlib.AbstractContextManager[Any]:
+    def _whole(self, weight: Tensor, *, changed: bool = False) -> contextlib.AbstractContextManager[object]:
         """Within it a weight that stage 3 has partitioned is whole; with `changed`, rank 0's changes are kept."""
         if not hasattr(weight, "ds_id"):
             return contextlib.nullcontext()
         import deepspeed
 
-        gathered: contextlib.AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
+        gathered: contextlib.AbstractContextManager[object] = deepspeed.zero.GatheredParameters(
             [weight], modifier_rank=0 if changed else None
         )
         return gathered

@@ -26,7 +26,7 @@ class Frozen:
         self.device = device
 
     @torch.no_grad()
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass, without a gradient."""
         return self.module(*inputs)
 

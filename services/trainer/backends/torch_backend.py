@@ -32,7 +32,7 @@ class TorchBackend:
         self._optimizers = build_optimizers(module, optimizer)
         self._parking = Parking(device)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass."""
         return self.module(*inputs)
 

@@ -37,9 +37,9 @@ def import_deepspeed(device: torch.device) -> Any:
     return deepspeed
 
 
-def zero_config(options: BackendOptions, device: torch.device) -> dict[str, Any]:
+def zero_config(options: BackendOptions, device: torch.device) -> dict[str, object]:
     """Returns the engine's config. The engine does not count micro-batches: the backend marks the last one."""
-    zero: dict[str, Any] = {
+    zero: dict[str, object] = {
         "stage": options.zero_stage,
         "reduce_bucket_size": _BUCKET,
         "allgather_bucket_size": _BUCKET,

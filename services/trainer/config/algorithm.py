@@ -4,7 +4,7 @@ Every key can be overridden; what cannot work together is refused with the reaso
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, create_model, model_validator
 
@@ -51,7 +51,7 @@ class CorrectionTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill(cls, values: Any) -> Any:
+    def _fill(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
         name = values.get("preset", "none")
@@ -158,7 +158,7 @@ class AlgorithmTable(_AllOptions):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill(cls, values: Any) -> Any:
+    def _fill(cls, values: object) -> object:
         """The recipe's values, where none is given."""
         if not isinstance(values, dict):
             return values

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from headrace.wire.settings import Table
 
 
-def reference_texts(columns: Mapping[str, Any], column: str) -> list[str]:
+def reference_texts(columns: Mapping[str, object], column: str) -> list[str]:
     """The references of a data row: its `column` is a text, or a list of texts; none if it is absent or null."""
     given = columns.get(column)
     texts = given if isinstance(given, list) else [given]

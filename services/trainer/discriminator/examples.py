@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from headrace.services.trainer.stages.offline.examples import Example, TokenIds
 from headrace.services.trainer.step.batch import scored_members
 from headrace.wire.contracts import PromptGroup, ScoredGroup
 from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Encode = Callable[[str], Sequence[int]]
 """From a text to token ids, without special tokens."""
@@ -57,7 +60,9 @@ def read_references(column: str, model: Path) -> References:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=True)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            model, trust_remote_code=False, local_files_only=True
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(f"[discriminator] needs the tokenizer of model.path {model}: {error}") from error
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -248,7 +247,7 @@ class Learner:
                 high=table.entropy_max,
             )
 
-    def _score_frozen(self, *inputs: Any) -> TokenScores:
+    def _score_frozen(self, *inputs: object) -> TokenScores:
         module = self.policy.module
         assert isinstance(module, Policy)
         with torch.no_grad(), module.adapters_off() if self._frozen is None else nullcontext():

@@ -6,15 +6,15 @@ as it is in memory is read by rows later; what transformers converts (the expert
 whole, one conversion at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_utils import PreTrainedModel
 
@@ -29,6 +29,10 @@ from headrace.services.trainer.model.weight_sources import (
     place,
 )
 from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import LoadStateDictConfig
+    from transformers.utils.loading_report import LoadStateDictInfo
 
 _LOADER = "_load_pretrained_model"
 _ADAPTED = ".base_layer."
@@ -77,11 +81,11 @@ class Deferred:
         inside = {id(part) for layer in units.values() for part in layer.modules()}
         lent: dict[int, list[tuple[nn.Module, str, nn.Parameter]]] = {}
 
-        def lend(unit: nn.Module, _inputs: Any = None) -> None:
+        def lend(unit: nn.Module, _inputs: object = None) -> None:
             owners = unit.modules() if id(unit) in units else (m for m in model.modules() if id(m) not in inside)
             lent[id(unit)] = self._lend(owners, known, device)
 
-        def take_back(unit: nn.Module, _inputs: Any = None, _output: Any = None) -> None:
+        def take_back(unit: nn.Module, _inputs: object = None, _output: object = None) -> None:
             for owner, key, parameter in lent.pop(id(unit), ()):
                 owner._parameters[key] = parameter
 
@@ -150,7 +154,7 @@ def stand_ins(model: nn.Module) -> Iterator[None]:
             owner._parameters[key] = parameter
 
 
-def load_deferred(load: Callable[[], Any]) -> tuple[Any, Deferred]:
+def load_deferred(load: Callable[[], PreTrainedModel]) -> tuple[PreTrainedModel, Deferred]:
     """What `load` (a call of `from_pretrained` in float32, by safetensors) returns, its weights still in the files.
 
     What the checkpoint lacks and all buffers are there, on the CPU. Raises UndeferrableError for a checkpoint that
@@ -158,7 +162,13 @@ def load_deferred(load: Callable[[], Any]) -> tuple[Any, Deferred]:
     """
     made: list[CheckpointFiles] = []
 
-    def note(model: Any, state_dict: Any, files: Any, config: Any, expected_keys: Any = None) -> tuple[Any, None]:
+    def note(
+        model: PreTrainedModel,
+        state_dict: Mapping[str, Tensor] | None,
+        files: Sequence[str] | None,
+        config: "LoadStateDictConfig",
+        expected_keys: object = None,
+    ) -> tuple["LoadStateDictInfo", None]:
         info, source = _note(model, state_dict, files, config)
         made.append(source)
         return info, None
@@ -185,7 +195,9 @@ def load_deferred(load: Callable[[], Any]) -> tuple[Any, Deferred]:
     return model, deferred
 
 
-def load_in_turn(load: Callable[[], Any], turn: Turn, look: Callable[[Any], None]) -> tuple[Any, Deferred]:
+def load_in_turn(
+    load: Callable[[], PreTrainedModel], turn: Turn, look: Callable[[PreTrainedModel], None]
+) -> tuple[PreTrainedModel, Deferred]:
     """As `load_deferred`, for every checkpoint that `load` can load: whole models are in memory one rank at a time.
 
     `look` is called with the whole model. Every rank must call this, and enter `turn` equally often.
@@ -202,7 +214,12 @@ def load_in_turn(load: Callable[[], Any], turn: Turn, look: Callable[[Any], None
     return model, Deferred(source, names)
 
 
-def _note(model: Any, state_dict: Any, files: Any, config: Any) -> tuple[Any, CheckpointFiles]:
+def _note(
+    model: PreTrainedModel,
+    state_dict: Mapping[str, Tensor] | None,
+    files: Sequence[str] | None,
+    config: "LoadStateDictConfig",
+) -> tuple["LoadStateDictInfo", CheckpointFiles]:
     """Replaces transformers' reading: assigns shapes to the model, and records what the values are read from."""
     paths = [Path(each) for each in files or ()]
     if state_dict is not None or not paths or any(path.suffix != ".safetensors" for path in paths):
@@ -225,7 +242,7 @@ def _note(model: Any, state_dict: Any, files: Any, config: Any) -> tuple[Any, Ch
     return info, source
 
 
-def _load_small(model: Any, source: CheckpointFiles) -> None:
+def _load_small(model: PreTrainedModel, source: CheckpointFiles) -> None:
     """Loads vectors at once. They take next to no memory, and some families draw numbers of their size and device when
     they initialize: this way the random generator's state after the load equals that after a whole load.
     """
@@ -237,7 +254,7 @@ def _load_small(model: Any, source: CheckpointFiles) -> None:
             place(model, name, made)
 
 
-def _tie(model: Any, source: CheckpointFiles) -> None:
+def _tie(model: PreTrainedModel, source: CheckpointFiles) -> None:
     """Ties weights that the checkpoint stores twice with equal values, as transformers does once it has the values."""
     for target, origin in list(model.all_tied_weights_keys.items()):
         first, second = model.get_parameter(target), model.get_parameter(origin)

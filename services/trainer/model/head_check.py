@@ -5,10 +5,14 @@ scale, cap, shift or transform their logits would silently be trained on other l
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers.modeling_outputs import BaseModelOutput
 
 _TOKENS = 8
 _LARGEST = 100.0
@@ -28,7 +32,7 @@ class _Probe(NamedTuple):
     """[3, tokens, vocab] What the model made of them."""
 
 
-def logits_problem(model: Any) -> str | None:
+def logits_problem(model: "PreTrainedModel") -> str | None:
     """Why `hidden @ head.T` are not the logits of a causal language model; None if they are.
 
     `model` is whole and has no adapters that matter yet: every rank checks its own copy before a backend shards it, all
@@ -60,10 +64,10 @@ def logits_problem(model: Any) -> str | None:
     return _difference(probe, weight, _numbers(model.config))
 
 
-def _probe(model: Any, body: nn.Module, weight: Tensor, token_ids: Tensor) -> _Probe | None:
+def _probe(model: "PreTrainedModel", body: nn.Module, weight: Tensor, token_ids: Tensor) -> _Probe | None:
     seen: list[Tensor] = []
 
-    def amplify(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+    def amplify(_module: nn.Module, _inputs: object, output: "BaseModelOutput") -> "BaseModelOutput":
         states = _states(output)
         assert states is not None, "the decoder gave states a moment ago"
         top = (states[1] @ weight.T).abs().amax().clamp_min(1e-20)
@@ -80,7 +84,7 @@ def _probe(model: Any, body: nn.Module, weight: Tensor, token_ids: Tensor) -> _P
     return _Probe(seen[-1].float(), logits.float()) if seen else None
 
 
-def _states(output: Any) -> Tensor | None:
+def _states(output: object) -> Tensor | None:
     found = getattr(output, "last_hidden_state", None)
     return found if isinstance(found, Tensor) else None
 
@@ -112,7 +116,7 @@ def _reason(logits: Tensor, expected: Tensor, numbers: Mapping[str, float]) -> s
     return "it transforms the hidden states before the head"
 
 
-def _numbers(config: Any) -> dict[str, float]:
+def _numbers(config: "PreTrainedConfig") -> dict[str, float]:
     """Numbers in the text part of a config whose keys may denote a factor of the logits, by key."""
     values = config.get_text_config().to_dict()
     named = {key: value for key, value in values.items() if any(part in key for part in ("logit", "scal", "multipl"))}

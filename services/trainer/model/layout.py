@@ -10,9 +10,8 @@ rank, however its weights are sharded.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import initialization
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.modeling_utils import remove_tied_weights_from_state_dict
+from transformers.modeling_utils import PreTrainedModel, remove_tied_weights_from_state_dict
 
 from headrace.wire.errors import ConfigError
 
@@ -52,7 +51,7 @@ class Layout:
     """Published names that are tied to another tensor: never sent."""
     unread: tuple[re.Pattern[str], ...] = ()
     """Names in a checkpoint that the model's class does not read."""
-    _skeleton: Any = field(default=None, repr=False, compare=False)
+    _skeleton: PreTrainedModel | None = field(default=None, repr=False, compare=False)
 
     @property
     def names(self) -> frozenset[str]:
@@ -72,7 +71,7 @@ def plain_layout(named: Iterable[tuple[str, Tensor]]) -> Layout:
     return Layout(tuple(ConversionGroup((name,), ((name, tuple(each.shape)),)) for name, each in named))
 
 
-def model_layout(model: Any) -> Layout:
+def model_layout(model: PreTrainedModel) -> Layout:
     """Returns the layout of a transformers model, wherever its weights are by now.
 
     Raises ConfigError if a tensor would reach no published one, or be published in part.
@@ -94,7 +93,7 @@ def model_layout(model: Any) -> Layout:
     )
 
 
-def own_dtypes(model: Any) -> dict[str, torch.dtype]:
+def own_dtypes(model: PreTrainedModel) -> dict[str, torch.dtype]:
     """Tensors of a transformers model that keep their own dtype when the others are saved and published in another.
 
     Whole numbers, and what its class keeps in float32 beside a body in bfloat16 (the bias of a router, for example).
@@ -109,7 +108,7 @@ def own_dtypes(model: Any) -> dict[str, torch.dtype]:
     return found
 
 
-def _skeleton(model: Any) -> Any:
+def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """Builds the model from its config without memory, and so without changes made by shards or adapters."""
     with torch.device("meta"), initialization.meta_device_safe_creation_ops(), initialization.no_init_weights():
         made = type(model)(model.config)
@@ -119,7 +118,7 @@ def _skeleton(model: Any) -> Any:
     return made
 
 
-def _revert(skeleton: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _revert(skeleton: PreTrainedModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     made: dict[str, Tensor] = revert_weight_conversion(skeleton, tensors)
     return made
 
@@ -135,7 +134,13 @@ class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Names of the first tensors that a tensor is made of; empty if there are none."""
         return self._found[id(tensor)][1] if id(tensor) in self._found else frozenset()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         made = func(*args, **(kwargs or {}))
         read = (self.of(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
         origins = frozenset[str]().union(*read)
@@ -146,7 +151,7 @@ class _Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
 
-def _groups(skeleton: Any, kept: dict[str, Tensor]) -> Iterator[ConversionGroup]:
+def _groups(skeleton: PreTrainedModel, kept: dict[str, Tensor]) -> Iterator[ConversionGroup]:
     """Returns the groups, in the order of each group's first tensor."""
     state = {name: torch.empty_like(tensor, device="meta") for name, tensor in kept.items()}
     with _Origins(state) as origins:
@@ -176,7 +181,7 @@ def _groups(skeleton: Any, kept: dict[str, Tensor]) -> Iterator[ConversionGroup]
         )
 
 
-def _checked(group: ConversionGroup, skeleton: Any, kept: dict[str, Tensor]) -> ConversionGroup:
+def _checked(group: ConversionGroup, skeleton: PreTrainedModel, kept: dict[str, Tensor]) -> ConversionGroup:
     """Checks that a group converts alone as it does among all others, and yields every element once."""
     tensors = {name: kept[name] for name in group.sources}
     before = sum(tensor.numel() for tensor in tensors.values())
@@ -195,7 +200,7 @@ def _finished(group: ConversionGroup, dtype: torch.dtype | None) -> ConversionGr
     return replace(group, dtype=dtype, block="" if match is None else match["block"])
 
 
-def _unread(skeleton: Any) -> tuple[re.Pattern[str], ...]:
+def _unread(skeleton: PreTrainedModel) -> tuple[re.Pattern[str], ...]:
     """Names that transformers does not read when it loads: buffers of old checkpoints are no weights either."""
     patterns = set(skeleton._keys_to_ignore_on_load_unexpected or ())
     buffers = [name for name, _ in skeleton.named_buffers()]

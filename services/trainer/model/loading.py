@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from headrace.services.trainer.algorithms.products import speed_up
@@ -24,6 +24,7 @@ from headrace.wire.settings import LoraTable
 from headrace.wire.telemetry import get_logger
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_AutoClass = type[AutoModelForCausalLM | AutoModelForSequenceClassification]
 log = get_logger("trainer.loading")
 
 
@@ -62,7 +63,7 @@ def load_policy(
     return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head, deferred=deferred)
 
 
-def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> Any:
+def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> PreTrainedModel:
     """Loads the transformers model with the rounded weights of a QLoRA run as plain weights, on the CPU in `dtype`.
 
     They are rounded on `device` as by `load_policy`; raises ConfigError as it does.
@@ -120,21 +121,21 @@ def load_value_model(
     return ValueModel(model, forward_dtype=forward_dtype, deferred=deferred)
 
 
-def _load(kind: Any, path: Path, **options: Any) -> Any:
+def _load(kind: _AutoClass, path: Path, **options: int) -> PreTrainedModel:
     model = _from_pretrained(kind, path, **options)
     _turn_dropout_off(model, path)
     return model
 
 
 def _load_deferred(
-    kind: Any,
+    kind: _AutoClass,
     path: Path,
     ranks: Ranks,
     *,
     device: str,
-    look: Callable[[Any], str | None] = lambda model: None,
-    **options: Any,
-) -> tuple[Any, Deferred]:
+    look: Callable[[PreTrainedModel], str | None] = lambda model: None,
+    **options: int,
+) -> tuple[PreTrainedModel, Deferred]:
     """Returns a model on the meta device with its buffers on `device`.
 
     `look` returns the problem of a loaded model, or None. Rank 0 checks, and the others wait for its result, for as
@@ -164,13 +165,17 @@ def _load_deferred(
 
 
 def _look(
-    model: Any, deferred: Deferred, layers: list[nn.Module], device: str, look: Callable[[Any], str | None]
+    model: PreTrainedModel,
+    deferred: Deferred,
+    layers: list[nn.Module],
+    device: str,
+    look: Callable[[PreTrainedModel], str | None],
 ) -> str:
     with deferred.present(model, layers, device=torch.device(device)):
         return look(model) or ""
 
 
-def _from_pretrained(kind: Any, path: Path, **options: Any) -> Any:
+def _from_pretrained(kind: _AutoClass, path: Path, **options: int) -> PreTrainedModel:
     _config(path)
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
@@ -183,7 +188,7 @@ def _from_pretrained(kind: Any, path: Path, **options: Any) -> Any:
     return model
 
 
-def _turn_dropout_off(model: Any, path: Path) -> None:
+def _turn_dropout_off(model: PreTrainedModel, path: Path) -> None:
     """Turns dropout off: engines have none, so every pass would be of another model than the one that sampled."""
     was: dict[str, float] = {}
     for owner in (*model.modules(), model.config, model.config.get_text_config()):
@@ -216,7 +221,7 @@ def _labels(path: Path) -> int:
     return len(_config(path).get("id2label") or (0, 1))
 
 
-def _prepare(model: Any, *, trainable: bool, gradient_checkpointing: bool) -> None:
+def _prepare(model: PreTrainedModel, *, trainable: bool, gradient_checkpointing: bool) -> None:
     model.train(trainable)
     if gradient_checkpointing and trainable:
         # The reentrant kind needs inputs with gradients, which a frozen embedding does not give.
@@ -224,7 +229,7 @@ def _prepare(model: Any, *, trainable: bool, gradient_checkpointing: bool) -> No
     speed_up(model)
 
 
-def _refuse_other_logits(problem: str | None, model: Any, path: Path) -> None:
+def _refuse_other_logits(problem: str | None, model: PreTrainedModel, path: Path) -> None:
     """Raises ConfigError for a problem found: logprobs from hidden states times head would silently be wrong."""
     if problem is not None:
         raise ConfigError(

@@ -6,12 +6,16 @@ peft is imported where it is used: a run without adapters starts without it.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
+    from transformers import PreTrainedModel
 
 _ADAPTER = "default"
 _PREFIX = "base_model.model."
@@ -55,7 +59,7 @@ def adapter_config(table: LoraTable, base: str) -> str:
     """The content of `adapter_config.json`; empty without adapters."""
     if not table.rank:
         return ""
-    values: dict[str, Any] = _config(table).to_dict()
+    values: dict[str, object] = _config(table).to_dict()
     values |= {"base_model_name_or_path": base, "inference_mode": True}
     plain = {key: sorted(value) if isinstance(value, set) else value for key, value in values.items()}
     return json.dumps(plain, indent=2, sort_keys=True, default=str)
@@ -94,7 +98,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def _refuse_head(model: Any, table: LoraTable) -> None:
+def _refuse_head(model: "PreTrainedModel", table: LoraTable) -> None:
     """Rejects adapters on the head: the trainer uses the head's own weight, so they would never learn."""
     head = model.get_output_embeddings()
     name = next((name for name, module in model.named_modules() if module is head), "").rpartition(".")[2]
@@ -102,7 +106,7 @@ def _refuse_head(model: Any, table: LoraTable) -> None:
         raise ConfigError(f"model.lora.targets: {name} is the head, which cannot have an adapter: leave it out")
 
 
-def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def _lora_layers(model: nn.Module) -> Iterator[tuple[str, "LoraLayer"]]:
     from peft.tuners.lora import LoraLayer
 
     return ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))

@@ -6,12 +6,12 @@ The heads' products are inside `forward`, so that a backend that shards weights 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers.modeling_utils import PreTrainedModel
 
 from headrace.services.trainer.algorithms.logprobs import TokenScores, token_logprobs
 from headrace.services.trainer.model.deferred import Deferred
@@ -25,7 +25,12 @@ class TrainedModule(nn.Module):
     """A transformers model, with what backends and exports need of it."""
 
     def __init__(
-        self, model: Any, *, forward_dtype: torch.dtype, lora: LoraTable | None = None, deferred: Deferred | None = None
+        self,
+        model: PreTrainedModel,
+        *,
+        forward_dtype: torch.dtype,
+        lora: LoraTable | None = None,
+        deferred: Deferred | None = None,
     ) -> None:
         """`lora`: the model has these adapters, and only they are trained. `deferred`: its weights are not read yet."""
         super().__init__()
@@ -83,7 +88,7 @@ class TrainedModule(nn.Module):
         sequences of one row begin, and its end, for families whose layers need these bounds.
         """
         low = self.forward_dtype == torch.bfloat16
-        packed = {} if positions is None else {"position_ids": positions}
+        packed: dict[str, Tensor | int] = {} if positions is None else {"position_ids": positions}
         if bounds is not None:
             packed |= _sequences(bounds)
         with torch.autocast(token_ids.device.type, dtype=torch.bfloat16, enabled=low):
@@ -112,7 +117,7 @@ class Policy(TrainedModule):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         *,
         forward_dtype: torch.dtype,
         lora: LoraTable | None = None,
@@ -166,7 +171,7 @@ class Policy(TrainedModule):
 class ValueModel(TrainedModule):
     """A language model with a linear head named `score`: the critic, or a reward model."""
 
-    def __init__(self, model: Any, *, forward_dtype: torch.dtype, deferred: Deferred | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, *, forward_dtype: torch.dtype, deferred: Deferred | None = None) -> None:
         """`model`: one of transformers' `*ForSequenceClassification`, whose labels are the outputs."""
         super().__init__(model, forward_dtype=forward_dtype, deferred=deferred)
         self.outputs = int(self.head.shape[0])
@@ -200,7 +205,7 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
     return max(lists, key=len, default=[])
 
 
-def _sequences(bounds: Int[Tensor, " borders"]) -> dict[str, Any]:
+def _sequences(bounds: Int[Tensor, " borders"]) -> dict[str, Tensor | int]:
     """What transformers' layers may need of one row's sequences: for attention, convolutions, recurrences."""
     bounds = bounds.to(torch.int32)
     lengths = bounds.diff()

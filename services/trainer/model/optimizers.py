@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +70,7 @@ def kind_of(keys: Iterable[str]) -> str:
     return next((name for mark, name in _MARKS.items() if mark in found), "unknown: " + ", ".join(sorted(found)))
 
 
-def decay_groups(weights: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(weights: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
     """Parameter groups: matrices are decayed, the rest is not."""
     listed = list(weights)
     matrices = [weight for weight in listed if weight.ndim > 1]

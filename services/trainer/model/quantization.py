@@ -1,12 +1,15 @@
 """The frozen weights of a QLoRA run (arXiv:2305.14314) in 4 bits, through bitsandbytes, which is an extra."""
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _EXTRA = "model.lora.quantize = 'nf4' needs the extra `qlora`: pip install 'headrace[qlora]'; or set quantize = 'none'"
 
@@ -19,7 +22,7 @@ def quantizer_version() -> str:
         raise ConfigError(_EXTRA) from error
 
 
-def quantize_body(model: Any, *, device: str, forward_dtype: torch.dtype) -> None:
+def quantize_body(model: "PreTrainedModel", *, device: str, forward_dtype: torch.dtype) -> None:
     """Replaces all linear weights but the head's by 4-bit NormalFloat weights with doubly quantized scales.
 
     Embedding, norms and head stay as they are. Products are computed in `forward_dtype`. This is final: the weights
@@ -52,7 +55,7 @@ def quantize_body(model: Any, *, device: str, forward_dtype: torch.dtype) -> Non
     model.is_loaded_in_4bit = True
 
 
-def dequantize_body(model: Any, *, dtype: torch.dtype) -> None:
+def dequantize_body(model: "PreTrainedModel", *, dtype: torch.dtype) -> None:
     """Replaces all weights that `quantize_body` rounded by plain weights on the CPU, with the values of its products.
 
     `dtype` must be the `forward_dtype` given then.

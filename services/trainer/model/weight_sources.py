@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from transformers.core_model_loading import (
 )
 
 from headrace.services.trainer.model.tensor_files import Stored, copy_rows, equal_in, read_whole
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import LoadStateDictConfig, PreTrainedModel
 
 Turn = Callable[[], AbstractContextManager[None]]
 """Returns a context in which this rank is the only one of its machine."""
@@ -47,7 +50,9 @@ class _Group:
 class CheckpointFiles:
     """Implements `WeightSource` from the files of a checkpoint."""
 
-    def __init__(self, skeleton: Any, stored: Mapping[str, Stored], config: Any) -> None:
+    def __init__(
+        self, skeleton: "PreTrainedModel", stored: Mapping[str, Stored], config: "LoadStateDictConfig"
+    ) -> None:
         """`skeleton`: the model without memory; `config`: transformers' `LoadStateDictConfig` of this load."""
         self._skeleton, self._stored, self._config = skeleton, stored, config
         self._plain: dict[str, Stored] = {}
@@ -133,7 +138,7 @@ class WholeModel:
     All ranks call it and take turns, so that a machine holds one whole model at a time.
     """
 
-    def __init__(self, load: Callable[[], Any], turn: Turn) -> None:
+    def __init__(self, load: Callable[[], "PreTrainedModel"], turn: Turn) -> None:
         """Create it before the first load: each load draws missing weights from the random state of now."""
         self._load, self._turn = load, turn
         self._random = torch.get_rng_state()

@@ -17,7 +17,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,13 +40,13 @@ DEVICE_FAMILIES = frozenset(
 )
 """`model_type` of a config."""
 _DEVICE = re.compile(r"^sglang-device(?P<experts>\+experts)?(/(?P<ranks>\d+))?$")
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def engine_checksums(
     named: Iterable[tuple[str, Tensor]],
     layout: str,
-    config: Mapping[str, Any] = _NOTHING,
+    config: Mapping[str, object] = _NOTHING,
     device: torch.device | None = None,
 ) -> dict[str, str]:
     """Returns the engine's tensor name -> hash; empty if only the engine can compute it.

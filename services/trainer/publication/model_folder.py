@@ -21,7 +21,7 @@ from headrace.wire.v1.common_pb2 import WeightPlan
 
 
 def folder_checksums(
-    folder: Path, plan: WeightPlan, layout: str, config: Mapping[str, Any], device: torch.device | None = None
+    folder: Path, plan: WeightPlan, layout: str, config: Mapping[str, object], device: torch.device | None = None
 ) -> dict[str, str]:
     """Returns the engine's tensor name -> hash, for the plan's tensors in `folder`, in the dtypes of the plan.
 

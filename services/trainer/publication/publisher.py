@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -165,8 +164,8 @@ def _folder_checksums(
         return folder_checksums(model_path, plan, layout, _config(model_path), where)
 
 
-def _config(model_path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((model_path / "config.json").read_text())
+def _config(model_path: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((model_path / "config.json").read_text())
     return found
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,7 @@ def _rows(
     advantages: Iterator[float],
     token_advantages: Iterator[NDArray[np.float32]],
     most_lag: int,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     for group in batch:
         scored = group.scored
         of_group = {
@@ -73,7 +72,7 @@ def _rows(
 
 def _row(
     rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None, trained: TokenMask
-) -> dict[str, Any]:
+) -> dict[str, object]:
     versions = [span.version.version for span in rollout.spans]
     spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
     told = token_advantages

@@ -37,7 +37,7 @@ class StepRecord:
         step: int,
         batch: Sequence[ReadyGroup],
         outcome: StepOutcome,
-        numbers: Mapping[str, Any],
+        numbers: Mapping[str, object],
         on_the_way: UntrainedGroups | None,
     ) -> dict[str, Any]:
         """Collects all numbers of a step: `numbers` are those of its clock.

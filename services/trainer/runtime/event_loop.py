@@ -26,7 +26,7 @@ class BackgroundLoop:
         """Starts the thread."""
         self._thread.start()
 
-    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float, what: str) -> T:
+    def call(self, coroutine: Coroutine[object, object, T], timeout_s: float, what: str) -> T:
         """Runs `coroutine` on the loop and waits for it; raises WaitTimeoutError naming `what`."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
@@ -37,7 +37,7 @@ class BackgroundLoop:
             future.cancel()
             raise WaitTimeoutError(what, timeout_s) from error
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
+    def spawn(self, coroutine: Coroutine[object, object, T], name: str) -> Future[T]:
         """Starts `coroutine` on the loop as a task that `check` watches under `name`."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         self._tasks[name] = future

@@ -6,7 +6,6 @@ optimizer steps. The step runs in the main thread; everything else in the backgr
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.distributed.collectives import Ranks
@@ -308,7 +307,7 @@ class RlStage:
         step: int,
         batch: Sequence[ReadyGroup],
         outcome: StepOutcome,
-        numbers: dict[str, Any],
+        numbers: Mapping[str, object],
         on_the_way: UntrainedGroups | None = None,
     ) -> None:
         """Reports the step to the orchestrator and writes its record."""

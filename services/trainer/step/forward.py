@@ -1,7 +1,6 @@
 """Forward passes over rollouts: of one micro-batch, and of a whole batch without gradients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.step.batch import MicroBatch, TrainRollout, micro_batch
 
 
-def score_tokens(policy: Callable[..., Any], micro: MicroBatch, *, chunk: int) -> TokenScores:
+def score_tokens(policy: Callable[..., object], micro: MicroBatch, *, chunk: int) -> TokenScores:
     """Logprobs and entropy of the micro-batch's trained tokens; `policy` is a Policy or the backend that holds it."""
     scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk)
     assert isinstance(scores, TokenScores)

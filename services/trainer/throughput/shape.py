@@ -3,11 +3,14 @@
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from headrace.services.trainer.throughput.flops import Attention, ComputeShape, Weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _EXPERT = re.compile(r"(^|\.)experts\.\d+(\.|$)")
 _EXPERTS_A_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k", "moe_topk")
@@ -16,7 +19,7 @@ _WINDOWED = ("sliding_attention", "hybrid_sliding")
 _CHUNKED = "chunked_attention"
 
 
-def compute_shape(body: nn.Module, head: Tensor, config: Any) -> ComputeShape:
+def compute_shape(body: nn.Module, head: Tensor, config: "PreTrainedConfig") -> ComputeShape:
     """Shape of a decoder, its head's weight and its text config; call it before a backend shards them.
 
     For layers of an unknown kind (linear, compressed or sparse attention) only the matrices count: too few FLOPs rather
@@ -26,7 +29,7 @@ def compute_shape(body: nn.Module, head: Tensor, config: Any) -> ComputeShape:
     return ComputeShape(body=_body(body, config), head=in_head, attention=_attention(body, config))
 
 
-def _body(body: nn.Module, config: Any) -> Weights:
+def _body(body: nn.Module, config: "PreTrainedConfig") -> Weights:
     found: list[tuple[int, Tensor]] = []
     # Where layers differ in their experts, too few are counted.
     chosen = 0 if _read(config, "is_heterogeneous") else int(_read(config, *_EXPERTS_A_TOKEN) or 0)
@@ -60,14 +63,14 @@ def _weights(found: list[tuple[int, Tensor]]) -> Weights:
     return Weights(trained, sum(size for size, _ in found) - trained)
 
 
-def _attention(body: nn.Module, config: Any) -> tuple[Attention, ...]:
+def _attention(body: nn.Module, config: "PreTrainedConfig") -> tuple[Attention, ...]:
     if not any("attention" in type(module).__name__.lower() for module in body.modules()):
         return ()
     alike = Counter(kind for layer in range(int(config.num_hidden_layers)) if (kind := _layer(config, layer)))
     return tuple(replace(kind, layers=count) for kind, count in alike.items())
 
 
-def _layer(config: Any, layer: int) -> Attention | None:
+def _layer(config: "PreTrainedConfig", layer: int) -> Attention | None:
     """One layer; None for one whose attention is not counted."""
     kinds = _read(config, "layer_types", "layers_block_type")
     if _read(config, "is_heterogeneous"):
@@ -96,6 +99,6 @@ def _layer(config: Any, layer: int) -> Attention | None:
     )
 
 
-def _read(config: Any, *names: str) -> Any:
+def _read(config: "PreTrainedConfig", *names: str) -> Any:
     """The first of these names that the config has with a value; None without any."""
     return next((value for name in names if (value := getattr(config, name, None)) not in (None, [])), None)

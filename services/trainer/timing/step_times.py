@@ -1,7 +1,6 @@
 """Times of rank 0's steps, from the end of one to the end of the next, for metrics.jsonl."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.services.trainer.timing.phases import TRAIN, Phases, joined, keyed
 
@@ -9,7 +8,7 @@ _BETWEEN = ("wait", "checkpoint", "record")
 """Phases before a step, or between two: not part of its `seconds`."""
 
 
-def step_times(lap: Mapping[str, float], train: Mapping[str, float]) -> dict[str, Any]:
+def step_times(lap: Mapping[str, float], train: Mapping[str, float]) -> dict[str, float]:
     """Times of a step from its lap and, within that, the lap `train` of the optimizer step."""
     total, waited = sum(lap.values()), lap.get("wait", 0.0)
     return {
@@ -22,7 +21,7 @@ def step_times(lap: Mapping[str, float], train: Mapping[str, float]) -> dict[str
     }
 
 
-def replay_times(phases: Phases) -> dict[str, Any]:
+def replay_times(phases: Phases) -> dict[str, float]:
     """The same for a replayed step, which consists of training only."""
     train = phases.lap()
     return {"seconds": sum(train.values()), **keyed(train)}

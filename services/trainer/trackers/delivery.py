@@ -28,7 +28,7 @@ class Delivery:
     """Runs between `start` and `finish`; only `finish` waits for the tracker, for a limited time."""
 
     def __init__(
-        self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, Any], *, look_s: float = _LOOK_S
+        self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, object], *, look_s: float = _LOOK_S
     ) -> None:
         """`folder` is RUN/trackers; the progress of the tracker is stored there."""
         run = RunPaths(folder.parent)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.services.trainer.trackers.tracker import TrackedRun
 
@@ -17,7 +16,7 @@ class ToMlflow:
     def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
-    def start(self, config: Mapping[str, Any], previous: str) -> str:
+    def start(self, config: Mapping[str, object], previous: str) -> str:
         """Creates the run with the config as parameters, or sets `previous` to running; returns its id."""
         from mlflow.tracking import MlflowClient
 
@@ -56,7 +55,7 @@ class ToMlflow:
             metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
         )
 
-    def _tell_config(self, config: Mapping[str, Any]) -> None:
+    def _tell_config(self, config: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
         params = [Param(name, value[:_LONGEST]) for name, value in _flat(config).items() if value]
@@ -64,7 +63,7 @@ class ToMlflow:
             self._client.log_batch(self._run, params=params[first : first + _AT_ONCE])
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """`{"run": {"seed": 1}}` as `{"run.seed": "1"}`."""
     found: dict[str, str] = {}
     for key, value in table.items():

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.services.trainer.trackers.tracker import TrackedRun
 
@@ -17,7 +16,7 @@ class ToTensorBoard:
         # Several runs in one folder of the user's are distinguished by their names.
         self._folder = own / place.name if own.parts else place.folder / "tensorboard"
 
-    def start(self, config: Mapping[str, Any], previous: str) -> str:
+    def start(self, config: Mapping[str, object], previous: str) -> str:
         """Opens an event file in the folder, and writes the config as text once; returns the folder."""
         from torch.utils.tensorboard import SummaryWriter
 

@@ -1,7 +1,6 @@
 """Trackio: a local database that `trackio show` shows, or a Hugging Face Space."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.services.trainer.trackers.tracker import TrackedRun
 
@@ -12,7 +11,7 @@ class ToTrackio:
     def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
-    def start(self, config: Mapping[str, Any], previous: str) -> str:
+    def start(self, config: Mapping[str, object], previous: str) -> str:
         """Opens the run by its name, resuming `previous`; returns the name."""
         import trackio
 

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.services.trainer.trackers.tracker import TrackedRun
 
@@ -13,7 +12,7 @@ class ToWandb:
     def __init__(self, place: TrackedRun) -> None:
         self._place = place
 
-    def start(self, config: Mapping[str, Any], previous: str) -> str:
+    def start(self, config: Mapping[str, object], previous: str) -> str:
         """Opens the run under a random id, or resumes `previous`, and defines both axes; returns the id."""
         import wandb
 

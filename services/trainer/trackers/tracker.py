@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from headrace.services.trainer.config.trackers import TrackersTable
 
@@ -25,7 +25,7 @@ class Tracker(Protocol):
     It runs on a thread of its own. Times are unix seconds. Numbers are finite.
     """
 
-    def start(self, config: Mapping[str, Any], previous: str) -> str:
+    def start(self, config: Mapping[str, object], previous: str) -> str:
         """Opens the tracker's run, or reopens `previous` (empty = none); returns its identifier for a later life."""
         ...
 

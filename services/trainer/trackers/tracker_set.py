@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.trackers.delivery import Delivery
@@ -59,7 +58,7 @@ def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     return Trackers(deliveries, finish_s=table.finish_s)
 
 
-def told_of(settings: ServiceSettings) -> dict[str, Any]:
+def told_of(settings: ServiceSettings) -> dict[str, object]:
     """The part of a run's config that is sent to trackers."""
     return settings.model_dump(mode="json", include=set(_TOLD))
 

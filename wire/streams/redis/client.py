@@ -47,7 +47,7 @@ class RedisLink:
         await self.writer.aclose()
         await self.reader.aclose()
 
-    async def retry(self, command: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
+    async def retry(self, command: Callable[..., Awaitable[T]], *args: object, **options: object) -> T:
         """Repeats an idempotent command while the server is away; raises TransientError at the deadline."""
         end = time.monotonic() + self.deadline_s
         delay = 0.02
@@ -69,7 +69,7 @@ class _Cancellable:
     ends (cpython issue 86296): a task that does nothing but talk to the broker would live on for ever.
     """
 
-    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+    async def send_packed_command(self, *args: object, **options: object) -> None:
         """As redis-py has it; the connection has an unread answer when it ends so, and is closed."""
         parent: Any = super()
         await parent.send_packed_command(*args, **options)

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -31,7 +30,7 @@ async def server_facts(url: str, *, timeout_s: float) -> ServerFacts:
     link = RedisLink(url, "doctor", retry_deadline_s=timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
-            info: dict[str, Any] = await link.writer.info()
+            info: dict[str, object] = await link.writer.info()
     except (*AWAY, RedisError, TimeoutError) as error:
         raise TransientError(f"no Redis or Valkey answers: {str(error) or type(error).__name__}") from error
     finally:

@@ -70,7 +70,7 @@ class SGLangClient:
         except ValueError as error:
             raise ContractError(BAD_ANSWER, f"/metrics: {error}") from error
 
-    async def generate(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def generate(self, body: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """Sends one generation request; waits while the server is paused."""
         return await self._ask("POST", "/generate", body, timeout_s)
 
@@ -162,7 +162,7 @@ class SGLangClient:
 
     async def checksums(self, timeout_s: float, leave_out: Sequence[str] = ()) -> list[dict[str, str]]:
         """For each rank: tensor -> hash; without the tensors whose names contain an entry of `leave_out`."""
-        body: dict[str, Any] = {"action": "checksum"}
+        body: dict[str, object] = {"action": "checksum"}
         if leave_out:
             body["skip_tensor_list"] = list(leave_out)
         answer = await self._change("/weights_checker", body, timeout_s)
@@ -171,7 +171,7 @@ class SGLangClient:
         except (KeyError, TypeError, AttributeError) as error:
             raise ContractError(BAD_ANSWER, f"/weights_checker: {error!r}") from error
 
-    async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def _change(self, path: str, body: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         answer = await self._ask("POST", path, body, timeout_s, admin=True)
         if answer.get("success") is not True:
             reason = answer.get("message") or answer.get("error_message") or answer
@@ -179,7 +179,7 @@ class SGLangClient:
         return answer
 
     async def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float, *, admin: bool = False
+        self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float, *, admin: bool = False
     ) -> dict[str, Any]:
         text = await self._send(method, path, body, timeout_s, admin=admin)
         try:
@@ -191,7 +191,7 @@ class SGLangClient:
         return answer
 
     async def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float, *, admin: bool = False
+        self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float, *, admin: bool = False
     ) -> str:
         headers = self._headers(admin)
         try:

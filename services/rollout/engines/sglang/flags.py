@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.services.rollout.settings import TURN_MEMORY
 from headrace.wire.errors import ConfigError
@@ -117,7 +116,7 @@ def shims_for(device: str, python_path: Sequence[Path], shims: Path = SHIMS) -> 
 
 def server_config(plan: LaunchPlan) -> dict[str, object]:
     """Contents of the server's config file; it holds the keys, since any process can read a command line."""
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "model-path": str(plan.model_path),
         "api-key": plan.api_key,
         "admin-api-key": plan.admin_key,
@@ -163,7 +162,7 @@ def server_config(plan: LaunchPlan) -> dict[str, object]:
 
 def _lora_config(plan: LaunchPlan) -> dict[str, object]:
     """Flags for serving low-rank adapters."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "enable-lora": True,
         "max-lora-rank": plan.lora.rank,
         "lora-target-modules": list(plan.lora.targets),

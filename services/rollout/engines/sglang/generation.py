@@ -256,7 +256,7 @@ class Generation:
         except (TimeoutError, TransientError, ContractError) as error:
             log.info("abort_not_taken", requests=len(request_ids), error=str(error))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

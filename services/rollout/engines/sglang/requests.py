@@ -110,7 +110,7 @@ def generate_body(
 ) -> dict[str, object]:
     """Body that continues rollout `index` after the tokens `done`, to at most `most` tokens in total."""
     sampling = request.sampling
-    parameters: dict[str, Any] = {
+    parameters: dict[str, object] = {
         "max_new_tokens": most - len(done),
         "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
         # Differs from 1 only for chats, which need no logprobs.

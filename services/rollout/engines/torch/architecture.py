@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 SUPPORTED = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
@@ -35,7 +38,7 @@ class Architecture:
     max_positions: int
 
 
-def read_architecture(config: Any) -> Architecture:
+def read_architecture(config: "PreTrainedConfig") -> Architecture:
     """Reads a transformers config; raises ConfigError for a model this engine cannot decode."""
     kind = config.model_type
     _refuse_unless(kind in SUPPORTED, f"models of type {kind!r}; it knows {', '.join(SUPPORTED.values())}")

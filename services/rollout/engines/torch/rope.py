@@ -5,15 +5,18 @@ of their projections are permuted once, which leaves all products of queries and
 one complex multiplication.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from headrace.services.rollout.engines.torch.architecture import Architecture
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
-def rotation_table(config: Any, length: int, device: torch.device) -> Tensor:
+
+def rotation_table(config: "PreTrainedConfig", length: int, device: torch.device) -> Tensor:
     """complex64 [length, head_dim / 2]: cos + i sin of the model's own rotary module, including its scaling."""
     module = _rotary_module(config)
     cos, sin = module(torch.zeros(1), torch.arange(length)[None])
@@ -28,7 +31,7 @@ def interleave(weight: Tensor, arch: Architecture) -> Tensor:
     return weight.view(heads, 2, half, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
-def _rotary_module(config: Any) -> Any:
+def _rotary_module(config: "PreTrainedConfig") -> Any:
     """The rotary module of the model; imports only its own family, since each takes a while to load."""
     match config.model_type:
         case "llama":

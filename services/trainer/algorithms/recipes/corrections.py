@@ -6,9 +6,8 @@ IcePop (Ring-1T, arXiv 2510.18855); OPSM (DeepSeek-V3.2); geometric rejection: v
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
-CORRECTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+CORRECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "none": {},
         "token_tis": {"weight": "token", "cap": 2.0},

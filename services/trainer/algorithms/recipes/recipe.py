@@ -22,5 +22,5 @@ class AlgorithmRecipe:
     """Keys of `[algorithm]` whose value differs from the table's own default: the paper's."""
     notes: str = ""
     """Where libraries disagree, and what is taken here."""
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    tables: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
     """Settings that the paper asks of other tables, by table: `headrace algorithms` shows them, none is set."""

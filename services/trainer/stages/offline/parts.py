@@ -57,12 +57,12 @@ class Job(Generic[E]):
 class Stage:
     """One stage: how its examples are read, its model loaded, and both put together."""
 
-    read: Callable[[Path], Sequence[Any]]
+    read: Callable[[Path], Sequence[object]]
     load: Callable[[StageSettings, torch.device, Ranks | None], Policy | ValueModel]
     job: Callable[[StageSettings, Backend, Sequence[Any], Sequence[Any]], Job[Any]]
 
 
-def read_sets(settings: StageSettings) -> tuple[Sequence[Any], Sequence[Any]]:
+def read_sets(settings: StageSettings) -> tuple[Sequence[object], Sequence[object]]:
     """Training and held-out examples of the run directory; the latter may be absent. Raises DataError."""
     read = STAGES[settings.run.stage].read
     held_out = RunPaths(settings.run_dir).eval_examples

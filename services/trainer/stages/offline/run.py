@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -33,6 +33,7 @@ from headrace.wire.telemetry import get_logger
 _SMOOTH = 8
 """Steps over which the loss is averaged for the comparison with `sft.target_loss`."""
 _LOG_EVERY = 20
+E = TypeVar("E")
 log = get_logger("trainer.stage")
 
 
@@ -70,7 +71,7 @@ class OfflineRun:
             if self._health:
                 self._health.doing = ""
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
-            job: Job[Any] = STAGES[settings.run.stage].job(settings, self._backend, *sets)
+            job = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()
             finished = self._train(job)
             if finished:
@@ -105,7 +106,7 @@ class OfflineRun:
         if checkpoint.state.config_digest != self._digest:
             log.warning("config_changed", step=step, effect="the same seed need not give the same weights")
 
-    def _train(self, job: Job[Any]) -> bool:
+    def _train(self, job: Job[E]) -> bool:
         """Trains; returns whether the stage is complete, False if it was asked to stop."""
         settings, table = self._settings, self._settings.table
         plan = Plan(table, len(job.train), settings.run.seed)
@@ -162,7 +163,7 @@ class OfflineRun:
         if last or self._step % _LOG_EVERY == 0:
             log.info("step", step=self._step, loss=found["loss"], seconds=round(found["seconds"], 3))
 
-    def _look(self, step: OfflineStep[Any], job: Job[Any], looks: MetricsLog | None) -> None:
+    def _look(self, step: OfflineStep[E], job: Job[E], looks: MetricsLog | None) -> None:
         """Evaluates the held-out examples; a repeated evaluation is recorded once."""
         if not job.held_out:
             return
