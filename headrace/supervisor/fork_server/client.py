@@ -176,5 +176,11 @@ def _adopt_orphans(on: bool) -> None:
 
 
 def can_fork() -> bool:
-    """Whether this system has what it takes: Linux 5.3."""
-    return sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
+    """Whether this system has what it takes: Linux 5.3, and a sandbox that does not forbid the call."""
+    if not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True

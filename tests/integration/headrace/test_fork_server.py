@@ -1,6 +1,7 @@
 """The fork server with real processes: what it forks is a child like any other, and a run does without it."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from headrace.config.schema import RunFile
 from headrace.run.preload import begin_fork_server
-from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
+from headrace.supervisor.fork_server.client import ForkServer, ForkServerError, can_fork
 from headrace.supervisor.once import ChildFailedError, run_once
 from headrace.supervisor.process import ProcessPlan, ServiceProcess
 from headrace.wire.errors import WaitTimeoutError
@@ -243,7 +244,8 @@ def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path, env: dict[s
                 continue
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            break
+            return
+        raise AssertionError("no start was still under way when it was to be cancelled")
 
     asyncio.run(live())
     until(lambda: not [one for one in children() if "sleep" in one.cmdline()], "the process to end")
@@ -291,6 +293,18 @@ asyncio.run(live())
     _, alive = psutil.wait_procs(family, timeout=20)
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
     process.stdout.close()
+
+
+def test_a_kernel_that_lacks_or_forbids_the_call_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_fork()
+
+    def refused(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    assert not can_fork()
+    table = RunTable(id="run", device="cpu")
+    assert begin_fork_server(RunFile.model_construct(run=table), {}) is None
 
 
 def test_a_run_on_a_gpu_has_none(tmp_path: Path) -> None:
