@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 
 from headrace.wire.contracts import Message, ScoredGroup, decode, encode
 from headrace.wire.streams import StreamName
@@ -27,6 +28,7 @@ def children(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+@pytest.mark.long
 async def test_twenty_kills_in_the_middle_of_the_work_lose_and_double_nothing(tmp_path: Path) -> None:
     (tmp_path / "slow_rewards.py").write_text(SLOWLY)
     valkey = Valkey(tmp_path / "broker")

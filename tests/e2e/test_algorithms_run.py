@@ -76,6 +76,7 @@ def test_a_run_of_two_ranks_stops_and_goes_on_with_one(start: Start) -> None:
     assert {step["step"] for step in run.metrics()} == set(range(1, 7))
 
 
+@pytest.mark.long
 def test_remax_asks_for_a_greedy_rollout_of_each_prompt_and_trains_the_others(start: Start) -> None:
     run = start("--algorithm.name", "remax")
     finished(run)

@@ -92,6 +92,7 @@ def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Pat
     assert json.loads(told.splitlines()[-1])["lacks"] == ["gpu", "torch"]
 
 
+@pytest.mark.long
 def test_a_taken_port_is_what_the_machine_lacks(place: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -130,6 +131,7 @@ def test_a_missing_data_file(place: Path) -> None:
     assert "run.toml:6: [data] path: there is no file" in told and "p.jsonl" in told
 
 
+@pytest.mark.long
 def test_a_bad_json_line(place: Path) -> None:
     with (place / "p.jsonl").open("a") as file:
         file.write('{"prompt": "1+1=", \n')
@@ -218,8 +220,10 @@ def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> N
     ("scorer", "words"),
     [
         ('name = "exact_mach"', "did you mean 'exact_match'"),
-        ('name = "no_such_module:f"', "put the folder of the module into reward.path"),
-        ('name = "format"', "missing a required argument: 'pattern'"),
+        pytest.param(
+            'name = "no_such_module:f"', "put the folder of the module into reward.path", marks=pytest.mark.long
+        ),
+        pytest.param('name = "format"', "missing a required argument: 'pattern'", marks=pytest.mark.long),
     ],
 )
 def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) -> None:

@@ -73,6 +73,7 @@ def test_own_functions_train_on_every_rank_and_a_change_of_them_must_be_accepted
     assert any(step["grad_norm"] > 0 for step in run.metrics())
 
 
+@pytest.mark.long
 def test_a_dry_run_refuses_a_function_that_cannot_train(run: TinyRun) -> None:
     mine = run.folder / "code" / "my_algorithm.py"
     mine.write_text(mine.read_text().replace("-tokens.advantages * log_ratio.tanh()", "-tokens.advantages"))

@@ -135,6 +135,7 @@ def test_two_ranks_train_as_one_does(tmp_path: Path, stage: str) -> None:
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.long
 def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "a", "dpo", steps=2)
     line = stage.end(stage.start("--dry-run"))

@@ -64,6 +64,7 @@ def turns_of(run: TinyRun) -> list[str]:
     return [event["event"] for event in events if event["event"] in ("engine_asleep", "engine_awake")]
 
 
+@pytest.mark.long
 def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Start) -> None:
     plain = start()
     plain.finish()

@@ -12,11 +12,14 @@ def strict_checkout(folder: Path) -> Path:
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+            continue
         if not source.is_file():
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         target.chmod(source.stat().st_mode & 0o700)
-    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())):
         path.chmod(0o700)
     return folder

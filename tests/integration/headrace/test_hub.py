@@ -60,6 +60,7 @@ def test_a_model_of_the_hub_is_fetched_and_pinned(hub: Hub, tmp_path: Path) -> N
     assert keys == {"model.revision": ("", commit)}
 
 
+@pytest.mark.long
 def test_a_resumed_run_keeps_its_commit_and_gets_its_folder_again(hub: Hub, tmp_path: Path) -> None:
     first = hub.put(NAME, model(tmp_path / "v1"), "main")
     begun = prepared(tmp_path, hub)
@@ -103,6 +104,7 @@ def test_what_the_hub_refuses_is_said(hub: Hub, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_gated_model_needs_the_token(tmp_path: Path) -> None:
     with running(token="hf_secret") as hub:
         hub.put(NAME, model(tmp_path / "v1"), "main")

@@ -19,6 +19,7 @@ def rows_of(*probes: Probe, **environment: str) -> list[ProbeResult]:
     return run_probes(probes, on="cpu", environment=inherited_environment() | environment, say=lambda _: None)
 
 
+@pytest.mark.long
 def test_on_a_cpu_gloo_runs_and_nccl_is_not_called_ok(tmp_path: Path) -> None:
     # A session of pytest of its own, which is none of those that are counted (tests/gate/failures.py).
     inherited = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_FAILED", "PYTEST_ADDOPTS")}

@@ -22,7 +22,12 @@ SHARED = (
 
 
 @pytest.mark.parametrize(
-    ("backend", "size"), [("fsdp2", 2), pytest.param("fsdp2", 3, marks=pytest.mark.long), ("deepspeed", 2)]
+    ("backend", "size"),
+    [
+        ("fsdp2", 2),
+        pytest.param("fsdp2", 3, marks=pytest.mark.long),
+        pytest.param("deepspeed", 2, marks=pytest.mark.long),
+    ],
 )
 def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path, backend, size):
     if backend == "deepspeed":

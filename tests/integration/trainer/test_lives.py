@@ -129,6 +129,7 @@ def test_killed_at_every_point_in_one_run_it_ends_in_the_same_bits(undisturbed, 
     assert exported_sha256(settings_for(tmp_path)) == exported_sha256(undisturbed)
 
 
+@pytest.mark.long
 def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_the_same_bits(tmp_path):
     dynamic = {"dynamic_sampling": True}
     quiet, killed = tmp_path / "quiet", tmp_path / "killed"
@@ -169,6 +170,7 @@ def test_off_policy_a_replay_gives_the_weights_that_were_journaled_wherever_it_w
     assert max(line["staleness_max"] for line in metrics_lines(settings)) <= 1
 
 
+@pytest.mark.long
 def test_killed_before_a_step_with_abstentions_the_next_life_makes_the_same_one(tmp_path):
     undisturbed = settings_for(tmp_path / "undisturbed", steps=4)
     assert live(undisturbed, abstain=True) == 0
@@ -237,6 +239,7 @@ def test_stopped_by_sigterm_it_leaves_a_checkpoint_and_goes_on_from_it(undisturb
     assert exported_sha256(settings) == exported_sha256(undisturbed)
 
 
+@pytest.mark.long
 def test_a_resume_at_the_last_step_does_no_step(undisturbed, tmp_path):
     settings = settings_for(tmp_path, steps=2)
     assert live(settings) == 0

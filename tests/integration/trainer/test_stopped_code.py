@@ -24,7 +24,10 @@ def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
             doing = repr(error)
 
 
-@pytest.mark.parametrize(("arguments", "code", "ranks"), [(["--stopped-code", "143"], 143, 2), ([], 0, 1)])
+@pytest.mark.parametrize(
+    ("arguments", "code", "ranks"),
+    [pytest.param(["--stopped-code", "143"], 143, 2, marks=pytest.mark.long), ([], 0, 1)],
+)
 def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code, ranks):
     port = free_port()
     settings = settings_for(tmp_path, steps=2, ranks=ranks, orchestrator_timeout_s=300.0).model_copy(

@@ -142,10 +142,10 @@ async def test_rewards_have_one_loop_for_the_workers_life_and_odd_metrics_are_dr
 @pytest.mark.parametrize(
     ("target", "body", "words"),
     [
-        ("absent_env", "", "absent_env: ModuleNotFoundError"),
+        pytest.param("absent_env", "", "absent_env: ModuleNotFoundError", marks=pytest.mark.long),
         ("sums_env:absent", "", "no reward 'absent'; there are concise, correct"),
-        ("other_env", "pass", "its task has no reward"),
-        ("other_env", "NEEDS_CONTAINER = True", "NEEDS_CONTAINER"),
+        pytest.param("other_env", "pass", "its task has no reward", marks=pytest.mark.long),
+        pytest.param("other_env", "NEEDS_CONTAINER = True", "NEEDS_CONTAINER", marks=pytest.mark.long),
         ("other_env", "async def finalize(self, trace, runtime): pass", "finalize of its own, which needs a runtime"),
         ("other_env", "@vf.reward\n    async def ran(self, trace, runtime): pass", "its reward ran needs a runtime"),
     ],

@@ -29,6 +29,10 @@ from tests.waiting import until_async
 
 HERE = Path(__file__).parent
 both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])
+forked_first = pytest.mark.parametrize(
+    "fork", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawned", "forked"]
+)
+"""For tests that wait for seconds of processor time, which pass alike both ways."""
 
 
 @asynccontextmanager
@@ -78,7 +82,7 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fo
         assert after != before
 
 
-@both_ways
+@forked_first
 async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fork: bool, tmp_path: Path) -> None:
     async with a_pool(deadline_s=5.0, fork=fork) as pool:
         pid = (await pool.run({"do": "add", "a": 0}))["pid"]
@@ -91,7 +95,7 @@ async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fo
         assert (await job)["pid"] == pid
 
 
-@both_ways
+@forked_first
 async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(fork: bool, tmp_path: Path) -> None:
     async with a_pool(deadline_s=1.0, fork=fork) as pool:
         with pytest.raises(JobTimeoutError, match="no answer within 1 s") as caught:
@@ -100,7 +104,7 @@ async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(fork: bool
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-@both_ways
+@forked_first
 async def test_a_job_that_gets_no_processor_time_ends_all_the_same(fork: bool) -> None:
     async with a_pool(deadline_s=0.3, fork=fork) as pool:
         with pytest.raises(JobStarvedError, match=r"too busy, it got 0\.0 s in \d"):
@@ -108,7 +112,7 @@ async def test_a_job_that_gets_no_processor_time_ends_all_the_same(fork: bool) -
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-@both_ways
+@forked_first
 async def test_waiting_for_a_turn_costs_nothing_of_the_deadline(fork: bool) -> None:
     async with a_pool(deadline_s=3.0, fork=fork) as pool:
         naps = [pool.run({"do": "nap", "seconds": 0.8}) for _ in range(4)]

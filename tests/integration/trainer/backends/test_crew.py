@@ -32,7 +32,7 @@ def test_three_ranks_gather_sum_and_agree():
     assert "[[0], [10, 11], [20, 21, 22]] 6.0 (True, False)" in out
 
 
-@pytest.mark.parametrize(("what", "code"), [("killed", 1), ("refuses", GIVEN_UP)])
+@pytest.mark.parametrize(("what", "code"), [("killed", 1), pytest.param("refuses", GIVEN_UP, marks=pytest.mark.long)])
 def test_the_first_rank_ends_with_the_code_of_a_child_that_fails(what, code):
     process = start(2, what)
     try:
