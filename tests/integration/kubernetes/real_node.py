@@ -51,10 +51,28 @@ def denied_packets() -> int:
     return int(rule)
 
 
+def enforces(sides: int) -> bool:
+    """Whether packets between pods pass the chains of the policies, and so many directions of pods have one."""
+    rules = subprocess.run(["iptables", "-w", "-S"], capture_output=True, text=True, check=True).stdout
+    chains = {
+        chain for chain in re.findall(r"^-A NETPOL .*-j (NETPOL-\d+-[EI])$", rules, re.M) if f"-A {chain} " in rules
+    }
+    return "-A FORWARD -j NETPOL\n" in rules and len(chains) >= sides
+
+
+def enforcer_log(plane: ControlPlane) -> str:
+    """What the enforcer has printed: a rule that the kernel refuses is there."""
+    return _log(plane).read_text(errors="replace")[-4000:]
+
+
+def _log(plane: ControlPlane) -> Path:
+    return plane.folder / "logs" / "policies.log"
+
+
 @contextmanager
 def _policies(plane: ControlPlane) -> Iterator[None]:
     command = [sys.executable, plane.recipe / "policies.py", plane.kubeconfig]
-    with (plane.folder / "logs" / "policies.log").open("ab") as log:
+    with _log(plane).open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
     try:
         yield

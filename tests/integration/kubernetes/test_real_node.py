@@ -12,7 +12,7 @@ from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
 from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
 from tests.integration.kubernetes.policies import policy_edges
-from tests.integration.kubernetes.real_node import denied_packets, joined, need_root
+from tests.integration.kubernetes.real_node import denied_packets, enforcer_log, enforces, joined, need_root
 from tests.integration.kubernetes.rendered import Manifest
 from tests.integration.kubernetes.scenario import Scenario
 from tests.integration.kubernetes.test_docs import TEXT
@@ -62,12 +62,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
 
 def test_nothing_that_the_run_needs_is_denied(run: Scenario) -> None:
     wait_for_step(run, 2)
+    wait_for_policies(run)
     before = denied_packets()
     wait_for_step(run, step(run) + 5)
     assert denied_packets() == before
 
 
 def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) -> None:
+    wait_for_policies(run)
     before = denied_packets()
     opened = set()
     for source in SOURCES:
@@ -76,7 +78,8 @@ def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) 
         words = ("exec", pod["metadata"]["name"], "-c", source, "--", "python", "-I", "-c", CONNECT)
         found = json.loads(run.kubectl(*words, json.dumps(targets)))
         opened |= {(source, *target) for target, yes in zip(targets, found, strict=True) if yes}
-    assert opened == {one for one in policy_edges("cpu") if one[0] in SOURCES and one[1:] in PORTS}
+    designed = {one for one in policy_edges("cpu") if one[0] in SOURCES and one[1:] in PORTS}
+    assert opened == designed, enforcer_log(run.plane)
     assert denied_packets() > before
 
 
@@ -111,6 +114,11 @@ def step(run: Scenario) -> int:
     words = ("exec", "orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", STATUS)
     done = run.plane.attempt("-n", run.namespace, *words)
     return int(json.loads(done.stdout).get("step", 0)) if done.returncode == 0 else -1
+
+
+def wait_for_policies(run: Scenario) -> None:
+    """The pods of all four services and the broker have chains, in both directions."""
+    until(lambda: enforces(10), "policies to be enforced", seconds=120, detail=lambda: enforcer_log(run.plane))
 
 
 def wait_for_step(run: Scenario, wanted: int) -> None:
