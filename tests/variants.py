@@ -3,10 +3,9 @@
 from collections.abc import Collection, Iterable
 
 import pytest
-from _pytest.mark import ParameterSet
 
 
-def keep(kept: Collection[object], values: Iterable[object]) -> list[ParameterSet]:
+def keep(kept: Collection[object], values: Iterable[object]) -> list[object]:
     """All `values`, those that are not in `kept` marked `long`; raises ValueError if one of `kept` is none of them."""
     found = list(values)
     if missing := [one for one in kept if one not in found]:

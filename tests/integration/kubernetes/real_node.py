@@ -52,7 +52,7 @@ def denied_packets() -> int:
 
 
 def enforces(sides: int) -> bool:
-    """Whether packets between pods pass the chains of the policies, and so many directions of pods have one."""
+    """Whether packets between pods pass the chains of the policies; each pod has one for either of its `sides`."""
     rules = subprocess.run(["iptables", "-w", "-S"], capture_output=True, text=True, check=True).stdout
     chains = {
         chain for chain in re.findall(r"^-A NETPOL .*-j (NETPOL-\d+-[EI])$", rules, re.M) if f"-A {chain} " in rules
