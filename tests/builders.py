@@ -1,10 +1,14 @@
 """Small valid messages for tests; every argument has a default."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from headrace.wire.contracts import (
+    EnvironmentReward,
+    EnvironmentTask,
+    Episode,
     FinishReason,
     Header,
     Message,
@@ -16,6 +20,7 @@ from headrace.wire.contracts import (
     Sampling,
     Score,
     ScoredGroup,
+    Segment,
     VersionSpan,
     group_id,
     rollout_id,
@@ -82,3 +87,46 @@ def scored(index: int = 0, *, size: int = 2, version: int = 0) -> ScoredGroup:
 
 def prompt_message(index: int = 0, **options: object) -> Message:
     return Message(header=header(index), body=prompt(**options))  # type: ignore[arg-type]
+
+
+def played_rollout(index: int = 0, member: int = 0, *, version: int = 0) -> Rollout:
+    """An episode of three turns: two in one segment, a tool's token between them, and one behind a shorter context."""
+    at = PolicyVersion(incarnation=1, version=version)
+    return Rollout(
+        rollout_id=rollout_id(group_id("test", index), member),
+        token_ids=np.array([3, 9, 4, 5, 1], np.int32),
+        logprobs=np.array([-0.5, 0, -0.25, -0.75, -1], np.float32),
+        finish_reason=FinishReason.STOP,
+        spans=(VersionSpan(start=0, end=5, version=at, weights_digest="d"),),
+        text="5",
+        loss_mask=np.array([True, False, True, True, True]),
+        episode=Episode(
+            segments=(
+                Segment(start=0, context_ids=np.array([5, 6], np.int32)),
+                Segment(start=3, context_ids=np.array([5, 7, 8], np.int32)),
+            ),
+            turn_ends=(1, 3, 5),
+            turn_rewards=(0.5, math.nan, 1.0),
+            reward=EnvironmentReward(value=0.75, components={"found": 1.0}, metrics={"calls": 2.0}),
+            messages_json='[{"role": "user", "content": "1+2="}]',
+        ),
+    )
+
+
+def lost_rollout(index: int = 0, member: int = 1) -> Rollout:
+    """An episode whose environment failed before its first turn."""
+    return Rollout(
+        rollout_id=rollout_id(group_id("test", index), member),
+        token_ids=np.empty(0, np.int32),
+        logprobs=np.empty(0, np.float32),
+        finish_reason=FinishReason.ENVIRONMENT_ERROR,
+        spans=(),
+        episode=Episode(error="ValueError: no such file (game.py:12)"),
+    )
+
+
+def played_group(index: int = 0) -> RolloutGroup:
+    """An episode that was played to its end, and one that failed."""
+    task = EnvironmentTask(name="calc", digest="e1", task_json='{"a": 1, "b": 2}')
+    played = replace(prompt(), token_ids=np.empty(0, np.int32), environment=task)
+    return RolloutGroup(prompt=played, rollouts=(played_rollout(index), lost_rollout(index)))

@@ -87,7 +87,7 @@ def main() -> int:
     synchronize(device)
     seconds = (time.perf_counter() - began) / _STEPS
     rows = [rollout.row_tokens for rollout in batch.rollouts]
-    flops = training_flops(backend.module.compute, [(r.row_tokens, len(r.trained)) for r in batch.rollouts])
+    flops = training_flops(backend.module.compute, [row for one in batch.rollouts for row in one.work])
     numbers = {
         "tokens_per_second": round(sum(rows) / seconds),
         "seconds": round(seconds, 3),

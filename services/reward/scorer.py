@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.settings import Table
 
@@ -40,13 +41,15 @@ class Sample:
     name: str = ""
     """Its rollout id, or its line; for messages."""
     prompt_ids: NDArray[np.int32] | None = None
-    """int32 [prompt]; None where only text came."""
+    """int32 [prompt]; None where only text came, or where an episode has several segments."""
     completion_ids: NDArray[np.int32] | None = None
     """int32 [completion]"""
     loss_mask: NDArray[np.bool_] | None = None
     """bool [completion]: True = sampled by the policy. None = all are."""
     truncated: bool = False
-    """The limit cut it off."""
+    """A limit of tokens or turns cut it off."""
+    episode: Episode | None = None
+    """Messages and reward of an environment; then `completion` is the policy's last message."""
 
     @property
     def tokens(self) -> int | None:

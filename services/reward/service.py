@@ -52,7 +52,8 @@ class GroupScorer:
         Raises CircuitOpenError, ScorerOutageError (see `ScorerSlot.judge`).
         """
         begin = time.monotonic()
-        results = await self.rubrics.score(samples_of(group, name), patient=patient)
+        samples = samples_of(group, name)
+        results = await self.rubrics.score(samples, patient=patient) if samples else []
         scores = scores_of(group, results)
         values = [score.value for score in scores if score.value is not None]
         metrics.SECONDS.observe(time.monotonic() - begin)

@@ -41,6 +41,7 @@ MESSAGES = {
     "scored": Message(header=builders.header(5, purpose=Purpose.EVAL), body=builders.scored(5)),
     "baselines": Message(header=builders.header(7), body=builders.prompt(size=3, greedy_last=1)),
     "masked": Message(header=builders.header(8), body=builders.masked_group(8)),
+    "played": Message(header=builders.header(9), body=builders.played_group(9)),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
     ),
@@ -60,6 +61,14 @@ def test_a_message_survives_the_wire(name: str) -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_bytes_written_by_an_earlier_build_still_parse(name: str) -> None:
     assert same(decode((GOLDEN / f"{name}.bin").read_bytes()), MESSAGES[name])
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_this_build_writes_the_body_of_an_earlier_one_byte_by_byte(name: str) -> None:
+    before = message_pb2.StreamMessage.FromString((GOLDEN / f"{name}.bin").read_bytes())
+    now = message_pb2.StreamMessage.FromString(encode(MESSAGES[name]))
+    kind = now.WhichOneof("body")
+    assert kind is not None and getattr(now, kind) == getattr(before, kind)
 
 
 @given(

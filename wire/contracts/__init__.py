@@ -1,6 +1,7 @@
 """Messages that cross a process border: dataclasses in a process, protobuf on the wire."""
 
 from headrace.wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
+from headrace.wire.contracts.episodes import EnvironmentReward, EnvironmentTask, Episode, Segment
 from headrace.wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed
 from headrace.wire.contracts.messages import (
     DropReason,
@@ -23,6 +24,9 @@ from headrace.wire.contracts.turns import JoinedTurns, Turn, join_turns
 __all__ = [
     "MAX_ENTRY_BYTES",
     "DropReason",
+    "EnvironmentReward",
+    "EnvironmentTask",
+    "Episode",
     "FinishReason",
     "Header",
     "JoinedTurns",
@@ -35,6 +39,7 @@ __all__ = [
     "Sampling",
     "Score",
     "ScoredGroup",
+    "Segment",
     "Tombstone",
     "Turn",
     "VersionSpan",

@@ -14,6 +14,7 @@ from headrace.wire.contracts.arrays import (
     mask_from_bytes,
     mask_to_bytes,
 )
+from headrace.wire.contracts.episode_codec import episode_from_pb, episode_to_pb, task_from_pb, task_to_pb
 from headrace.wire.contracts.messages import (
     SCHEMA_VERSION,
     Body,
@@ -39,7 +40,16 @@ MAX_ENTRY_BYTES = 64 * 1024 * 1024
 """A larger stream entry is refused at the door."""
 
 _PURPOSE = MappingProxyType({Purpose.TRAIN: pb.PURPOSE_TRAIN, Purpose.EVAL: pb.PURPOSE_EVAL})
-_FINISH = MappingProxyType({FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReason.LENGTH: pb.FINISH_REASON_LENGTH})
+_FINISH = MappingProxyType(
+    {
+        FinishReason.STOP: pb.FINISH_REASON_STOP,
+        FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+        FinishReason.TURN_LIMIT: pb.FINISH_REASON_TURN_LIMIT,
+        FinishReason.TIME: pb.FINISH_REASON_TIME,
+        FinishReason.ENVIRONMENT_ERROR: pb.FINISH_REASON_ENVIRONMENT_ERROR,
+        FinishReason.TOOL_LOST: pb.FINISH_REASON_TOOL_LOST,
+    }
+)
 
 
 def encode(message: Message) -> bytes:
@@ -184,6 +194,7 @@ def _prompt_to_pb(value: PromptGroup) -> pb.PromptGroup:
         columns_json=json.dumps(value.columns, sort_keys=True),
         eval_version=value.eval_version,
         text=value.text,
+        environment=None if value.environment is None else task_to_pb(value.environment),
     )
 
 
@@ -200,6 +211,7 @@ def _prompt_from_pb(raw: pb.PromptGroup) -> PromptGroup:
         columns=columns,
         eval_version=raw.eval_version,
         text=raw.text,
+        environment=task_from_pb(raw.environment) if raw.HasField("environment") else None,
     )
 
 
@@ -221,6 +233,7 @@ def _rollout_to_pb(value: Rollout) -> pb.Rollout:
         spans=spans,
         text=value.text,
         loss_mask=b"" if value.loss_mask is None else mask_to_bytes(value.loss_mask),
+        episode=None if value.episode is None else episode_to_pb(value.episode),
     )
 
 
@@ -245,6 +258,7 @@ def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
         spans=spans,
         text=raw.text,
         loss_mask=mask_from_bytes(raw.loss_mask) if raw.loss_mask else None,
+        episode=episode_from_pb(raw.episode) if raw.HasField("episode") else None,
     )
 
 

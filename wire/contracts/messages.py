@@ -6,7 +6,6 @@ reject bad values with a `ContractError`, so an instance is always valid.
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -15,59 +14,16 @@ from headrace.wire.contracts.checks import Logprobs as Logprobs
 from headrace.wire.contracts.checks import TokenIds as TokenIds
 from headrace.wire.contracts.checks import TokenMask as TokenMask
 from headrace.wire.contracts.checks import check_ids, check_mask, check_sampled
+from headrace.wire.contracts.episodes import EnvironmentTask, Episode, Segment
+from headrace.wire.contracts.reasons import DropReason as DropReason
+from headrace.wire.contracts.reasons import FinishReason as FinishReason
+from headrace.wire.contracts.reasons import Purpose as Purpose
 from headrace.wire.contracts.scores import Score
+from headrace.wire.contracts.versions import PolicyVersion as PolicyVersion
+from headrace.wire.contracts.versions import VersionSpan as VersionSpan
 from headrace.wire.errors import ContractError
 
 SCHEMA_VERSION = 1
-
-
-class Purpose(StrEnum):
-    """What a group is for: training groups use credit and the journal, evaluation groups neither."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-
-
-class FinishReason(StrEnum):
-    """Why a completion ended."""
-
-    STOP = "stop"
-    LENGTH = "length"
-
-
-class DropReason(StrEnum):
-    """Why a group was never trained; also the closed label set of the drop counters."""
-
-    STALE = "stale"
-    UNINFORMATIVE = "uninformative"
-    """Dynamic sampling (DAPO): all its trained rollouts have one score, so no advantage differs from 0."""
-    POISON = "poison"
-    SCORER_FAILED = "scorer_failed"
-    ABSTAINED = "abstained"
-    """Fewer than two of its trained rollouts (or not its baseline) could be scored."""
-    ROLLOUT_FAILED = "rollout_failed"
-    CRASH_LOOP = "crash_loop"
-    UNVERIFIED_WEIGHTS = "unverified_weights"
-    RUN_ENDED = "run_ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class PolicyVersion:
-    """`incarnation.version`: version v is the weights after v steps, in one life of the trainer."""
-
-    incarnation: int
-    version: int
-
-    def __str__(self) -> str:
-        return f"{self.incarnation}.{self.version}"
-
-    @classmethod
-    def parse(cls, text: str) -> "PolicyVersion":
-        """Reads `incarnation.version`; raises ContractError (`bad_version`) for anything else."""
-        left, dot, right = text.partition(".")
-        if not (dot and left.isdecimal() and right.isdecimal()):
-            raise ContractError("bad_version", f"{text!r} is not of the form incarnation.version")
-        return cls(incarnation=int(left), version=int(right))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +84,7 @@ class PromptGroup:
 
     sample_id: str
     token_ids: TokenIds
-    """int32 [prompt]"""
+    """int32 [prompt]; empty for an environment, whose episodes have contexts of their own."""
     group_size: int
     """All rollouts, greedy baselines included."""
     sampling: Sampling
@@ -138,9 +94,14 @@ class PromptGroup:
     """The data row's other columns: what a scorer may see. JSON values only."""
     eval_version: int = 0
     text: str = ""
+    environment: EnvironmentTask | None = None
+    """What is played; None: the prompt is completed."""
 
     def __post_init__(self) -> None:
-        check_ids("prompt", self.token_ids)
+        if self.environment is None:
+            check_ids("prompt", self.token_ids)
+        elif len(self.token_ids):
+            raise ContractError("bad_environment", f"{self.sample_id}: a task of an environment has no prompt of ids")
         if self.group_size < 1:
             raise ContractError("bad_group_size", f"group_size is {self.group_size}, must be at least 1")
         if self.trained < 1:
@@ -156,21 +117,11 @@ class PromptGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSpan:
-    """Tokens [start, end) of a completion were sampled under `version`, whose weights have `weights_digest`."""
-
-    start: int
-    end: int
-    version: PolicyVersion
-    weights_digest: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One completion with the logprobs of its tokens under the policy that sampled them.
 
-    In a conversation of several turns the completion is all that follows the first prompt; what others wrote in it
-    (tools, the user) is masked: context of the later turns, never trained.
+    In an episode of several turns the completion is all that follows the first context; what others wrote in it
+    (tools, the user) is masked: context of the later turns, never trained. Segments divide it, see `Episode`.
 
     Three tokens, the last of them sampled after new weights had arrived:
 
@@ -194,12 +145,28 @@ class Rollout:
     text: str = ""
     loss_mask: TokenMask | None = None
     """bool [completion]: True = sampled by the policy. None = all are."""
+    episode: Episode | None = None
+    """Segments, turns and reward in an environment; None: one completion of the group's prompt."""
 
     def __post_init__(self) -> None:
+        if self.episode is None and self.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            raise ContractError("bad_finish_reason", f"{self.rollout_id}: {self.finish_reason} without an episode")
+        if self.episode is not None and not len(self.token_ids):
+            self._check_empty(self.episode)
+            return
         check_ids("completion", self.token_ids)
         check_sampled(self.rollout_id, self.token_ids, self.logprobs, self.spans)
         if self.loss_mask is not None:
             check_mask(self.rollout_id, self.loss_mask, self.logprobs)
+        if self.episode is not None:
+            self.episode.check(self.rollout_id, self.trained_mask)
+
+    def _check_empty(self, episode: Episode) -> None:
+        """An episode that ended before its first turn did: by an error, or because nothing was left of a limit."""
+        if self.finish_reason is FinishReason.STOP:
+            raise ContractError("empty", f"{self.rollout_id}: it has no tokens, and yet ended by a stop token")
+        if len(self.logprobs) or self.spans or self.loss_mask is not None or episode.segments or episode.turn_ends:
+            raise ContractError("length_mismatch", f"{self.rollout_id}: it has no tokens, but logprobs, spans or turns")
 
     @property
     def trained_mask(self) -> TokenMask:
@@ -212,9 +179,20 @@ class Rollout:
         return len(self.token_ids) if self.loss_mask is None else int(self.loss_mask.sum())
 
     @property
-    def min_version(self) -> int:
-        """Lowest version in the spans: the age of the oldest token."""
-        return min(span.version.version for span in self.spans)
+    def min_version(self) -> int | None:
+        """Lowest version in the spans: the age of the oldest token; None without tokens."""
+        return min((span.version.version for span in self.spans), default=None)
+
+    def segments(self, prompt: PromptGroup) -> tuple[Segment, ...]:
+        """The sequences that the engine saw; of a completion one, behind the group's prompt."""
+        if self.episode is not None:
+            return self.episode.segments
+        return (Segment(start=0, context_ids=prompt.token_ids),)
+
+    @property
+    def must_abstain(self) -> bool:
+        """Whether no score may be given: it ended by an error or by time, or has no tokens."""
+        return self.finish_reason.abstains or not len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,11 +209,15 @@ class RolloutGroup:
             raise ContractError(
                 "bad_group_size", f"{len(self.rollouts)} rollouts, {self.prompt.group_size} were requested"
             )
+        played = self.prompt.environment is not None
+        if any((rollout.episode is not None) != played for rollout in self.rollouts):
+            raise ContractError("bad_environment", "a group's rollouts are episodes if it has an environment, else not")
 
     @property
-    def min_version(self) -> int:
-        """Lowest version of any token of the group."""
-        return min(rollout.min_version for rollout in self.rollouts)
+    def min_version(self) -> int | None:
+        """Lowest version of any token of the group; None if no rollout has tokens."""
+        found = [rollout.min_version for rollout in self.rollouts]
+        return min((version for version in found if version is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +252,8 @@ class ScoredGroup:
         if [score.rollout_id for score in self.scores] != wanted:
             raise ContractError("score_mismatch", f"scores are not those of {wanted}")
         for rollout, score in zip(self.group.rollouts, self.scores, strict=True):
+            if rollout.must_abstain and score.value is not None:
+                raise ContractError("bad_score", f"{rollout.rollout_id}: ended by {rollout.finish_reason}, and scored")
             _check_token_scores(rollout, score)
 
     @property

@@ -24,23 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/message.proto\x12\x07wire.v1\"\xf7\x01\n\x06Header\x12\x16\n\x0eschema_version\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12!\n\x07purpose\x18\x03 \x01(\x0e\x32\x10.wire.v1.Purpose\x12\x13\n\x0bgroup_index\x18\x04 \x01(\x03\x12\x10\n\x08group_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x08 \x01(\x07\x12\x11\n\tissued_at\x18\t \x01(\x01\x12\x1c\n\x0fheader_checksum\x18\n \x01(\x07H\x00\x88\x01\x01\x42\x12\n\x10_header_checksum\"\x96\x01\n\rStreamMessage\x12\x1f\n\x06header\x18\x01 \x01(\x0b\x32\x0f.wire.v1.Header\x12\x16\n\x0cprompt_group\x18\x02 \x01(\x0cH\x00\x12\x17\n\rrollout_group\x18\x03 \x01(\x0cH\x00\x12\x16\n\x0cscored_group\x18\x04 \x01(\x0cH\x00\x12\x13\n\ttombstone\x18\x05 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"5\n\rPolicyVersion\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\"\xb4\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\x05\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\x12\n\nmax_tokens\x18\x04 \x01(\x05\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\x05\x12\x0c\n\x04seed\x18\x06 \x01(\x06\x12\x0e\n\x06greedy\x18\x07 \x01(\x08\x12\x16\n\x0e\x66orced_lengths\x18\x08 \x03(\x05\x12\x13\n\x0bgreedy_last\x18\t \x01(\r\"\xbb\x01\n\x0bPromptGroup\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x12\n\ngroup_size\x18\x03 \x01(\r\x12#\n\x08sampling\x18\x04 \x01(\x0b\x32\x11.wire.v1.Sampling\x12\x13\n\x0bmin_version\x18\x05 \x01(\r\x12\x14\n\x0c\x63olumns_json\x18\x06 \x01(\t\x12\x14\n\x0c\x65val_version\x18\x07 \x01(\r\x12\x0c\n\x04text\x18\x08 \x01(\t\"j\n\x0bVersionSpan\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\"\xb6\x01\n\x07Rollout\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\x12,\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x15.wire.v1.FinishReason\x12#\n\x05spans\x18\x05 \x03(\x0b\x32\x14.wire.v1.VersionSpan\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x11\n\tloss_mask\x18\x07 \x01(\x0c\"}\n\x0cRolloutGroup\x12$\n\x06prompt\x18\x01 \x01(\x0b\x32\x14.wire.v1.PromptGroup\x12\"\n\x08rollouts\x18\x02 \x03(\x0b\x32\x10.wire.v1.Rollout\x12\x12\n\nreplica_id\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\"\xa8\x02\n\x05Score\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x32\n\ncomponents\x18\x03 \x03(\x0b\x32\x1e.wire.v1.Score.ComponentsEntry\x12\x11\n\tabstained\x18\x04 \x01(\x08\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12,\n\x07seconds\x18\x06 \x03(\x0b\x32\x1b.wire.v1.Score.SecondsEntry\x12\x14\n\x0ctoken_scores\x18\x07 \x01(\x0c\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd2\x01\n\x0bScoredGroup\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.wire.v1.RolloutGroup\x12\x1e\n\x06scores\x18\x02 \x03(\x0b\x32\x0e.wire.v1.Score\x12\x16\n\x0escorer_version\x18\x03 \x01(\t\x12\x34\n\x08versions\x18\x04 \x03(\x0b\x32\".wire.v1.ScoredGroup.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"M\n\tTombstone\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0f\n\x07lengths\x18\x04 \x03(\r*G\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x11\n\rPURPOSE_TRAIN\x10\x01\x12\x10\n\x0cPURPOSE_EVAL\x10\x02*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/message.proto\x12\x07wire.v1\"\xf7\x01\n\x06Header\x12\x16\n\x0eschema_version\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12!\n\x07purpose\x18\x03 \x01(\x0e\x32\x10.wire.v1.Purpose\x12\x13\n\x0bgroup_index\x18\x04 \x01(\x03\x12\x10\n\x08group_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x08 \x01(\x07\x12\x11\n\tissued_at\x18\t \x01(\x01\x12\x1c\n\x0fheader_checksum\x18\n \x01(\x07H\x00\x88\x01\x01\x42\x12\n\x10_header_checksum\"\x96\x01\n\rStreamMessage\x12\x1f\n\x06header\x18\x01 \x01(\x0b\x32\x0f.wire.v1.Header\x12\x16\n\x0cprompt_group\x18\x02 \x01(\x0cH\x00\x12\x17\n\rrollout_group\x18\x03 \x01(\x0cH\x00\x12\x16\n\x0cscored_group\x18\x04 \x01(\x0cH\x00\x12\x13\n\ttombstone\x18\x05 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"5\n\rPolicyVersion\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\"\xb4\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\x05\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\x12\n\nmax_tokens\x18\x04 \x01(\x05\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\x05\x12\x0c\n\x04seed\x18\x06 \x01(\x06\x12\x0e\n\x06greedy\x18\x07 \x01(\x08\x12\x16\n\x0e\x66orced_lengths\x18\x08 \x03(\x05\x12\x13\n\x0bgreedy_last\x18\t \x01(\r\"\xea\x01\n\x0bPromptGroup\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x12\n\ngroup_size\x18\x03 \x01(\r\x12#\n\x08sampling\x18\x04 \x01(\x0b\x32\x11.wire.v1.Sampling\x12\x13\n\x0bmin_version\x18\x05 \x01(\r\x12\x14\n\x0c\x63olumns_json\x18\x06 \x01(\t\x12\x14\n\x0c\x65val_version\x18\x07 \x01(\r\x12\x0c\n\x04text\x18\x08 \x01(\t\x12-\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x18.wire.v1.EnvironmentTask\"B\n\x0f\x45nvironmentTask\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x11\n\ttask_json\x18\x03 \x01(\t\"j\n\x0bVersionSpan\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\"\xd9\x01\n\x07Rollout\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\x12,\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x15.wire.v1.FinishReason\x12#\n\x05spans\x18\x05 \x03(\x0b\x32\x14.wire.v1.VersionSpan\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x11\n\tloss_mask\x18\x07 \x01(\x0c\x12!\n\x07\x65pisode\x18\x08 \x01(\x0b\x32\x10.wire.v1.Episode\"-\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\r\x12\x13\n\x0b\x63ontext_ids\x18\x02 \x01(\x0c\"\xa8\x01\n\x07\x45pisode\x12\"\n\x08segments\x18\x01 \x03(\x0b\x32\x10.wire.v1.Segment\x12\x11\n\tturn_ends\x18\x02 \x03(\r\x12\x14\n\x0cturn_rewards\x18\x03 \x03(\x01\x12*\n\x06reward\x18\x04 \x01(\x0b\x32\x1a.wire.v1.EnvironmentReward\x12\x15\n\rmessages_json\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\"\x8e\x02\n\x11\x45nvironmentReward\x12\x12\n\x05value\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12>\n\ncomponents\x18\x02 \x03(\x0b\x32*.wire.v1.EnvironmentReward.ComponentsEntry\x12\x38\n\x07metrics\x18\x03 \x03(\x0b\x32\'.wire.v1.EnvironmentReward.MetricsEntry\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_value\"}\n\x0cRolloutGroup\x12$\n\x06prompt\x18\x01 \x01(\x0b\x32\x14.wire.v1.PromptGroup\x12\"\n\x08rollouts\x18\x02 \x03(\x0b\x32\x10.wire.v1.Rollout\x12\x12\n\nreplica_id\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\"\xa8\x02\n\x05Score\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x32\n\ncomponents\x18\x03 \x03(\x0b\x32\x1e.wire.v1.Score.ComponentsEntry\x12\x11\n\tabstained\x18\x04 \x01(\x08\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12,\n\x07seconds\x18\x06 \x03(\x0b\x32\x1b.wire.v1.Score.SecondsEntry\x12\x14\n\x0ctoken_scores\x18\x07 \x01(\x0c\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd2\x01\n\x0bScoredGroup\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.wire.v1.RolloutGroup\x12\x1e\n\x06scores\x18\x02 \x03(\x0b\x32\x0e.wire.v1.Score\x12\x16\n\x0escorer_version\x18\x03 \x01(\t\x12\x34\n\x08versions\x18\x04 \x03(\x0b\x32\".wire.v1.ScoredGroup.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"M\n\tTombstone\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0f\n\x07lengths\x18\x04 \x03(\r*G\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x11\n\rPURPOSE_TRAIN\x10\x01\x12\x10\n\x0cPURPOSE_EVAL\x10\x02*\xd7\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1c\n\x18\x46INISH_REASON_TURN_LIMIT\x10\x03\x12\x16\n\x12\x46INISH_REASON_TIME\x10\x04\x12#\n\x1f\x46INISH_REASON_ENVIRONMENT_ERROR\x10\x05\x12\x1b\n\x17\x46INISH_REASON_TOOL_LOST\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.wire.v1.message_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ENVIRONMENTREWARD_COMPONENTSENTRY']._loaded_options = None
+  _globals['_ENVIRONMENTREWARD_COMPONENTSENTRY']._serialized_options = b'8\001'
+  _globals['_ENVIRONMENTREWARD_METRICSENTRY']._loaded_options = None
+  _globals['_ENVIRONMENTREWARD_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_SCORE_COMPONENTSENTRY']._loaded_options = None
   _globals['_SCORE_COMPONENTSENTRY']._serialized_options = b'8\001'
   _globals['_SCORE_SECONDSENTRY']._loaded_options = None
   _globals['_SCORE_SECONDSENTRY']._serialized_options = b'8\001'
   _globals['_SCOREDGROUP_VERSIONSENTRY']._loaded_options = None
   _globals['_SCOREDGROUP_VERSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_PURPOSE']._serialized_start=1876
-  _globals['_PURPOSE']._serialized_end=1947
-  _globals['_FINISHREASON']._serialized_start=1949
-  _globals['_FINISHREASON']._serialized_end=2044
+  _globals['_PURPOSE']._serialized_start=2517
+  _globals['_PURPOSE']._serialized_end=2588
+  _globals['_FINISHREASON']._serialized_start=2591
+  _globals['_FINISHREASON']._serialized_end=2806
   _globals['_HEADER']._serialized_start=35
   _globals['_HEADER']._serialized_end=282
   _globals['_STREAMMESSAGE']._serialized_start=285
@@ -50,23 +54,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLING']._serialized_start=493
   _globals['_SAMPLING']._serialized_end=673
   _globals['_PROMPTGROUP']._serialized_start=676
-  _globals['_PROMPTGROUP']._serialized_end=863
-  _globals['_VERSIONSPAN']._serialized_start=865
-  _globals['_VERSIONSPAN']._serialized_end=971
-  _globals['_ROLLOUT']._serialized_start=974
-  _globals['_ROLLOUT']._serialized_end=1156
-  _globals['_ROLLOUTGROUP']._serialized_start=1158
-  _globals['_ROLLOUTGROUP']._serialized_end=1283
-  _globals['_SCORE']._serialized_start=1286
-  _globals['_SCORE']._serialized_end=1582
-  _globals['_SCORE_COMPONENTSENTRY']._serialized_start=1485
-  _globals['_SCORE_COMPONENTSENTRY']._serialized_end=1534
-  _globals['_SCORE_SECONDSENTRY']._serialized_start=1536
-  _globals['_SCORE_SECONDSENTRY']._serialized_end=1582
-  _globals['_SCOREDGROUP']._serialized_start=1585
-  _globals['_SCOREDGROUP']._serialized_end=1795
-  _globals['_SCOREDGROUP_VERSIONSENTRY']._serialized_start=1748
-  _globals['_SCOREDGROUP_VERSIONSENTRY']._serialized_end=1795
-  _globals['_TOMBSTONE']._serialized_start=1797
-  _globals['_TOMBSTONE']._serialized_end=1874
+  _globals['_PROMPTGROUP']._serialized_end=910
+  _globals['_ENVIRONMENTTASK']._serialized_start=912
+  _globals['_ENVIRONMENTTASK']._serialized_end=978
+  _globals['_VERSIONSPAN']._serialized_start=980
+  _globals['_VERSIONSPAN']._serialized_end=1086
+  _globals['_ROLLOUT']._serialized_start=1089
+  _globals['_ROLLOUT']._serialized_end=1306
+  _globals['_SEGMENT']._serialized_start=1308
+  _globals['_SEGMENT']._serialized_end=1353
+  _globals['_EPISODE']._serialized_start=1356
+  _globals['_EPISODE']._serialized_end=1524
+  _globals['_ENVIRONMENTREWARD']._serialized_start=1527
+  _globals['_ENVIRONMENTREWARD']._serialized_end=1797
+  _globals['_ENVIRONMENTREWARD_COMPONENTSENTRY']._serialized_start=1690
+  _globals['_ENVIRONMENTREWARD_COMPONENTSENTRY']._serialized_end=1739
+  _globals['_ENVIRONMENTREWARD_METRICSENTRY']._serialized_start=1741
+  _globals['_ENVIRONMENTREWARD_METRICSENTRY']._serialized_end=1787
+  _globals['_ROLLOUTGROUP']._serialized_start=1799
+  _globals['_ROLLOUTGROUP']._serialized_end=1924
+  _globals['_SCORE']._serialized_start=1927
+  _globals['_SCORE']._serialized_end=2223
+  _globals['_SCORE_COMPONENTSENTRY']._serialized_start=1690
+  _globals['_SCORE_COMPONENTSENTRY']._serialized_end=1739
+  _globals['_SCORE_SECONDSENTRY']._serialized_start=2177
+  _globals['_SCORE_SECONDSENTRY']._serialized_end=2223
+  _globals['_SCOREDGROUP']._serialized_start=2226
+  _globals['_SCOREDGROUP']._serialized_end=2436
+  _globals['_SCOREDGROUP_VERSIONSENTRY']._serialized_start=2389
+  _globals['_SCOREDGROUP_VERSIONSENTRY']._serialized_end=2436
+  _globals['_TOMBSTONE']._serialized_start=2438
+  _globals['_TOMBSTONE']._serialized_end=2515
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,14 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     """The policy sampled a stop token (it is the last token of the completion)."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """The token limit or the context ended it."""
+    FINISH_REASON_TURN_LIMIT: _FinishReason.ValueType  # 3
+    """Episodes only: the limit of turns; scored as it stands, as with LENGTH."""
+    FINISH_REASON_TIME: _FinishReason.ValueType  # 4
+    """Episodes only, not scored: the deadline passed."""
+    FINISH_REASON_ENVIRONMENT_ERROR: _FinishReason.ValueType  # 5
+    """Episodes only, not scored: the environment raised an error, or its process died."""
+    FINISH_REASON_TOOL_LOST: _FinishReason.ValueType  # 6
+    """Episodes only, not scored: a tool's server went away."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper): ...
 
@@ -57,6 +65,14 @@ FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The policy sampled a stop token (it is the last token of the completion)."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """The token limit or the context ended it."""
+FINISH_REASON_TURN_LIMIT: FinishReason.ValueType  # 3
+"""Episodes only: the limit of turns; scored as it stands, as with LENGTH."""
+FINISH_REASON_TIME: FinishReason.ValueType  # 4
+"""Episodes only, not scored: the deadline passed."""
+FINISH_REASON_ENVIRONMENT_ERROR: FinishReason.ValueType  # 5
+"""Episodes only, not scored: the environment raised an error, or its process died."""
+FINISH_REASON_TOOL_LOST: FinishReason.ValueType  # 6
+"""Episodes only, not scored: a tool's server went away."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
@@ -240,10 +256,11 @@ class PromptGroup(_message.Message):
     COLUMNS_JSON_FIELD_NUMBER: _builtins.int
     EVAL_VERSION_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     sample_id: _builtins.str
     """Stable id of the data row: given, or a hash of its content."""
     token_ids: _builtins.bytes
-    """int32 [prompt]"""
+    """int32 [prompt]; empty where there is an environment."""
     group_size: _builtins.int
     """Rollouts wanted of this prompt, baselines included."""
     min_version: _builtins.int
@@ -256,6 +273,10 @@ class PromptGroup(_message.Message):
     """The prompt as text, for display and for scorers."""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
+    @_builtins.property
+    def environment(self) -> Global___EnvironmentTask:
+        """Absent: the prompt is completed."""
+
     def __init__(
         self,
         *,
@@ -267,14 +288,45 @@ class PromptGroup(_message.Message):
         columns_json: _builtins.str = ...,
         eval_version: _builtins.int = ...,
         text: _builtins.str = ...,
+        environment: Global___EnvironmentTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_json", b"columns_json", "eval_version", b"eval_version", "group_size", b"group_size", "min_version", b"min_version", "sample_id", b"sample_id", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_json", b"columns_json", "environment", b"environment", "eval_version", b"eval_version", "group_size", b"group_size", "min_version", b"min_version", "sample_id", b"sample_id", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PromptGroup: _TypeAlias = PromptGroup  # noqa: Y015
+
+@_typing.final
+class EnvironmentTask(_message.Message):
+    """What a group plays in place of completing a prompt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    TASK_JSON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """In the config."""
+    digest: _builtins.str
+    """Of the environment's code and config."""
+    task_json: _builtins.str
+    """A JSON object, from which alone a worker rebuilds the task."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        task_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "task_json", b"task_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentTask: _TypeAlias = EnvironmentTask  # noqa: Y015
 
 @_typing.final
 class VersionSpan(_message.Message):
@@ -319,6 +371,7 @@ class Rollout(_message.Message):
     SPANS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     LOSS_MASK_FIELD_NUMBER: _builtins.int
+    EPISODE_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     token_ids: _builtins.bytes
     """int32 [completion]"""
@@ -330,6 +383,10 @@ class Rollout(_message.Message):
     """uint8 [completion]: 1 = sampled by the policy, 0 = context only (tool output, the user's turns). Empty = all sampled."""
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionSpan]: ...
+    @_builtins.property
+    def episode(self) -> Global___Episode:
+        """Only where the group has an environment."""
+
     def __init__(
         self,
         *,
@@ -340,14 +397,162 @@ class Rollout(_message.Message):
         spans: _abc.Iterable[Global___VersionSpan] | None = ...,
         text: _builtins.str = ...,
         loss_mask: _builtins.bytes = ...,
+        episode: Global___Episode | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "logprobs", b"logprobs", "loss_mask", b"loss_mask", "rollout_id", b"rollout_id", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "loss_mask", b"loss_mask", "rollout_id", b"rollout_id", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rollout: _TypeAlias = Rollout  # noqa: Y015
+
+@_typing.final
+class Segment(_message.Message):
+    """Tokens of an episode from `start` to the next segment's, sampled and read behind a context of their own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    CONTEXT_IDS_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    context_ids: _builtins.bytes
+    """int32 [context]"""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        context_ids: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_ids", b"context_ids", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Segment: _TypeAlias = Segment  # noqa: Y015
+
+@_typing.final
+class Episode(_message.Message):
+    """What a rollout of an environment has beside its tokens, see wire/contracts/episodes.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    TURN_ENDS_FIELD_NUMBER: _builtins.int
+    TURN_REWARDS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    messages_json: _builtins.str
+    """A JSON list of messages, for people, judges and scorers of text."""
+    error: _builtins.str
+    """What ended it, where the finish reason is an error; for people."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]:
+        """They divide the completion; none only where it is empty."""
+
+    @_builtins.property
+    def turn_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """[turns] The place behind each turn's last sampled token."""
+
+    @_builtins.property
+    def turn_rewards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[turns] Rewards of single turns, beside the episode's; NaN = none. Empty = no turn has one."""
+
+    @_builtins.property
+    def reward(self) -> Global___EnvironmentReward: ...
+    def __init__(
+        self,
+        *,
+        segments: _abc.Iterable[Global___Segment] | None = ...,
+        turn_ends: _abc.Iterable[_builtins.int] | None = ...,
+        turn_rewards: _abc.Iterable[_builtins.float] | None = ...,
+        reward: Global___EnvironmentReward | None = ...,
+        messages_json: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "messages_json", b"messages_json", "reward", b"reward", "segments", b"segments", "turn_ends", b"turn_ends", "turn_rewards", b"turn_rewards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Episode: _TypeAlias = Episode  # noqa: Y015
+
+@_typing.final
+class EnvironmentReward(_message.Message):
+    """The environment's own verdict on an episode; the scorer `environment` reads it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ComponentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    COMPONENTS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    value: _builtins.float
+    """Absent: it gave none."""
+    @_builtins.property
+    def components(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """For people, never trained on."""
+
+    def __init__(
+        self,
+        *,
+        value: _builtins.float | None = ...,
+        components: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "components", b"components", "metrics", b"metrics", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___EnvironmentReward: _TypeAlias = EnvironmentReward  # noqa: Y015
 
 @_typing.final
 class RolloutGroup(_message.Message):

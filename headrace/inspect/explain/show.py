@@ -48,7 +48,8 @@ def _rollouts(story: Story) -> Table:
         number = title in ("rollout", "reward", "advantage", "tokens", "stale")
         table.add_column(title, no_wrap=title != "completion", justify="right" if number else "left")
     for row in story.rollouts:
-        stale = "" if story.step is None else str(story.step - 1 - int(row["min_version"]))
+        oldest = row["min_version"]
+        stale = "" if story.step is None or oldest is None else str(story.step - 1 - int(oldest))
         table.add_row(
             str(row["rollout_index"]),
             _number(row["reward"]),

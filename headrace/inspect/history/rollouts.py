@@ -107,7 +107,7 @@ def _rows(path: Path, names: Sequence[str]) -> list[dict[str, Any]] | None:
 
 
 def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterator[str]:
-    staleness = step - 1 - min(version.version for version, _ in one.spans)
+    staleness = step - 1 - min((version.version for version, _ in one.spans), default=step - 1)
     if staleness > bound.versions and not bound.masks:
         yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {bound.versions} are allowed"
     for version, digest in one.spans:

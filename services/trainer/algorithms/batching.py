@@ -1,28 +1,37 @@
 """Micro-batches with little padding: rows sorted by length, cut where padding would cost the most."""
 
+import bisect
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-def micro_batches(lengths: Sequence[int], *, token_budget: int, overhead_tokens: int = 32) -> list[list[int]]:
+def micro_batches(
+    lengths: Sequence[int], *, token_budget: int, overhead_tokens: int = 32, parts: Sequence[int] = ()
+) -> list[list[int]]:
     """Partitions rows into micro-batches, longest rows first; returns row numbers.
 
     Rows times the longest row of a micro-batch stay within `token_budget` (a longer row is alone). Among the cuts of
     the sorted rows it takes the one with the fewest padded tokens, adding `overhead_tokens` for each micro-batch: its
     fixed cost in tokens. Depends on the lengths and their order only.
+
+    `parts`, one number a row, is given where a row stands for several that stay together: `lengths` are then those of
+    the longest of them.
     """
     if token_budget < 1:
         raise ValueError(f"token_budget is {token_budget}, must be at least 1")
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    before = [0, *itertools.accumulate(parts[row] if parts else 1 for row in order)]
     count = len(order)
     least = [0] * (count + 1)
     end_of = [count] * count
     for start in range(count - 1, -1, -1):
         longest = max(lengths[order[start]], 1)
-        most_rows = max(token_budget // longest, 1)
+        last = bisect.bisect_right(before, before[start] + token_budget // longest) - 1
         options = (
-            (longest * (end - start) + overhead_tokens + least[end], -end)
-            for end in range(start + 1, min(start + most_rows, count) + 1)
+            (longest * (before[end] - before[start]) + overhead_tokens + least[end], -end)
+            for end in range(start + 1, max(last, start + 1) + 1)
         )
         least[start], end = min(options)
         end_of[start] = -end
@@ -44,7 +53,7 @@ class Share:
 
 
 def shared_micro_batches(
-    lengths: Sequence[int], *, ranks: int, token_budget: int, overhead_tokens: int = 32
+    lengths: Sequence[int], *, ranks: int, token_budget: int, overhead_tokens: int = 32, parts: Sequence[int] = ()
 ) -> list[list[Share]]:
     """The micro-batches of each rank: equally many, so that all run the same passes. Each row counts once.
 
@@ -52,19 +61,21 @@ def shared_micro_batches(
     alone, dummies of the shortest row fill up. Ranks wait for each other in every round, so the micro-batches of a
     round have similar costs. For one rank they are those of `micro_batches`.
     """
-    batches = micro_batches(lengths, token_budget=token_budget, overhead_tokens=overhead_tokens)
+    cost = functools.partial(_cost, lengths=lengths, parts=parts)
+    batches = micro_batches(lengths, token_budget=token_budget, overhead_tokens=overhead_tokens, parts=parts)
     while len(batches) % ranks and any(len(batch) > 1 for batch in batches):
-        widest = max((batch for batch in batches if len(batch) > 1), key=lambda batch: _cost(batch, lengths))
+        widest = max((batch for batch in batches if len(batch) > 1), key=cost)
         place = batches.index(widest)
         middle = len(widest) // 2
         batches[place : place + 1] = [widest[:middle], widest[middle:]]
     shares = [Share(tuple(batch)) for batch in batches]
     if ranks > 1:
-        shares.sort(key=lambda share: -_cost(share.rows, lengths))
-        shortest = min(range(len(lengths)), key=lambda row: lengths[row], default=0)
+        shares.sort(key=lambda share: -cost(share.rows))
+        shortest = min(range(len(lengths)), key=lambda row: cost([row]), default=0)
         shares += [Share((shortest,), counts=False)] * (-len(shares) % ranks)
     return [shares[rank::ranks] for rank in range(ranks)]
 
 
-def _cost(rows: Sequence[int], lengths: Sequence[int]) -> int:
-    return len(rows) * max(lengths[row] for row in rows)
+def _cost(rows: Sequence[int], *, lengths: Sequence[int], parts: Sequence[int]) -> int:
+    count = sum(parts[row] for row in rows) if parts else len(rows)
+    return count * max(lengths[row] for row in rows)

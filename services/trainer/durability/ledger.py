@@ -45,7 +45,8 @@ class ReadyGroup:
 
     group_index: int
     group_id: str
-    min_version: int
+    min_version: int | None
+    """Version of its oldest token; None if no rollout has tokens."""
     sources: frozenset[tuple[PolicyVersion, str]]
     """Version and weights digest of all its tokens."""
     scored: ScoredGroup
@@ -201,7 +202,7 @@ class Ledger:
         )
 
     def _unfit(self, group: ReadyGroup, now: PolicyVersion, digest: str) -> DropReason | None:
-        is_over = now.version - group.min_version > self._max_staleness
+        is_over = group.min_version is not None and now.version - group.min_version > self._max_staleness
         if is_over and (self._stale != "mask" or not self._max_staleness):
             # With `wait`, this happens only if credit was exceeded: even then no token over the bound is trained.
             return DropReason.STALE

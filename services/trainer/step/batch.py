@@ -10,14 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace.services.trainer.durability.staleness import UNBOUNDED, lags, length_metrics, oldest_trained
-from headrace.wire.contracts import FinishReason, Rollout, Score, ScoredGroup
+from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRollout:
-    """One completion to train on. Axes: completion = its tokens, tokens = those of them that the policy sampled."""
+    """One rollout to train on. Axes: completion = its tokens, tokens = those of them that the policy sampled.
+
+    An episode of several segments is several rows of a forward pass, and one rollout everywhere else.
+    """
 
     prompt_ids: NDArray[np.int32]
+    """Context of the first segment."""
     completion_ids: NDArray[np.int32]
     behaviour_logprobs: NDArray[np.float32]
     """[completion]"""
@@ -32,11 +36,31 @@ class TrainRollout:
     """Cut at the longest length."""
     token_scores: NDArray[np.float32] | None = None
     """[completion] Rewards of single tokens, beside the rollout's own; NaN = the token has none. None = none has."""
+    further_segments: tuple[Segment, ...] = ()
+    """All but the first, which begins at 0 behind `prompt_ids`."""
+
+    @property
+    def segments(self) -> list[tuple[NDArray[np.int32], int, int]]:
+        """Context, start and end of each segment: a row of the forward pass each."""
+        starts = [0, *(segment.start for segment in self.further_segments)]
+        contexts = [self.prompt_ids, *(segment.context_ids for segment in self.further_segments)]
+        return list(zip(contexts, starts, [*starts[1:], len(self.completion_ids)], strict=True))
+
+    @property
+    def row_lengths(self) -> list[int]:
+        """[segments] Tokens of each row: the last token is left out, as it predicts nothing."""
+        return [len(context) + end - start - 1 for context, start, end in self.segments]
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of its forward pass: the last token is left out, as it predicts nothing."""
-        return len(self.prompt_ids) + len(self.completion_ids) - 1
+        """Tokens of all its rows."""
+        return sum(self.row_lengths)
+
+    @property
+    def work(self) -> list[tuple[int, int]]:
+        """[segments] Tokens of each row, and how many of them are scored."""
+        borders = np.searchsorted(self.trained, [0, *(end for _, _, end in self.segments)])
+        return list(zip(self.row_lengths, np.diff(borders).tolist(), strict=True))
 
     @property
     def trained(self) -> NDArray[np.int64]:
@@ -58,12 +82,12 @@ class StepBatch:
     baselines: Float[Tensor, " groups"] | None = None
     """Reward of each group's greedy rollout, where there is one; with the sum of its token scores."""
     baseline_lengths: Int[Tensor, " groups"] | None = None
-    """Tokens of that rollout."""
+    """Sampled tokens of that rollout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Rows of one forward pass, padded at their ends, and the trained tokens of all of them in one run."""
+    """Rows of one forward pass, padded at their ends, and the trained tokens of all rollouts in one run."""
 
     token_ids: Int[Tensor, "rows seq"]
     rows: Int[Tensor, " tokens"]
@@ -73,7 +97,7 @@ class MicroBatch:
     behaviour_logprobs: Float[Tensor, " tokens"]
     temperature: Float[Tensor, " tokens"]
     current: Bool[Tensor, " tokens"]
-    lengths: Int[Tensor, " rows"]
+    lengths: Int[Tensor, " rollouts"]
 
 
 def scored_members(scored: ScoredGroup) -> list[tuple[Rollout, Score, float]]:
@@ -111,7 +135,7 @@ def _baseline(scored: ScoredGroup) -> tuple[float, int] | None:
     value = scored.scores[-1].value
     if scored.group.prompt.trained == len(scored.scores) or value is None:
         return None
-    return value + token_total(scored.scores[-1]), len(scored.group.rollouts[-1].token_ids)
+    return value + token_total(scored.scores[-1]), scored.group.rollouts[-1].trained_tokens
 
 
 def token_total(score: Score) -> float:
@@ -131,28 +155,34 @@ def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
 
 def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version: int) -> TrainRollout:
     prompt = scored.group.prompt
+    first, *further = rollout.segments(prompt)
     lag = lags(rollout, version)
     return TrainRollout(
-        prompt_ids=prompt.token_ids,
+        prompt_ids=first.context_ids,
         completion_ids=rollout.token_ids,
         behaviour_logprobs=rollout.logprobs,
         current=lag == 0,
         temperature=prompt.sampling.temperature,
         loss_mask=rollout.loss_mask,
         lag=lag,
-        truncated=rollout.finish_reason is FinishReason.LENGTH,
+        truncated=rollout.finish_reason.is_limit,
         token_scores=score.token_scores,
+        further_segments=tuple(further),
     )
 
 
 def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> MicroBatch:
     """The tensors of one forward pass over `rollouts`."""
-    token_ids = np.zeros((len(rollouts), max(rollout.row_tokens for rollout in rollouts)), dtype=np.int64)
-    for row, rollout in enumerate(rollouts):
-        text = np.concatenate([rollout.prompt_ids, rollout.completion_ids[:-1]])
-        token_ids[row, : len(text)] = text
+    row_lengths = [length for rollout in rollouts for length in rollout.row_lengths]
+    token_ids = np.zeros((len(row_lengths), max(row_lengths)), dtype=np.int64)
+    segments = [(rollout, *segment) for rollout in rollouts for segment in rollout.segments]
+    for row, (rollout, context, start, end) in enumerate(segments):
+        token_ids[row, : row_lengths[row]] = np.concatenate([context, rollout.completion_ids[start : end - 1]])
     trained = [rollout.trained for rollout in rollouts]
     lengths = np.array([len(places) for places in trained], dtype=np.int64)
+    scored = [of_row for rollout in rollouts for _, of_row in rollout.work]
+    # A segment's token stands in its row behind the segment's context, as far as it stands behind the segment's start.
+    shifts = np.repeat([len(context) - 1 - start for _, context, start, _ in segments], scored)
     pairs = list(zip(rollouts, trained, strict=True))
     temperatures = np.array([rollout.temperature for rollout in rollouts], dtype=np.float32)
 
@@ -161,8 +191,8 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
 
     return MicroBatch(
         token_ids=on_device(token_ids),
-        rows=on_device(np.repeat(np.arange(len(rollouts)), lengths)),
-        places=on_device(np.concatenate([len(r.prompt_ids) - 1 + places for r, places in pairs])),
+        rows=on_device(np.repeat(np.arange(len(segments)), scored)),
+        places=on_device(np.concatenate(trained) + shifts),
         targets=on_device(np.concatenate([r.completion_ids[places] for r, places in pairs]).astype(np.int64)),
         behaviour_logprobs=on_device(np.concatenate([r.behaviour_logprobs[places] for r, places in pairs])),
         temperature=on_device(np.repeat(temperatures, lengths)),
@@ -181,17 +211,21 @@ def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int 
     rollouts = [rollout for rollout, _, _ in trained]
     rewards = np.array([value for _, _, value in trained])
     lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
+    contexts = [
+        len(segment.context_ids)
+        for scored, own in zip(groups, members, strict=True)
+        for rollout, _, _ in own
+        for segment in rollout.segments(scored.group.prompt)
+    ]
     lag = [most for one in groups if (most := oldest_trained(one, version, most_lag)) is not None] or [0]
-    truncated = sum(rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts)
+    truncated = sum(rollout.finish_reason.is_limit for rollout in rollouts)
     found = {
         "groups": len(groups),
         "rollouts": len(rollouts),
         "abstained": sum(scored.group.prompt.trained for scored in groups) - len(rollouts),
         "reward_mean": float(rewards.mean()),
         "reward_std": float(rewards.std()),
-        "prompt_tokens": sum(
-            len(scored.group.prompt.token_ids) * len(own) for scored, own in zip(groups, members, strict=True)
-        ),
+        "prompt_tokens": sum(contexts),
         "completion_tokens": int(lengths.sum()),
         "completion_length_mean": float(lengths.mean()),
         "truncated_share": truncated / len(rollouts),

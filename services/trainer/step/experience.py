@@ -143,9 +143,9 @@ def _of_policy(policy: Callable[..., object], recipe: StepConfig) -> Callable[[M
 
 
 def _shaped(batch: StepBatch, recipe: StepConfig) -> Tensor:
-    """Rewards less the soft punishment of overlong rollouts, which counts all tokens of a completion."""
-    whole = torch.tensor([len(rollout.completion_ids) for rollout in batch.rollouts])
-    return torch.cat(batch.rewards) + _overlong(batch, recipe, whole)
+    """Rewards less the soft punishment of overlong rollouts, which counts all tokens that the policy sampled."""
+    sampled = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
+    return torch.cat(batch.rewards) + _overlong(batch, recipe, sampled)
 
 
 def _shaped_baselines(batch: StepBatch, recipe: StepConfig) -> Tensor | None:

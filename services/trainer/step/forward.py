@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.batching import shared_micro_batches
+from headrace.services.trainer.algorithms.batching import Share, shared_micro_batches
 from headrace.services.trainer.algorithms.logprobs import TokenScores
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.step.batch import MicroBatch, TrainRollout, micro_batch
@@ -17,6 +17,19 @@ def score_tokens(policy: Callable[..., object], micro: MicroBatch, *, chunk: int
     scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk)
     assert isinstance(scores, TokenScores)
     return scores
+
+
+def shares_of(
+    rollouts: Sequence[TrainRollout], *, ranks: Ranks, token_budget: int, overhead_tokens: int
+) -> list[Share]:
+    """Micro-batches of the rollouts for the rank of `ranks`; every rank has equally many."""
+    return shared_micro_batches(
+        [max(rollout.row_lengths) for rollout in rollouts],
+        ranks=ranks.size,
+        token_budget=token_budget,
+        overhead_tokens=overhead_tokens,
+        parts=[len(rollout.row_lengths) for rollout in rollouts],
+    )[ranks.rank]
 
 
 def starts_of(rollouts: Sequence[TrainRollout]) -> list[int]:
@@ -41,12 +54,7 @@ def sweep(
     The rollouts are shared between the ranks; every rank runs equally many passes.
     """
     starts = starts_of(rollouts)
-    shares = shared_micro_batches(
-        [rollout.row_tokens for rollout in rollouts],
-        ranks=ranks.size,
-        token_budget=token_budget,
-        overhead_tokens=overhead_tokens,
-    )[ranks.rank]
+    shares = shares_of(rollouts, ranks=ranks, token_budget=token_budget, overhead_tokens=overhead_tokens)
     whole: Tensor | None = None
     with torch.no_grad():
         for share in shares:

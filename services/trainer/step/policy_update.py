@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
 from headrace.services.trainer.algorithms.algorithm import PolicyTokens
-from headrace.services.trainer.algorithms.batching import Share, shared_micro_batches
+from headrace.services.trainer.algorithms.batching import Share
 from headrace.services.trainer.algorithms.correction import Correction, correct, opsm_kept
 from headrace.services.trainer.algorithms.kl import kl_per_token
 from headrace.services.trainer.algorithms.logprobs import TokenScores
@@ -18,7 +18,7 @@ from headrace.services.trainer.algorithms.mismatch import mismatch_sums
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.step.batch import MicroBatch, StepBatch, TrainRollout, micro_batch
 from headrace.services.trainer.step.experience import Experience
-from headrace.services.trainer.step.forward import score_tokens
+from headrace.services.trainer.step.forward import score_tokens, shares_of
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
 from headrace.services.trainer.step.reductions import MODEL_FLOPS, Sums
 from headrace.services.trainer.throughput.flops import training_flops
@@ -215,18 +215,17 @@ def policy_gradient(
 
 def _count_work(sums: Sums, policy: Backend, rollouts: Sequence[TrainRollout], *, counts: bool) -> None:
     """Counts the work of a share, unless it does not count and runs only for the collectives of other ranks."""
-    rows = [(rollout.row_tokens, len(rollout.trained)) for rollout in rollouts] if counts else []
+    rows = [row for rollout in rollouts for row in rollout.work] if counts else []
     sums.add(MODEL_FLOPS, float(training_flops(policy.module.compute, rows)))
 
 
 def _shares(actors: StepModels, rollouts: Sequence[TrainRollout], recipe: StepConfig) -> list[Share]:
-    ranks = actors.policy.ranks
-    return shared_micro_batches(
-        [rollout.row_tokens for rollout in rollouts],
-        ranks=ranks.size,
+    return shares_of(
+        rollouts,
+        ranks=actors.policy.ranks,
         token_budget=recipe.micro_batch_tokens,
         overhead_tokens=actors.policy.overhead_tokens,
-    )[ranks.rank]
+    )
 
 
 def _drawn(recipe: StepConfig, draw: torch.Generator) -> list[TrainRollout]:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
-from headrace.services.trainer.algorithms.batching import shared_micro_batches
 from headrace.services.trainer.algorithms.losses.critic import quantile_loss, quantile_mean, value_loss
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.step.batch import StepBatch, micro_batch
 from headrace.services.trainer.step.experience import Experience
+from headrace.services.trainer.step.forward import shares_of
 from headrace.services.trainer.step.inputs import StepConfig
 from headrace.services.trainer.step.reductions import Sums
 
@@ -42,12 +42,12 @@ def critic_gradient(
     if counts.tokens == 0:
         return False
     sums.add("value_updates", float(critic.ranks.rank == 0))
-    shares = shared_micro_batches(
-        [batch.rollouts[row].row_tokens for row in rows],
-        ranks=critic.ranks.size,
+    shares = shares_of(
+        [batch.rollouts[row] for row in rows],
+        ranks=critic.ranks,
         token_budget=recipe.micro_batch_tokens,
         overhead_tokens=critic.overhead_tokens,
-    )[critic.ranks.rank]
+    )
     for number, share in enumerate(shares):
         check()
         mine = [rows[place] for place in share.rows]

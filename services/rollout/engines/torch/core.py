@@ -20,7 +20,7 @@ from headrace.services.rollout.engines.protocol import (
 )
 from headrace.services.rollout.engines.torch.groups import Deliver, Group, Installed, Member, check_request, enqueue
 from headrace.services.rollout.engines.torch.model import Model
-from headrace.services.rollout.engines.torch.order import arrange, fixed_segment, segments
+from headrace.services.rollout.engines.torch.order import arrange, fixed_block, row_blocks
 from headrace.services.rollout.engines.torch.recompute import recompute
 from headrace.services.rollout.engines.torch.rows import RowState
 from headrace.services.rollout.engines.torch.sampling import RowKinds, sample
@@ -190,7 +190,7 @@ class EngineCore:
     def _decode(self) -> None:
         began = time.perf_counter()
         if self._deterministic:
-            parts = fixed_segment(len(self._members), int(self._rows.held[: len(self._members)].max()) + 1)
+            parts = fixed_block(len(self._members), int(self._rows.held[: len(self._members)].max()) + 1)
         else:
             self._steps_since_order += 1
             alive = self._rows.alive[: len(self._members)]
@@ -198,7 +198,7 @@ class EngineCore:
                 self._compact()
             if not self._members:
                 return
-            parts = segments(self._rows.held[: len(self._members)] + 1)
+            parts = row_blocks(self._rows.held[: len(self._members)] + 1)
         count = len(self._members)
         tokens, positions = self._rows.inputs(count)
         logits = self._model.decode(tokens, positions, parts)

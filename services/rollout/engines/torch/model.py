@@ -23,7 +23,7 @@ Attend = Callable[[int, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RowBlock:
     """Rows [start, end) of the cache, each with at most `length` positions after this step."""
 
     start: int
@@ -43,18 +43,18 @@ class Model:
         self._positions = torch.arange(cache.context_length, device=rotations.device)
         self._row_starts = torch.arange(cache.rows, device=rotations.device) * cache.context_length
 
-    def decode(self, token_ids: Tensor, positions: Tensor, segments: Sequence[Segment]) -> Tensor:
+    def decode(self, token_ids: Tensor, positions: Tensor, row_blocks: Sequence[RowBlock]) -> Tensor:
         """Writes the tokens [rows] at `positions` [rows] of the first rows; returns float32 logits [rows, vocab].
 
-        `segments` cover those rows in order; each attends over its own length.
+        `row_blocks` cover those rows in order; each attends over its own length.
         """
         places = self._row_starts[: len(token_ids)] + positions
-        masks = [self._mask(positions[part.start : part.end, None], part.length) for part in segments]
+        masks = [self._mask(positions[part.start : part.end, None], part.length) for part in row_blocks]
 
         def attend(layer: int, queries: Tensor, fresh: Tensor) -> Tensor:
             self.cache.write(layer, places, fresh)
             parts = []
-            for part, mask in zip(segments, masks, strict=True):
+            for part, mask in zip(row_blocks, masks, strict=True):
                 keys = self.cache.keys(layer, part.start, part.end, part.length)
                 values = self.cache.values(layer, part.start, part.end, part.length)
                 # Query heads that share a key head take the sequence axis, so that no key is copied for them.

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.services.rollout.engines.torch.model import Segment
+from headrace.services.rollout.engines.torch.model import RowBlock
 
 EDGES = np.array([64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])
 """Positions: a row's class is the number of edges it has passed."""
@@ -51,23 +51,23 @@ def arrange(lengths: NDArray[np.int64], alive: NDArray[np.bool_]) -> Moves:
     return Moves(sources=sources, targets=targets, count=count)
 
 
-def segments(lengths: NDArray[np.int64]) -> list[Segment]:
-    """Splits rows with `lengths` [rows] positions into segments where a common length would waste too much."""
+def row_blocks(lengths: NDArray[np.int64]) -> list[RowBlock]:
+    """Splits rows with `lengths` [rows] positions into blocks where a common length would waste too much."""
     classes = np.searchsorted(EDGES, lengths)
     starts = [0, *(np.flatnonzero(np.diff(classes)) + 1).tolist(), len(lengths)]
-    found: list[Segment] = []
+    found: list[RowBlock] = []
     for start, end in pairwise(starts):
         length = _rounded(int(lengths[start:end].max()))
         if found and (end - start) * (found[-1].length - length) < _WORTHWHILE:
             last = found.pop()
             start, length = last.start, max(last.length, length)
-        found.append(Segment(start=start, end=end, length=length))
+        found.append(RowBlock(start=start, end=end, length=length))
     return found
 
 
-def fixed_segment(rows: int, length: int) -> list[Segment]:
+def fixed_block(rows: int, length: int) -> list[RowBlock]:
     """One segment for all rows, whose length depends only on `length`; used in deterministic mode."""
-    return [Segment(start=0, end=rows, length=_rounded(length))]
+    return [RowBlock(start=0, end=rows, length=_rounded(length))]
 
 
 def _rounded(length: int) -> int:

@@ -91,3 +91,18 @@ def test_sharing_wastes_no_more_than_one_process(lengths, ranks):
     alone = padded(lengths, micro_batches(lengths, token_budget=100))
     shared = shared_micro_batches(lengths, ranks=ranks, token_budget=100)
     assert padded(lengths, [share.rows for shares in shared for share in shares if share.counts]) <= alone
+
+
+@given(
+    units=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), min_size=1, max_size=20),
+    budget=st.integers(1, 300),
+    ranks=st.integers(1, 3),
+)
+def test_rows_that_stay_together_are_within_the_budget_together(units, budget, ranks):
+    lengths, parts = [length for length, _ in units], [count for _, count in units]
+    shared = shared_micro_batches(lengths, ranks=ranks, token_budget=budget, parts=parts)
+    counted = [share.rows for shares in shared for share in shares if share.counts]
+    assert sorted(row for rows in counted for row in rows) == list(range(len(units)))
+    for rows in counted:
+        size = max(lengths[row] for row in rows) * sum(parts[row] for row in rows)
+        assert len(rows) == 1 or size <= budget

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.rollout.engines.torch.order import EDGES, arrange, fixed_segment, segments
+from headrace.services.rollout.engines.torch.order import EDGES, arrange, fixed_block, row_blocks
 
 ROWS = st.lists(st.tuples(st.integers(1, 1500), st.booleans()), min_size=1, max_size=40)
 
@@ -41,20 +41,20 @@ def test_one_gap_moves_at_most_one_row_of_each_class() -> None:
 @given(lengths=st.lists(st.integers(1, 1500), min_size=1, max_size=70))
 def test_segments_cover_all_rows_and_are_long_enough(lengths: list[int]) -> None:
     ordered = np.array(sorted(lengths, reverse=True))
-    parts = segments(ordered)
+    parts = row_blocks(ordered)
     assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
     assert parts[-1].end == len(ordered)
     assert all(part.length >= ordered[part.start : part.end].max() for part in parts)
 
 
 def test_many_short_rows_do_not_pay_for_a_long_one() -> None:
-    parts = segments(np.array([500, *[40] * 30]))
+    parts = row_blocks(np.array([500, *[40] * 30]))
     assert [(part.start, part.end, part.length) for part in parts] == [(0, 1, 512), (1, 31, 64)]
 
 
 def test_a_segment_that_would_save_little_is_not_made() -> None:
-    assert len(segments(np.array([100, 50]))) == 1
+    assert len(row_blocks(np.array([100, 50]))) == 1
 
 
-def test_the_fixed_segment_depends_on_the_length_alone() -> None:
-    assert fixed_segment(8, 33) == fixed_segment(8, 64)
+def test_the_fixed_block_depends_on_the_length_alone() -> None:
+    assert fixed_block(8, 33) == fixed_block(8, 64)
