@@ -139,7 +139,7 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
         raise ConfigError(f"{place} = {url!r}: {error}") from None
     try:
         await broker.check(seconds)
-        if fresh and await broker.last_sequence(StreamName.PROMPTS):
+        if fresh and any([await broker.last_sequence(one) for one in (StreamName.PROMPTS, StreamName.EPISODES)]):
             raise ConfigError(
                 f"{place}: {_without_password(url)} already holds the streams of a run {run_id!r}: "
                 "give this run another id (--run.id), or continue that one: `headrace train --resume`, or "

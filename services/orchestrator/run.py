@@ -226,6 +226,8 @@ async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics
 async def _look_at_streams(broker: Broker, status: Status) -> None:
     for stream in StreamName:
         stats = await broker.stats(stream)
+        if stream is StreamName.EPISODES and not stats.length and str(stream) not in status.streams:
+            continue  # A run without environments has no such stream.
         status.streams[str(stream)] = stats
         metrics.STREAM_LENGTH.labels(stream).set(stats.length)
         metrics.STREAM_PENDING.labels(stream).set(stats.pending)

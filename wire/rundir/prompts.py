@@ -15,6 +15,7 @@ COLUMNS: Mapping[str, str] = {
     "text": "string",
     "messages": "string",  # JSON, null without a chat template; older files lack it
     "columns": "string",  # JSON: the user's columns, for the scorers
+    "environment": "string",  # JSON: name, digest and task; null where the prompt is completed; older files lack it
 }
 """Column -> Arrow type, in the order of the file."""
 

@@ -2,6 +2,8 @@
 
 from headrace.wire.streams.protocol import (
     CONSUMER_GROUP,
+    EVALUATION_FLOW,
+    TRAINING_FLOW,
     Broker,
     BrokerMemory,
     Consumer,
@@ -11,4 +13,15 @@ from headrace.wire.streams.protocol import (
     StreamStats,
 )
 
-__all__ = ["CONSUMER_GROUP", "Broker", "BrokerMemory", "Consumer", "Entry", "Put", "StreamName", "StreamStats"]
+__all__ = [
+    "CONSUMER_GROUP",
+    "EVALUATION_FLOW",
+    "TRAINING_FLOW",
+    "Broker",
+    "BrokerMemory",
+    "Consumer",
+    "Entry",
+    "Put",
+    "StreamName",
+    "StreamStats",
+]

@@ -13,8 +13,9 @@ from typing import Protocol
 
 
 class StreamName(StrEnum):
-    """The run's streams, in the order in which a group flows through them."""
+    """The run's streams."""
 
+    EPISODES = "episodes"
     PROMPTS = "prompts"
     ROLLOUTS = "rollouts"
     SCORED = "scored"
@@ -22,7 +23,17 @@ class StreamName(StrEnum):
     DEAD = "dead"
 
 
+TRAINING_FLOW = (StreamName.EPISODES, StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.SCORED)
+"""The order in which a training group moves through the streams: a scan in this order cannot miss one that moves.
+
+A group begins in `episodes` if it has an environment, else in `prompts`.
+"""
+
+EVALUATION_FLOW = (StreamName.EPISODES, StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.EVALUATED)
+"""The same of a group of an evaluation."""
+
 CONSUMER_GROUP = {
+    StreamName.EPISODES: "environment",
     StreamName.PROMPTS: "rollout",
     StreamName.ROLLOUTS: "reward",
     StreamName.SCORED: "trainer",

@@ -17,13 +17,12 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.wire.contracts import DropReason, Message, Purpose, ScoredGroup, Tombstone, decode_header
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.rundir.evals import EvalLog
-from headrace.wire.streams import Broker, Put, StreamName
+from headrace.wire.streams import EVALUATION_FLOW, Broker, Put, StreamName
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("orchestrator.evaluation")
 _RESULT = TypeAdapter(EvalResult)
-_FLOW = (StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.EVALUATED)
 
 
 class Evaluation:
@@ -142,7 +141,7 @@ class Evaluation:
 
     async def _live(self, version: int) -> set[int]:
         live: set[int] = set()
-        for stream in _FLOW:
+        for stream in EVALUATION_FLOW:
             for data in await self._broker.live(stream):
                 try:
                     header = decode_header(data)

@@ -5,10 +5,16 @@ import time
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import Purpose, decode_header
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.streams import Broker, StreamName
+from headrace.wire.streams import TRAINING_FLOW, Broker, StreamName
 
 _LOOK_AGAIN_S = 10.0
 """Time between two queries of the broker: each reads all entries of a stream."""
+_WORDS = {
+    StreamName.EPISODES: "its episodes are not at their end: it is in the stream of episodes",
+    StreamName.PROMPTS: "no replica has begun it: it is in the stream of prompts",
+    StreamName.ROLLOUTS: "it is generated, and waits for its score",
+    StreamName.SCORED: "it is scored, and on its way to the trainer",
+}
 
 
 class GroupLocator:
@@ -39,13 +45,9 @@ class GroupLocator:
 
     async def _look(self, group_index: int) -> str:
         try:
-            for stream, words in (
-                (StreamName.PROMPTS, "no replica has begun it: it is in the stream of prompts"),
-                (StreamName.ROLLOUTS, "it is generated, and waits for its score"),
-                (StreamName.SCORED, "it is scored, and on its way to the trainer"),
-            ):
+            for stream in TRAINING_FLOW:
                 if await self._holds(stream, group_index):
-                    return words
+                    return _WORDS[stream]
         except TransientError as error:
             return f"its place is unknown: {error}"
         return f"it is in no stream: it is issued again when {self._reconcile_s:g} s have passed without news"

@@ -18,14 +18,12 @@ from headrace.wire.contracts import Purpose, decode_header, group_id
 from headrace.wire.errors import ContractError, HeadraceError, TransientError
 from headrace.wire.rpc import call
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.streams import Broker, StreamName
+from headrace.wire.streams import TRAINING_FLOW, Broker
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import trainer_pb2
 
 log = get_logger("orchestrator.issuer")
 _LOOK_S = 1.0
-_FLOW = (StreamName.PROMPTS, StreamName.ROLLOUTS, StreamName.SCORED)
-"""The order in which a group moves through the streams: scanning in this order cannot miss a group that moves."""
 
 
 class Issuer:
@@ -173,7 +171,7 @@ class Issuer:
 
     async def _live_groups(self) -> dict[str, OpenGroup]:
         live: dict[str, OpenGroup] = {}
-        for stream in _FLOW:
+        for stream in TRAINING_FLOW:
             for data in await self._broker.live(stream):
                 try:
                     header = decode_header(data)

@@ -1,4 +1,4 @@
-"""Builds the messages that the orchestrator puts on the prompts stream. Pure apart from the trace id and the clock."""
+"""Builds the first message of a group, which the orchestrator puts on a stream. Pure apart from trace id and clock."""
 
 import time
 
@@ -43,6 +43,7 @@ def training_prompt(
             min_version=min_version,
             columns=row.columns,
             text=row.text,
+            environment=row.environment,
         ),
     )
 
@@ -75,5 +76,6 @@ def eval_prompt(settings: OrchestratorSettings, row: PromptRow, *, prompt: int, 
             columns=row.columns,
             eval_version=version,
             text=row.text,
+            environment=row.environment,
         ),
     )

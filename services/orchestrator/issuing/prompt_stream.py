@@ -1,11 +1,20 @@
-"""The only producer of the prompts stream; numbers the entries with increasing sequence numbers."""
+"""The only producer of the streams in which groups begin; numbers their entries with increasing sequence numbers."""
 
 import asyncio
 
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire import tracing
-from headrace.wire.contracts import Message, encode
+from headrace.wire.contracts import Message, PromptGroup, encode
 from headrace.wire.streams import Broker, StreamName
+
+_COUNTERS = {StreamName.PROMPTS: "sequence", StreamName.EPISODES: "sequence_episodes"}
+"""Key of the store that has the last number of the stream."""
+
+
+def begins_in(message: Message) -> StreamName:
+    """The stream in which a group begins: `episodes` if it has an environment."""
+    played = isinstance(message.body, PromptGroup) and message.body.environment is not None
+    return StreamName.EPISODES if played else StreamName.PROMPTS
 
 
 class PromptStream:
@@ -17,17 +26,18 @@ class PromptStream:
         self._lock = asyncio.Lock()
 
     async def put(self, message: Message) -> None:
-        """Adds a prompt once; raises TransientError if the broker stays away (it may or may not have been added)."""
+        """Adds a group once; raises TransientError if the broker stays away (it may or may not have been added)."""
         data, header = encode(message), message.header
         # The root span of the group's trace: all services add theirs under it.
         with tracing.span("issue", header.traceparent, first=True, group_id=header.group_id) as span:
             span.set(attempt=header.attempt, purpose=header.purpose.value)
-            await self._put(data)
+            await self._put(begins_in(message), data)
 
-    async def _put(self, data: bytes) -> None:
+    async def _put(self, stream: StreamName, data: bytes) -> None:
+        counter = _COUNTERS[stream]
         async with self._lock:
-            sequence = self._store.get_int("sequence")
+            sequence = self._store.get_int(counter)
             if not sequence:
-                sequence = await self._broker.last_sequence(StreamName.PROMPTS)
-            self._store.set_int("sequence", sequence + 1)
-            await self._broker.add(StreamName.PROMPTS, data, sequence=sequence + 1)
+                sequence = await self._broker.last_sequence(stream)
+            self._store.set_int(counter, sequence + 1)
+            await self._broker.add(stream, data, sequence=sequence + 1)

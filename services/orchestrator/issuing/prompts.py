@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.wire.contracts import EnvironmentTask
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import DataError
 from headrace.wire.rundir.prompts import read
@@ -21,15 +22,17 @@ class PromptRow:
 
     sample_id: str
     token_ids: TokenIds
-    """int32 [prompt]"""
+    """int32 [prompt]; empty where there is an environment."""
     text: str
     columns: dict[str, Any]
+    environment: EnvironmentTask | None = None
+    """What is played; None: the prompt is completed."""
 
 
 def read_prompts(path: Path) -> list[PromptRow]:
     """Reads a file that `headrace train` wrote; raises DataError naming file and column."""
     try:
-        table = read(path, *COLUMNS)
+        table = read(path, *COLUMNS, "environment")
     except DataError as error:
         raise DataError(f"{error}; run `headrace train` to write it") from error
     missing = [name for name in COLUMNS if name not in table.column_names]
@@ -45,7 +48,15 @@ def _rows(records: list[dict[str, Any]]) -> Iterator[PromptRow]:
             token_ids=np.asarray(record["token_ids"], dtype=np.int32),
             text=record["text"],
             columns=json.loads(record["columns"]),
+            environment=_task(record.get("environment")),
         )
+
+
+def _task(text: str | None) -> EnvironmentTask | None:
+    if text is None:
+        return None
+    found = json.loads(text)
+    return EnvironmentTask(name=found["name"], digest=found["digest"], task_json=json.dumps(found["task"]))
 
 
 class PromptOrder:

@@ -42,6 +42,7 @@ async def test_a_replica_that_generates_it_is_named(registry: Registry, broker: 
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
+        (StreamName.EPISODES, "its episodes are not at their end"),
         (StreamName.PROMPTS, "no replica has begun it"),
         (StreamName.ROLLOUTS, "waits for its score"),
         (StreamName.SCORED, "on its way to the trainer"),
