@@ -44,6 +44,10 @@ class TransientError(HeadraceError, ConnectionError):
     """A peer or the broker did not answer; the owner of the operation may retry it."""
 
 
+class ExhaustedError(TransientError):
+    """A peer has no room for one request more; another one, or a later try, may be taken."""
+
+
 class WaitTimeoutError(HeadraceError, TimeoutError):
     """A named wait passed its deadline."""
 

@@ -9,7 +9,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from headrace.wire import tracing
-from headrace.wire.errors import ConfigError, ContractError, FencedError, TransientError, WaitTimeoutError
+from headrace.wire.errors import (
+    ConfigError,
+    ContractError,
+    ExhaustedError,
+    FencedError,
+    TransientError,
+    WaitTimeoutError,
+)
 from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -23,6 +30,7 @@ _OPTIONS = (
 _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (ContractError, grpc.StatusCode.INVALID_ARGUMENT),
     (FencedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (ExhaustedError, grpc.StatusCode.RESOURCE_EXHAUSTED),  # Before its parent: the first that fits counts.
     (TransientError, grpc.StatusCode.UNAVAILABLE),
     (WaitTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
@@ -163,7 +171,8 @@ def channel(address: str) -> grpc.aio.Channel:
 async def call(method: Method[Request, Response], request: Request, *, timeout_s: float, what: str) -> Response:
     """Calls a unary method once; `what` names the wait in errors.
 
-    Raises TransientError (peer away or too slow), FencedError, ContractError, or RuntimeError for the peer's own bug.
+    Raises TransientError (peer away or too slow), ExhaustedError (peer full), FencedError, ContractError, or
+    RuntimeError for the peer's own bug.
     """
     try:
         return await method(request, timeout=timeout_s, metadata=tuple(tracing.carrier().items()))
@@ -174,6 +183,8 @@ async def call(method: Method[Request, Response], request: Request, *, timeout_s
                 raise FencedError(text) from None
             case grpc.StatusCode.INVALID_ARGUMENT:
                 raise ContractError("rejected", text) from None
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise ExhaustedError(text) from None
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
                 raise TransientError(text) from None
             case code:

@@ -1,7 +1,7 @@
 """The orchestrator's gRPC service and its REST app: translate, delegate, translate back."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 from fastapi import FastAPI
@@ -11,6 +11,7 @@ from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.http.guard import Guard, read_token
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.changes import changes
 from headrace.wire.api.status import RunStatus
 from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ContractError
@@ -51,6 +52,17 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             drain=request.replica_id in drained,
             ended=self._run.ended(request.groups),
         )
+
+    async def WatchReplicas(  # noqa: D102
+        self, request: pb.WatchReplicasRequest, context: "grpc.aio.ServicerContext[object, pb.ReplicaList]"
+    ) -> AsyncIterator[pb.ReplicaList]:
+        if request.run_id != self._run_id:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is run {self._run_id!r}")
+        registry, operator = self._run.registry, self._run.state.operator_requests
+        async for places in changes(
+            lambda: registry.places(time.monotonic(), without=operator.drained), repeat_s=registry.lease_s / 3
+        ):
+            yield places
 
     async def RegisterTrainer(  # noqa: D102
         self, request: pb.RegisterTrainerRequest, context: object

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.services.rollout import metrics
 from headrace.services.rollout.chat.chat import ChatService
 from headrace.services.rollout.engines.protocol import Engine, InFlight
-from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.gpu_turns import ReplicaTurns, first_turn, make_lock
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
 from headrace.services.rollout.replica.http_server import ReplicaHttpServer
 from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.replica.turn_sampler import TurnSampler
 from headrace.services.rollout.service import SERVICE_NAME, RolloutServicer
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.rollout.text import TextDecoder
@@ -144,7 +145,8 @@ async def run_replica(
     worker = _make_worker(settings, broker, generator, replica_id)
     front.has_started(engine, generator)
     chat = ChatService(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
-    servicer = RolloutServicer(updates, turns, engine, gate, generator, chat, replica_id=replica_id)
+    sampler = TurnSampler(engine, gate, generator, replica_id=replica_id)
+    servicer = RolloutServicer(updates, turns, engine, gate, generator, chat, sampler, replica_id=replica_id)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=front.why_not_ready)
     identity = Identity(
         run_id=settings.run.id,
@@ -210,6 +212,7 @@ def _make_generator(
         decoder.decode,
         replica_id=replica_id,
         limit=limit,
+        rows=RowPool(table.max_rows, settings.group_rows),
         share=1 / table.replicas,
         hold_s=table.hold_s,
     )

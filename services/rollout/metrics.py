@@ -55,6 +55,13 @@ CHATS = Counter(
     "Chats by outcome: answered, refused, late, failed, broken_off (by the client).",
     ["outcome"],
 )
+SAMPLED_TURNS = Counter(
+    "headrace_rollout_sampled_turns",
+    "Turns of episodes by outcome: sampled, full (no row was free), refused (no weights, or draining), failed, "
+    "broken_off (by the caller).",
+    ["outcome"],
+)
+TURNS_IN_FLIGHT = Gauge("headrace_rollout_sampled_turns_in_flight", "Turns of episodes being sampled.")
 ENGINE_READS = Counter("headrace_rollout_engine_reads", "Reads of the engine's own metrics: read, failed.", ["outcome"])
 
 GIVEN_UP = Counter("headrace_rollout_groups_given_up", "Groups reported to the trainer as too old to be trained.")
@@ -73,6 +80,8 @@ for _phase in ("prepare", "receive", "verify"):
         UPDATE_SECONDS.labels(_phase, _outcome)
 for _outcome in ("answered", "refused", "late", "failed", "broken_off"):
     CHATS.labels(_outcome)
+for _outcome in ("sampled", "full", "refused", "failed", "broken_off"):
+    SAMPLED_TURNS.labels(_outcome)
 for _outcome in ("read", "failed"):
     ENGINE_READS.labels(_outcome)
 for _change in ("asleep", "awake"):

@@ -13,6 +13,7 @@ from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.gpu_turns import ReplicaTurns
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.replica.turn_sampler import TurnSampler
 from headrace.services.rollout.weights.update import Updates
 from headrace.wire import tracing
 from headrace.wire.contracts import PolicyVersion
@@ -42,6 +43,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         gate: Gate,
         generator: GroupGenerator,
         chat: ChatService,
+        sampler: TurnSampler,
         *,
         replica_id: str,
     ) -> None:
@@ -52,6 +54,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         self._gate = gate
         self._generator = generator
         self._chat = chat
+        self._sampler = sampler
         self._replica_id = replica_id
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -122,6 +125,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             weights_digest=serving.weights_digest if serving is not None else "",
             in_flight_groups=self._generator.in_flight,
         )
+
+    async def Sample(self, request: pb.SampleRequest, context: object) -> pb.SampleResponse:  # noqa: D102
+        return await self._sampler.sample(request)
 
     async def Chat(  # type: ignore[override]  # noqa: D102
         self, request: pb.ChatRequest, context: "grpc.aio.ServicerContext[object, pb.ChatPiece]"

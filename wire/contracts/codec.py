@@ -19,18 +19,21 @@ from headrace.wire.contracts.messages import (
     SCHEMA_VERSION,
     Body,
     DropReason,
-    FinishReason,
     Header,
     Message,
-    PolicyVersion,
     PromptGroup,
     Purpose,
     Rollout,
     RolloutGroup,
-    Sampling,
     ScoredGroup,
     Tombstone,
-    VersionSpan,
+)
+from headrace.wire.contracts.sampling_codec import (
+    FINISH_TO_PB,
+    sampling_from_pb,
+    sampling_to_pb,
+    spans_from_pb,
+    spans_to_pb,
 )
 from headrace.wire.contracts.score_codec import score_from_pb, score_to_pb
 from headrace.wire.errors import ContractError
@@ -40,16 +43,6 @@ MAX_ENTRY_BYTES = 64 * 1024 * 1024
 """A larger stream entry is refused at the door."""
 
 _PURPOSE = MappingProxyType({Purpose.TRAIN: pb.PURPOSE_TRAIN, Purpose.EVAL: pb.PURPOSE_EVAL})
-_FINISH = MappingProxyType(
-    {
-        FinishReason.STOP: pb.FINISH_REASON_STOP,
-        FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
-        FinishReason.TURN_LIMIT: pb.FINISH_REASON_TURN_LIMIT,
-        FinishReason.TIME: pb.FINISH_REASON_TIME,
-        FinishReason.ENVIRONMENT_ERROR: pb.FINISH_REASON_ENVIRONMENT_ERROR,
-        FinishReason.TOOL_LOST: pb.FINISH_REASON_TOOL_LOST,
-    }
-)
 
 
 def encode(message: Message) -> bytes:
@@ -156,40 +149,12 @@ def _header(entry: pb.StreamMessage) -> Header:
     )
 
 
-def _sampling_to_pb(value: Sampling) -> pb.Sampling:
-    return pb.Sampling(
-        temperature=value.temperature,
-        top_k=value.top_k,
-        top_p=value.top_p,
-        max_tokens=value.max_tokens,
-        stop_token_ids=value.stop_token_ids,
-        seed=value.seed,
-        greedy=value.greedy,
-        forced_lengths=value.forced_lengths,
-        greedy_last=value.greedy_last,
-    )
-
-
-def _sampling_from_pb(raw: pb.Sampling) -> Sampling:
-    return Sampling(
-        temperature=raw.temperature,
-        top_k=raw.top_k,
-        top_p=raw.top_p,
-        max_tokens=raw.max_tokens,
-        stop_token_ids=tuple(raw.stop_token_ids),
-        seed=raw.seed,
-        greedy=raw.greedy,
-        forced_lengths=tuple(raw.forced_lengths),
-        greedy_last=raw.greedy_last,
-    )
-
-
 def _prompt_to_pb(value: PromptGroup) -> pb.PromptGroup:
     return pb.PromptGroup(
         sample_id=value.sample_id,
         token_ids=ids_to_bytes(value.token_ids),
         group_size=value.group_size,
-        sampling=_sampling_to_pb(value.sampling),
+        sampling=sampling_to_pb(value.sampling),
         min_version=value.min_version,
         columns_json=json.dumps(value.columns, sort_keys=True),
         eval_version=value.eval_version,
@@ -206,7 +171,7 @@ def _prompt_from_pb(raw: pb.PromptGroup) -> PromptGroup:
         sample_id=raw.sample_id,
         token_ids=ids_from_bytes(raw.token_ids),
         group_size=raw.group_size,
-        sampling=_sampling_from_pb(raw.sampling),
+        sampling=sampling_from_pb(raw.sampling),
         min_version=raw.min_version,
         columns=columns,
         eval_version=raw.eval_version,
@@ -216,21 +181,12 @@ def _prompt_from_pb(raw: pb.PromptGroup) -> PromptGroup:
 
 
 def _rollout_to_pb(value: Rollout) -> pb.Rollout:
-    spans = [
-        pb.VersionSpan(
-            start=span.start,
-            end=span.end,
-            version=pb.PolicyVersion(incarnation=span.version.incarnation, version=span.version.version),
-            weights_digest=span.weights_digest,
-        )
-        for span in value.spans
-    ]
     return pb.Rollout(
         rollout_id=value.rollout_id,
         token_ids=ids_to_bytes(value.token_ids),
         logprobs=floats_to_bytes(value.logprobs),
-        finish_reason=_FINISH[value.finish_reason],
-        spans=spans,
+        finish_reason=FINISH_TO_PB[value.finish_reason],
+        spans=spans_to_pb(value.spans),
         text=value.text,
         loss_mask=b"" if value.loss_mask is None else mask_to_bytes(value.loss_mask),
         episode=None if value.episode is None else episode_to_pb(value.episode),
@@ -238,24 +194,15 @@ def _rollout_to_pb(value: Rollout) -> pb.Rollout:
 
 
 def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
-    reasons = {number: reason for reason, number in _FINISH.items()}
+    reasons = {number: reason for reason, number in FINISH_TO_PB.items()}
     if raw.finish_reason not in reasons:
         raise ContractError("bad_finish_reason", f"{raw.rollout_id}: {raw.finish_reason}")
-    spans = tuple(
-        VersionSpan(
-            start=span.start,
-            end=span.end,
-            version=PolicyVersion(incarnation=span.version.incarnation, version=span.version.version),
-            weights_digest=span.weights_digest,
-        )
-        for span in raw.spans
-    )
     return Rollout(
         rollout_id=raw.rollout_id,
         token_ids=ids_from_bytes(raw.token_ids),
         logprobs=floats_from_bytes(raw.logprobs),
         finish_reason=reasons[raw.finish_reason],
-        spans=spans,
+        spans=spans_from_pb(raw.spans),
         text=raw.text,
         loss_mask=mask_from_bytes(raw.loss_mask) if raw.loss_mask else None,
         episode=episode_from_pb(raw.episode) if raw.HasField("episode") else None,

@@ -133,6 +133,7 @@ class HeartbeatRequest(_message.Message):
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    FREE_ROWS_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     boot_id: _builtins.str
     state: Global___ReplicaState.ValueType
@@ -145,6 +146,8 @@ class HeartbeatRequest(_message.Message):
     generated_tokens: _builtins.int
     speed: _builtins.float
     """Tokens a second of one rollout, as its groups of late were decoded; 0 = nothing was generated yet."""
+    free_rows: _builtins.int
+    """Turns of episodes that it could sample beside what it does."""
     @_builtins.property
     def version(self) -> _message_pb2.PolicyVersion: ...
     @_builtins.property
@@ -165,10 +168,11 @@ class HeartbeatRequest(_message.Message):
         generated_tokens: _builtins.int = ...,
         speed: _builtins.float = ...,
         groups: _abc.Iterable[_builtins.int] | None = ...,
+        free_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "generated_tokens", b"generated_tokens", "groups", b"groups", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "speed", b"speed", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "free_rows", b"free_rows", "generated_tokens", b"generated_tokens", "groups", b"groups", "in_flight_groups", b"in_flight_groups", "in_flight_rollouts", b"in_flight_rollouts", "replica_id", b"replica_id", "speed", b"speed", "state", b"state", "version", b"version", "waiting_for", b"waiting_for", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -206,6 +210,85 @@ class HeartbeatResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class WatchReplicasRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchReplicasRequest: _TypeAlias = WatchReplicasRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    LEASE_S_FIELD_NUMBER: _builtins.int
+    lease_s: _builtins.float
+    """The next list comes before that."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaPlace]: ...
+    def __init__(
+        self,
+        *,
+        replicas: _abc.Iterable[Global___ReplicaPlace] | None = ...,
+        lease_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_s", b"lease_s", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaList: _TypeAlias = ReplicaList  # noqa: Y015
+
+@_typing.final
+class ReplicaPlace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FREE_ROWS_FIELD_NUMBER: _builtins.int
+    TAKES_FIELD_NUMBER: _builtins.int
+    replica_id: _builtins.str
+    address: _builtins.str
+    """host:port of its RolloutService."""
+    free_rows: _builtins.int
+    takes: _builtins.bool
+    """It serves, and takes turns: it is in no publication, neither asleep nor draining."""
+    @_builtins.property
+    def version(self) -> _message_pb2.PolicyVersion:
+        """Of the weights that serve."""
+
+    def __init__(
+        self,
+        *,
+        replica_id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        version: _message_pb2.PolicyVersion | None = ...,
+        free_rows: _builtins.int = ...,
+        takes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "free_rows", b"free_rows", "replica_id", b"replica_id", "takes", b"takes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaPlace: _TypeAlias = ReplicaPlace  # noqa: Y015
 
 @_typing.final
 class RegisterTrainerRequest(_message.Message):

@@ -44,6 +44,11 @@ class OrchestratorServiceStub:
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_orchestrator__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
+        self.WatchReplicas = channel.unary_stream(
+                '/wire.v1.OrchestratorService/WatchReplicas',
+                request_serializer=wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReplicaList.FromString,
+                _registered_method=True)
         self.RegisterTrainer = channel.unary_unary(
                 '/wire.v1.OrchestratorService/RegisterTrainer',
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.RegisterTrainerRequest.SerializeToString,
@@ -82,6 +87,14 @@ class OrchestratorServiceServicer:
 
     def Heartbeat(self, request, context):
         """Renews the lease. An unknown replica gets `registered = false` and registers again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchReplicas(self, request, context):
+        """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
+        lease. A caller that hears nothing more goes on with the last list.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,6 +146,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=wire_dot_v1_dot_orchestrator__pb2.HeartbeatRequest.FromString,
                     response_serializer=wire_dot_v1_dot_orchestrator__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'WatchReplicas': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchReplicas,
+                    request_deserializer=wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_orchestrator__pb2.ReplicaList.SerializeToString,
             ),
             'RegisterTrainer': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterTrainer,
@@ -214,6 +232,33 @@ class OrchestratorService:
             '/wire.v1.OrchestratorService/Heartbeat',
             wire_dot_v1_dot_orchestrator__pb2.HeartbeatRequest.SerializeToString,
             wire_dot_v1_dot_orchestrator__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.OrchestratorService/WatchReplicas',
+            wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.SerializeToString,
+            wire_dot_v1_dot_orchestrator__pb2.ReplicaList.FromString,
             options,
             channel_credentials,
             insecure,

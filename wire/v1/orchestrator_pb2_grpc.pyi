@@ -34,6 +34,10 @@ class OrchestratorServiceStub:
     RegisterReplica: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterReplicaRequest, _orchestrator_pb2.RegisterReplicaResponse]
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.HeartbeatRequest, _orchestrator_pb2.HeartbeatResponse]
     """Renews the lease. An unknown replica gets `registered = false` and registers again."""
+    WatchReplicas: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.WatchReplicasRequest, _orchestrator_pb2.ReplicaList]
+    """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
+    lease. A caller that hears nothing more goes on with the last list.
+    """
     RegisterTrainer: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterTrainerRequest, _orchestrator_pb2.RegisterTrainerResponse]
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]
@@ -50,6 +54,10 @@ class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
     RegisterReplica: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterReplicaRequest, _orchestrator_pb2.RegisterReplicaResponse]  # type: ignore[assignment]
     Heartbeat: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.HeartbeatRequest, _orchestrator_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews the lease. An unknown replica gets `registered = false` and registers again."""
+    WatchReplicas: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.WatchReplicasRequest, _orchestrator_pb2.ReplicaList]  # type: ignore[assignment]
+    """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
+    lease. A caller that hears nothing more goes on with the last list.
+    """
     RegisterTrainer: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterTrainerRequest, _orchestrator_pb2.RegisterTrainerResponse]  # type: ignore[assignment]
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]  # type: ignore[assignment]
@@ -75,6 +83,16 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.HeartbeatResponse, _abc.Awaitable[_orchestrator_pb2.HeartbeatResponse]]:
         """Renews the lease. An unknown replica gets `registered = false` and registers again."""
+
+    @_abc_1.abstractmethod
+    def WatchReplicas(
+        self,
+        request: _orchestrator_pb2.WatchReplicasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.ReplicaList], _abc.AsyncIterator[_orchestrator_pb2.ReplicaList]]:
+        """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
+        lease. A caller that hears nothing more goes on with the last list.
+        """
 
     @_abc_1.abstractmethod
     def RegisterTrainer(

@@ -23,6 +23,89 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class SampleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    CONTEXT_IDS_FIELD_NUMBER: _builtins.int
+    SAMPLING_FIELD_NUMBER: _builtins.int
+    MIN_VERSION_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    rollout_id: _builtins.str
+    """With attempt and turn the name of this call."""
+    attempt: _builtins.int
+    """Of the group, as the orchestrator issued it."""
+    turn: _builtins.int
+    """From 0."""
+    context_ids: _builtins.bytes
+    """int32 [context]"""
+    min_version: _builtins.int
+    deadline_s: _builtins.float
+    """Seconds to sample it in; while no weights serve, they do not pass."""
+    @_builtins.property
+    def sampling(self) -> _message_pb2.Sampling:
+        """Its `seed` is the turn's own: 63 bits."""
+
+    def __init__(
+        self,
+        *,
+        rollout_id: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        turn: _builtins.int = ...,
+        context_ids: _builtins.bytes = ...,
+        sampling: _message_pb2.Sampling | None = ...,
+        min_version: _builtins.int = ...,
+        deadline_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "context_ids", b"context_ids", "deadline_s", b"deadline_s", "min_version", b"min_version", "rollout_id", b"rollout_id", "sampling", b"sampling", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleRequest: _TypeAlias = SampleRequest  # noqa: Y015
+
+@_typing.final
+class SampleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    ENGINE_S_FIELD_NUMBER: _builtins.int
+    token_ids: _builtins.bytes
+    """int32 [completion]"""
+    logprobs: _builtins.bytes
+    """float32 [completion], nats, temperature applied."""
+    finish_reason: _message_pb2.FinishReason.ValueType
+    replica_id: _builtins.str
+    engine_s: _builtins.float
+    """Seconds from its submission to the engine to its last token."""
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.VersionSpan]: ...
+    def __init__(
+        self,
+        *,
+        token_ids: _builtins.bytes = ...,
+        logprobs: _builtins.bytes = ...,
+        finish_reason: _message_pb2.FinishReason.ValueType = ...,
+        spans: _abc.Iterable[_message_pb2.VersionSpan] | None = ...,
+        replica_id: _builtins.str = ...,
+        engine_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine_s", b"engine_s", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "replica_id", b"replica_id", "spans", b"spans", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleResponse: _TypeAlias = SampleResponse  # noqa: Y015
+
+@_typing.final
 class ChatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

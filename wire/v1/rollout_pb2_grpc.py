@@ -69,6 +69,11 @@ class RolloutServiceStub:
                 request_serializer=wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.FromString,
                 _registered_method=True)
+        self.Sample = channel.unary_unary(
+                '/wire.v1.RolloutService/Sample',
+                request_serializer=wire_dot_v1_dot_rollout__pb2.SampleRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_rollout__pb2.SampleResponse.FromString,
+                _registered_method=True)
         self.Chat = channel.unary_stream(
                 '/wire.v1.RolloutService/Chat',
                 request_serializer=wire_dot_v1_dot_rollout__pb2.ChatRequest.SerializeToString,
@@ -128,6 +133,15 @@ class RolloutServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sample(self, request, context):
+        """Samples one turn of an episode behind its whole context, on weights that serve. Stateless and never journaled: the same
+        request may be repeated, here or on another replica. RESOURCE_EXHAUSTED at once where all rows are taken; UNAVAILABLE
+        where no weights of `min_version` serve, or the replica takes nothing more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Chat(self, request, context):
         """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
         finish reason, or is a refusal.
@@ -173,6 +187,11 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     servicer.GetReplica,
                     request_deserializer=wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.FromString,
                     response_serializer=wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.SerializeToString,
+            ),
+            'Sample': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sample,
+                    request_deserializer=wire_dot_v1_dot_rollout__pb2.SampleRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_rollout__pb2.SampleResponse.SerializeToString,
             ),
             'Chat': grpc.unary_stream_rpc_method_handler(
                     servicer.Chat,
@@ -369,6 +388,33 @@ class RolloutService:
             '/wire.v1.RolloutService/GetReplica',
             wire_dot_v1_dot_rollout__pb2.GetReplicaRequest.SerializeToString,
             wire_dot_v1_dot_rollout__pb2.GetReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sample(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RolloutService/Sample',
+            wire_dot_v1_dot_rollout__pb2.SampleRequest.SerializeToString,
+            wire_dot_v1_dot_rollout__pb2.SampleResponse.FromString,
             options,
             channel_credentials,
             insecure,

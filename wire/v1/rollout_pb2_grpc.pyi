@@ -46,6 +46,11 @@ class RolloutServiceStub:
     was being generated is handed back. The next PrepareWeights wakes the engine.
     """
     GetReplica: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]
+    Sample: _grpc.UnaryUnaryMultiCallable[_rollout_pb2.SampleRequest, _rollout_pb2.SampleResponse]
+    """Samples one turn of an episode behind its whole context, on weights that serve. Stateless and never journaled: the same
+    request may be repeated, here or on another replica. RESOURCE_EXHAUSTED at once where all rows are taken; UNAVAILABLE
+    where no weights of `min_version` serve, or the replica takes nothing more.
+    """
     Chat: _grpc.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]
     """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
     finish reason, or is a refusal.
@@ -69,6 +74,11 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     was being generated is handed back. The next PrepareWeights wakes the engine.
     """
     GetReplica: _aio.UnaryUnaryMultiCallable[_rollout_pb2.GetReplicaRequest, _rollout_pb2.GetReplicaResponse]  # type: ignore[assignment]
+    Sample: _aio.UnaryUnaryMultiCallable[_rollout_pb2.SampleRequest, _rollout_pb2.SampleResponse]  # type: ignore[assignment]
+    """Samples one turn of an episode behind its whole context, on weights that serve. Stateless and never journaled: the same
+    request may be repeated, here or on another replica. RESOURCE_EXHAUSTED at once where all rows are taken; UNAVAILABLE
+    where no weights of `min_version` serve, or the replica takes nothing more.
+    """
     Chat: _aio.UnaryStreamMultiCallable[_rollout_pb2.ChatRequest, _rollout_pb2.ChatPiece]  # type: ignore[assignment]
     """Answers a chat on the weights that serve, beside the training rollouts and apart from them. The last piece has a
     finish reason, or is a refusal.
@@ -131,6 +141,17 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_pb2.GetReplicaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_pb2.GetReplicaResponse, _abc.Awaitable[_rollout_pb2.GetReplicaResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Sample(
+        self,
+        request: _rollout_pb2.SampleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rollout_pb2.SampleResponse, _abc.Awaitable[_rollout_pb2.SampleResponse]]:
+        """Samples one turn of an episode behind its whole context, on weights that serve. Stateless and never journaled: the same
+        request may be repeated, here or on another replica. RESOURCE_EXHAUSTED at once where all rows are taken; UNAVAILABLE
+        where no weights of `min_version` serve, or the replica takes nothing more.
+        """
 
     @_abc_1.abstractmethod
     def Chat(

@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.v1 import common_pb2
+from headrace.wire.v1 import common_pb2, message_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 STATE_NAMES: dict[int, str] = {
@@ -54,6 +54,8 @@ class Replica:
     routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
     groups: frozenset[int] = frozenset()
     """Indices of the training groups that it generates."""
+    free_rows: int = 0
+    """Turns of episodes that it could sample beside what it does."""
     missed: int = 0
     """Publications missed since the last commit."""
     changed_at: float = -math.inf
@@ -146,6 +148,7 @@ class Registry:
             generated_tokens=beat.generated_tokens,
             speed=beat.speed,
             groups=frozenset(beat.groups),
+            free_rows=beat.free_rows,
             tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,
         )
         return True
@@ -212,6 +215,22 @@ class Registry:
         mean = sum(known) / len(known) if known else 1.0
         speeds = {replica.replica_id: replica.speed or mean for replica in producing}
         return speeds.get(replica_id, 0.0) / sum(speeds.values()) if speeds else 0.0
+
+    def places(self, now: float, *, without: Set[str] = frozenset()) -> pb.ReplicaList:
+        """Where turns of episodes can be sampled, by id; replicas in `without` take none."""
+        return pb.ReplicaList(
+            replicas=[
+                pb.ReplicaPlace(
+                    replica_id=one.replica_id,
+                    address=one.address,
+                    version=message_pb2.PolicyVersion(incarnation=one.version.incarnation, version=one.version.version),
+                    free_rows=one.free_rows,
+                    takes=one.state == pb.REPLICA_STATE_SERVING and one.replica_id not in without,
+                )
+                for one in self.alive(now)
+            ],
+            lease_s=self.lease_s,
+        )
 
     def members(self, now: float) -> list[Replica]:
         """Replicas that a publication of the current version addresses."""

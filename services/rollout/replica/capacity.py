@@ -1,4 +1,4 @@
-"""The number of groups a replica takes at a time, and its speed. Pure."""
+"""The number of groups and turns a replica takes at a time, and its speed. Pure."""
 
 import math
 
@@ -20,6 +20,30 @@ def group_limit(
     running = 1 if deterministic else max(max_rows // group_size, 1)
     part = math.ceil(batch_groups * (max_staleness + 1) * share - _ROUNDING)
     return max(min(running * _AHEAD, part), 1)
+
+
+class RowPool:
+    """Rows of the engine, shared by groups of the stream and turns of episodes: neither can starve the other."""
+
+    def __init__(self, rows: int, group_rows: int) -> None:
+        """`rows` that the engine decodes at a time, of which a group takes `group_rows`."""
+        self._rows, self._group_rows = rows, group_rows
+        self.turns = 0
+        """Turns being sampled."""
+
+    def free(self, groups: int) -> int:
+        """Number of further turns that may be sampled while so many groups are generated.
+
+        Half of the rows are never denied for the sake of groups, which are taken ahead of free rows; a turn beyond the
+        free rows then waits in the engine for a while.
+        """
+        most = max(self._rows - groups * self._group_rows, self._rows // 2, 1)
+        return max(most - self.turns, 0)
+
+    @property
+    def groups_displaced(self) -> int:
+        """Number of groups whose rows are taken by turns."""
+        return math.ceil(self.turns / self._group_rows)
 
 
 class Speed:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from headrace.services.rollout import metrics
 from headrace.services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
-from headrace.services.rollout.replica.capacity import Speed
+from headrace.services.rollout.replica.capacity import RowPool, Speed
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.open_groups import EndedError, OpenGroups
 from headrace.services.rollout.replica.states import ReplicaState
@@ -46,10 +46,14 @@ class GroupGenerator:
         *,
         replica_id: str,
         limit: Callable[[float], int],
+        rows: RowPool,
         share: float,
         hold_s: float,
     ) -> None:
-        """`decode` turns completions into text; `limit(share)` is the number of groups taken at a time."""
+        """`decode` turns completions into text; `limit(share)` is the number of groups taken at a time.
+
+        `rows` are shared with the turns of episodes.
+        """
         self._engine = engine
         self._gate = gate
         self._events = events
@@ -58,6 +62,7 @@ class GroupGenerator:
         self._limit_of = limit
         self.take_share(share)
         self._hold_s = hold_s
+        self.rows = rows
         self.dial = WaitingDial(time.monotonic())
         self.speed = Speed()
         self.in_flight = 0
@@ -93,7 +98,18 @@ class GroupGenerator:
         very weights they need is waiting.
         """
         takes = self._gate.is_open and not self.retired and not self.drained
-        return max(self._limit - (in_flight - self.held), 0) if takes else 0
+        return max(self._limit - (in_flight - self.held) - self.rows.groups_displaced, 0) if takes else 0
+
+    @property
+    def free_rows(self) -> int:
+        """Number of further turns of episodes that may be sampled now; 0 when closed, drained or retired."""
+        takes = self._gate.is_open and not self.retired and not self.drained
+        return self.rows.free(self.in_flight - self.held) if takes else 0
+
+    def count_turn(self, change: int) -> None:
+        """A turn of an episode begins (1) or ends (-1) to take a row."""
+        self.rows.turns += change
+        self._count(0)
 
     async def handle(self, message: Message) -> list[Put]:
         """Generates one group; raises HandBack if this replica cannot serve it now."""
@@ -208,6 +224,7 @@ class GroupGenerator:
     def _count(self, change: int, held: int = 0) -> None:
         self.in_flight += change
         self.held += held
-        self.dial.observe(self.in_flight > self.held, time.monotonic())
+        self.dial.observe(self.in_flight > self.held or self.rows.turns > 0, time.monotonic())
         metrics.IN_FLIGHT_GROUPS.set(self.in_flight)
         metrics.HELD_GROUPS.set(self.held)
+        metrics.TURNS_IN_FLIGHT.set(self.rows.turns)

@@ -148,6 +148,7 @@ class Heartbeat:
             generated_tokens=stats.generated_tokens,
             speed=self._generator.speed.read(),
             groups=self._generator.under_way.indices,
+            free_rows=self._generator.free_rows,
         )
 
     def _waiting_for(self) -> str:
@@ -158,6 +159,8 @@ class Heartbeat:
                 return self._gate.reason
             case ReplicaState.QUARANTINED:
                 return f"a new publication: {self._gate.reason}"
+            case ReplicaState.SERVING if self._generator.rows.turns:
+                return ""
             case ReplicaState.SERVING if self._generator.drained and not self._generator.in_flight:
                 return "the operator to undo the drain"
             case ReplicaState.SERVING if self._generator.in_flight == self._generator.held:

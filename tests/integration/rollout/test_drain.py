@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, Routes
+from headrace.services.rollout.replica.capacity import RowPool
 from headrace.services.rollout.replica.drain import add_drain, drain_replica, why_not_ready
 from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
@@ -71,6 +72,7 @@ class World:
             replica_id="rollout-0",
             limit=lambda share: AT_ONCE,
             share=1.0,
+            rows=RowPool(64, 2),
             hold_s=hold_s,
         )
         for state in (ReplicaState.PENDING_WEIGHTS, ReplicaState.UPDATING):

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.engines.protocol import Completion, GenerateRequest
-from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
@@ -64,7 +64,15 @@ class Replica:
             group_limit, max_rows=64, group_size=2, batch_groups=BATCH, max_staleness=0, deterministic=False
         )
         self.generator = GroupGenerator(
-            engine, gate, EventLog(folder, name, "a"), lambda _: "", replica_id=name, limit=limit, share=0.5, hold_s=1
+            engine,
+            gate,
+            EventLog(folder, name, "a"),
+            lambda _: "",
+            replica_id=name,
+            limit=limit,
+            rows=RowPool(64, 2),
+            share=0.5,
+            hold_s=1,
         )
         for state in (ReplicaState.PENDING_WEIGHTS, ReplicaState.UPDATING):
             gate.move(state)

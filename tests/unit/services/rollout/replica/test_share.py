@@ -13,7 +13,7 @@ import pytest
 
 from headrace.services.rollout.app import _started
 from headrace.services.rollout.engines.protocol import EngineStats, Routes
-from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.rollout.replica.gate import NO_VERSION, Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
@@ -62,7 +62,15 @@ def generator(folder: Path, gate: Gate) -> GroupGenerator:
     events = EventLog(folder, "rollout-0", "life")
     engine: Any = IdleEngine()
     return GroupGenerator(
-        engine, gate, events, lambda _: "", replica_id="rollout-0", limit=limit, share=1 / 4, hold_s=1
+        engine,
+        gate,
+        events,
+        lambda _: "",
+        replica_id="rollout-0",
+        limit=limit,
+        rows=RowPool(64, 4),
+        share=1 / 4,
+        hold_s=1,
     )
 
 

@@ -1,0 +1,23 @@
+"""Follows a value that others change: a reading at once, then one at each change."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_LOOK_S = 0.05
+"""Between two readings: a new version is known to all workers within this time."""
+
+
+async def changes(read: Callable[[], T], *, repeat_s: float) -> AsyncIterator[T]:
+    """Yields what `read` returns, whenever it differs from the last time, and at least every `repeat_s` seconds."""
+    told, told_at = read(), time.monotonic()
+    yield told
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        found = read()
+        if found != told or time.monotonic() - told_at >= repeat_s:
+            told, told_at = found, time.monotonic()
+            yield told
