@@ -60,5 +60,15 @@ def _examples(config: RunFile, out: Path) -> str:
     return prepare_examples(config.data, config.run.stage, config.model.path, limits, out).as_json()
 
 
+def leave_torch_out() -> None:
+    """Lets transformers do without torch, which costs two seconds of a CPU and which nothing here needs.
+
+    transformers supports that for tokenizers: it asks `importlib.util.find_spec`, which finds no module that is None.
+    """
+    if "torch" not in sys.modules:  # A fork server has loaded it for the services.
+        sys.modules["torch"] = None  # type: ignore[assignment]
+
+
 if __name__ == "__main__":
+    leave_torch_out()
     sys.exit(main())

@@ -180,7 +180,8 @@ def prepare_files(
 
 def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkServer | None) -> str:
     argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
-    quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    # The second: that there is no torch, which this process leaves out.
+    quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
     try:
         out = run_once(
             "preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S, fork_server=forks

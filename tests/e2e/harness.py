@@ -17,6 +17,7 @@ from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
+from tests.verbs import result, said
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 200
@@ -107,10 +108,7 @@ class TinyRun:
 
     def scale(self, count: int, service: str = "rollout") -> str:
         """`headrace scale SERVICE COUNT`; returns what it said."""
-        command = [sys.executable, "-P", "-m", "headrace", "scale", service, str(count), str(self.run_dir)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert done.returncode == 0, done.stderr + self.logs()
-        return done.stdout
+        return said("scale", service, count, self.run_dir)
 
     def status(self) -> dict[str, Any]:
         """What the orchestrator says of the run; empty while it does not answer."""
@@ -219,10 +217,11 @@ class TinyRun:
 
     def check(self) -> dict[str, Any]:
         """`headrace check --json`, which must find nothing."""
-        command = [sys.executable, "-P", "-m", "headrace", "check", str(self.run_dir), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        verdict: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        assert done.returncode == 0 and verdict["ok"], json.dumps(verdict, indent=1) + self.logs()
+        try:
+            verdict: dict[str, Any] = result("check", self.run_dir)
+        except AssertionError as error:
+            raise AssertionError(f"{error}{self.logs()}") from None
+        assert verdict["ok"], verdict
         return verdict
 
     def logs(self) -> str:

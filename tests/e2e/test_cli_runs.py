@@ -6,17 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests import verbs
+from tests.e2e.harness import TinyRun
 from tests.leftovers import left_running
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gsm8k" / "run.toml"
+MARK = "HEADRACE_TEST_MARK"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SMALL_DEMO = (
@@ -43,7 +45,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(mark: Path) -> dict[str, str]:
-    return {**os.environ, "HEADRACE_TEST_MARK": str(mark)}
+    return {**os.environ, MARK: str(mark)}
 
 
 def result(folder: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
@@ -81,35 +83,24 @@ def test_the_demo_runs_to_its_end_and_its_history_is_in_order(tmp_path: Path) ->
     assert (run_dir / "rollouts" / "step-000001.parquet").is_file()
 
 
-def gsm8k_like(folder: Path) -> Path:
-    """Rows of the shape of GSM8K."""
+def gsm8k(folder: Path) -> Path:
+    """GSM8K's own train file, from the folder that HEADRACE_GSM8K names; rows of its shape where there is none."""
+    if given := os.environ.get("HEADRACE_GSM8K"):
+        return Path(given) / "train.jsonl"
     data = folder / "train.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in GSM8K_ROWS))
     return data
 
 
-def real_gsm8k(_folder: Path) -> Path:
-    """GSM8K's own train file, from the folder that HEADRACE_GSM8K names."""
-    folder = os.environ.get("HEADRACE_GSM8K")
-    if not folder:
-        pytest.skip("HEADRACE_GSM8K names no folder with GSM8K's train.jsonl")
-    return Path(folder) / "train.jsonl"
-
-
-@pytest.mark.parametrize("rows", [gsm8k_like, real_gsm8k])
-def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path, rows: Callable[[Path], Path]) -> None:
-    data = rows(tmp_path)
-    made = subprocess.run(
-        command("make-model", "--tokenizer-from", str(data), "--columns", "question,answer", "--out", "model"),
-        cwd=tmp_path,
-        check=False,
-    )
-    assert made.returncode == 0
+def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path) -> None:
+    data = gsm8k(tmp_path)
+    made = ("--tokenizer-from", data, "--columns", "question,answer", "--out", tmp_path / "model")
+    verbs.said("make-model", *made)
     small = ("--run.max-steps=3", "--batch.groups=2", "--batch.group-size=4", "--rollout.sampling.max-tokens=16")
     small += ("--data.eval-size=4", "--data.limit=200", "--model.path=model", f"--data.path={data}")
     summary = result(tmp_path, "train", str(EXAMPLE), "--json", "--run-dir", "run", "--data.subset", "", *small)
     assert summary["steps"] == 3 and summary["rollouts"] == 24
-    in_order(tmp_path, tmp_path / "run")
+    assert verbs.result("check", tmp_path / "run")["problems"] == []
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "export")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "export")
     ids = tokenizer("How many clips", return_tensors="pt").input_ids
@@ -144,28 +135,24 @@ def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) ->
     in_order(tmp_path, run_dir)
 
 
-def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
-    run_dir = tmp_path / "demo"
-    arguments = command("demo", "--run-dir", str(run_dir), *SMALL_DEMO, "--run.max-steps=500")
-    process = subprocess.Popen(
-        arguments, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    run = TinyRun(tmp_path / "tiny", steps=500, staleness=1, deterministic=False)
+    run.start()
+    assert run.process is not None
     try:
-        wait_for_steps(process, run_dir, 1)
-        looked = subprocess.run(command("status", str(run_dir), "--json"), capture_output=True, text=True, check=True)
-        shown = json.loads(looked.stdout)
-        assert shown["supervisor"] == process.pid and shown["orchestrator"]["state"] == "running"
+        run.wait_for_step(1)
+        shown = verbs.result("status", run.run_dir)
+        assert shown["supervisor"] == run.process.pid and shown["orchestrator"]["state"] == "running"
         second = subprocess.run(
-            command("train", "--resume", "--run-dir", str(run_dir)),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+            command("train", "--resume", "--run-dir", str(run.run_dir)), capture_output=True, text=True, check=False
         )
-        assert second.returncode == 2 and f"is in use by another headrace (pid {process.pid})" in second.stderr
+        assert second.returncode == 2 and f"is in use by another headrace (pid {run.process.pid})" in second.stderr
+        assert left_running(str(tmp_path))
     finally:
-        process.kill()
-        process.wait(60)
+        run.close()
     end = time.monotonic() + 60
     while left_running(str(tmp_path)) and time.monotonic() < end:
         time.sleep(0.1)

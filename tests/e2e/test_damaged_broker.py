@@ -8,10 +8,10 @@ import pytest
 from headrace.wire.rundir.events import read_events
 from tests.e2e.broker_log import DAMAGES, flip_commands
 from tests.e2e.harness import TinyRun
+from tests.e2e.undisturbed import STEPS
 from tests.variants import keep
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-STEPS = 5
 REFUSED = {"commands flipped"}
 """The server does not start with it."""
 
@@ -21,18 +21,6 @@ def run(tmp_path: Path) -> Iterator[TinyRun]:
     made = TinyRun(tmp_path / "run", steps=STEPS)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The weights of a run whose broker nobody touches."""
-    run = TinyRun(tmp_path_factory.mktemp("undisturbed") / "run", steps=STEPS)
-    run.start()
-    try:
-        run.finish()
-    finally:
-        run.close()
-    return str(run.check()["weights_sha256"])
 
 
 def put_aside(run: TinyRun) -> list[str]:

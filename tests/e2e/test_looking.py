@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from headrace.operate.scale import scale
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 60
@@ -29,23 +31,13 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "headrace", *arguments]
 
 
-def said(*arguments: str, status: int = 0, folder: Path | None = None) -> str:
-    done = subprocess.run(command(*arguments), cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout if status == 0 else done.stderr
-
-
-def result(*arguments: str) -> Any:
-    return json.loads(said(*arguments, "--json").splitlines()[-1])
-
-
 class Watched:
     """`headrace watch` on a terminal of its own."""
 
     def __init__(self, run_dir: Path) -> None:
         master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            command("watch", str(run_dir), "--every", "0.2"),
+            command("watch", str(run_dir), "--every", "0.5"),
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -111,7 +103,7 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
     scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
     log = run.folder / "watch.log"
     with log.open("w") as file:
-        lines = subprocess.Popen(command("watch", str(run.run_dir), "--every", "0.2"), stdout=file)
+        lines = subprocess.Popen(command("watch", str(run.run_dir), "--every", "0.5"), stdout=file)
     screen = Watched(run.run_dir)
     leaver = Watched(run.run_dir)
     try:
@@ -199,11 +191,12 @@ def test_the_doctor_finds_this_machine_fit_for_the_run(ended: TinyRun) -> None:
     assert told["ok"] and {row["name"] for row in told["checks"]} >= {"torch", "redis", "sandbox", "model", "data"}
 
 
-def test_bad_places_are_told(ended: TinyRun, tmp_path: Path) -> None:
+def test_bad_places_are_told(ended: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = str(tmp_path)
     for words in (["status", nowhere], ["watch", nowhere], ["explain", "g1", nowhere], ["plot", nowhere]):
         assert "is not a run directory" in said(*words, status=2)
-    assert "say which run" in said("status", status=2, folder=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert "say which run" in said("status", status=2)
     assert "no orchestrator answers" in said("status", "--url", "http://127.0.0.1:1", status=1)
     assert "never issued" in said("explain", "g99999", str(ended.run_dir), status=2)
     assert "two run directories" in said("runs", "compare", str(ended.run_dir), status=2)
@@ -214,30 +207,28 @@ source <(headrace --show-completion bash)
 complete_line() {
     COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
     _headrace_completion headrace
-    printf '%s\\n' "${COMPREPLY[@]}"
+    echo "${COMPREPLY[*]}"
 }
 """
+COMPLETED = {
+    ("headrace", "expl"): {"explain"},
+    ("headrace", "runs", ""): {"list", "compare"},
+    ("headrace", "train", "--dry"): {"--dry-run"},
+    ("headrace", "train", "--run.max-st"): {"--run.max-steps", "--run.max-staleness"},
+    ("headrace", "train", "run.toml", "--run.seed", "3", "--trainer.learning-r"): {"--trainer.learning-rate"},
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["headrace", "expl"], {"explain"}),
-        (["headrace", "runs", ""], {"list", "compare"}),
-        (["headrace", "train", "--dry"], {"--dry-run"}),
-        (["headrace", "train", "--run.max-st"], {"--run.max-steps", "--run.max-staleness"}),
-        (["headrace", "train", "run.toml", "--run.seed", "3", "--trainer.learning-r"], {"--trainer.learning-rate"}),
-    ],
-)
-def test_a_real_bash_completes(words: list[str], expected: set[str], tmp_path: Path) -> None:
+def test_a_real_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m headrace "$@"\n')
     (tmp_path / "headrace").chmod(0o755)
-    script = BASH + "complete_line " + " ".join(f"'{word}'" for word in words)
+    script = BASH + "".join(f"complete_line {shlex.join(words)}\n" for words in COMPLETED)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
-    assert set(done.stdout.split()) == expected, done.stdout + done.stderr
+    found = [set(line.split()) for line in done.stdout.splitlines()]
+    assert dict(zip(COMPLETED, found, strict=True)) == COMPLETED, done.stdout + done.stderr
 
 
 def test_completion_is_installed_into_a_home(tmp_path: Path) -> None:

@@ -1,21 +1,18 @@
 """What operators do to a live run, what it answers, and what can be had of it when it has ended."""
 
-import io
 import json
-import signal
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from headrace.cli.app import run
 from headrace.operate.client import find_client
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 CHAT = "/v1/chat/completions"
@@ -46,18 +43,10 @@ def ended(live: TinyRun) -> TinyRun:
 
 
 def headrace(*words: Any, code: int = 0) -> dict[str, Any]:
-    """The JSON line of a command, or its complaint. In this process: most commands take less than Python's start."""
-    before = signal.getsignal(signal.SIGTERM)
-    out, complaint = io.StringIO(), io.StringIO()
-    try:
-        with redirect_stdout(out), redirect_stderr(complaint):
-            found = run([*map(str, words), "--json"])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert found == code, out.getvalue() + complaint.getvalue()
+    """The JSON line of a command, or its complaint."""
     if code:
-        return {"error": complaint.getvalue()}
-    told: dict[str, Any] = json.loads(out.getvalue().splitlines()[-1])
+        return {"error": said(*words, "--json", status=code)}
+    told: dict[str, Any] = result(*words)
     return told
 
 
@@ -158,9 +147,7 @@ def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live
 def test_generate_asks_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
-    with redirect_stdout(io.StringIO()) as out:
-        assert run(["generate", "--url", url(live), "--prompt", "1+1="]) == 0
-    assert out.getvalue().endswith("\n")
+    assert said("generate", "--url", url(live), "--prompt", "1+1=").endswith("\n")
 
 
 def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from headrace.wire.rundir.events import read_events
 from headrace.wire.telemetry import trace_id
 from tests.e2e.harness import TinyRun
+from tests.e2e.undisturbed import STEPS, Undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-STEPS = 8
 Start = Callable[..., TinyRun]
 
 
@@ -34,32 +34,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., TinyRun]]:
         run.close()
 
 
-@pytest.fixture(scope="module")
-def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """A run that nobody disturbs, at its end."""
-    run = TinyRun(tmp_path_factory.mktemp("undisturbed") / "a", steps=STEPS)
-    run.start()
-    try:
-        line = run.finish()
-    finally:
-        run.close()
-    assert line["steps"] == STEPS
-    assert line["rollouts"] == STEPS * 16
-    return run
-
-
-@pytest.fixture(scope="module")
-def undisturbed(undisturbed_run: TinyRun) -> str:
-    """Its weights hash."""
-    return str(undisturbed_run.check()["weights_sha256"])
-
-
-def test_on_policy_trainer_and_engine_agree_and_every_group_is_trained(undisturbed_run: TinyRun) -> None:
+def test_on_policy_trainer_and_engine_agree_and_every_group_is_trained(undisturbed_run: Undisturbed) -> None:
     steps = undisturbed_run.metrics()
     assert all(step["logprob_gap_max"] <= 1e-4 for step in steps)
     assert all(step["logprob_gap_tokens"] == step["completion_tokens"] for step in steps)
     assert all(step["staleness_max"] == 0 for step in steps)
-    verdict = undisturbed_run.check()
+    verdict = undisturbed_run.verdict
     assert verdict["groups"] == {"issued": STEPS * 4, "trained": STEPS * 4, "dropped": {}, "open": 0}
     assert verdict["unproven_steps"] == 0
 
@@ -131,7 +111,7 @@ def test_off_policy_with_dying_replicas_no_token_is_too_old_and_the_run_ends(sta
     assert max(step["staleness_max"] for step in run.metrics()) <= 2
 
 
-def test_one_trace_follows_a_group_through_all_services(undisturbed_run: TinyRun) -> None:
+def test_one_trace_follows_a_group_through_all_services(undisturbed_run: Undisturbed) -> None:
     events = list(read_events(undisturbed_run.run_dir))
     issued = {e["group_id"]: trace_id(e["trace"]) for e in events if e["event"] == "issued"}
     generated = {e["group_id"]: e["trace"] for e in events if e["event"] == "group_generated" and "/g" in e["group_id"]}
