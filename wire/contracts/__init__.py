@@ -2,7 +2,7 @@
 
 from headrace.wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
 from headrace.wire.contracts.episodes import EnvironmentReward, EnvironmentTask, Episode, Segment
-from headrace.wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed
+from headrace.wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed, turn_seed
 from headrace.wire.contracts.messages import (
     DropReason,
     FinishReason,
@@ -19,7 +19,7 @@ from headrace.wire.contracts.messages import (
     VersionSpan,
 )
 from headrace.wire.contracts.scores import Score
-from headrace.wire.contracts.turns import JoinedTurns, Turn, join_turns
+from headrace.wire.contracts.turns import JoinedTurns, PlayedTurns, Turn, join_turns, played_turns
 
 __all__ = [
     "MAX_ENTRY_BYTES",
@@ -31,6 +31,7 @@ __all__ = [
     "Header",
     "JoinedTurns",
     "Message",
+    "PlayedTurns",
     "PolicyVersion",
     "PromptGroup",
     "Purpose",
@@ -49,6 +50,8 @@ __all__ = [
     "eval_group_id",
     "group_id",
     "join_turns",
+    "played_turns",
     "rollout_id",
     "rollout_seed",
+    "turn_seed",
 ]

@@ -29,6 +29,7 @@ from headrace.wire.contracts.messages import (
     Tombstone,
 )
 from headrace.wire.contracts.sampling_codec import (
+    FINISH_FROM_PB,
     FINISH_TO_PB,
     sampling_from_pb,
     sampling_to_pb,
@@ -194,14 +195,13 @@ def _rollout_to_pb(value: Rollout) -> pb.Rollout:
 
 
 def _rollout_from_pb(raw: pb.Rollout) -> Rollout:
-    reasons = {number: reason for reason, number in FINISH_TO_PB.items()}
-    if raw.finish_reason not in reasons:
+    if raw.finish_reason not in FINISH_FROM_PB:
         raise ContractError("bad_finish_reason", f"{raw.rollout_id}: {raw.finish_reason}")
     return Rollout(
         rollout_id=raw.rollout_id,
         token_ids=ids_from_bytes(raw.token_ids),
         logprobs=floats_from_bytes(raw.logprobs),
-        finish_reason=reasons[raw.finish_reason],
+        finish_reason=FINISH_FROM_PB[raw.finish_reason],
         spans=spans_from_pb(raw.spans),
         text=raw.text,
         loss_mask=mask_from_bytes(raw.loss_mask) if raw.loss_mask else None,

@@ -17,6 +17,8 @@ FINISH_TO_PB = MappingProxyType(
     }
 )
 
+FINISH_FROM_PB = MappingProxyType({number: reason for reason, number in FINISH_TO_PB.items()})
+
 
 def sampling_to_pb(value: Sampling) -> pb.Sampling:
     """The protobuf form of sampling parameters."""

@@ -9,12 +9,15 @@ are joined only where each context begins with exactly the ids of the turn befor
 it does not: both sides are then what the engine really sampled under what it really saw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.wire.contracts.checks import check_ids, check_sampled
+from headrace.wire.contracts.episodes import Segment
 from headrace.wire.contracts.messages import (
     FinishReason,
     Logprobs,
@@ -111,3 +114,55 @@ def _append(spans: list[VersionSpan], start: int, end: int, like: VersionSpan) -
         if (spans[-1].version, spans[-1].weights_digest) == (like.version, like.weights_digest):
             start = spans.pop().start
     spans.append(replace(like, start=start, end=end))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTurns:
+    """All turns of an episode as the arrays of its rollout."""
+
+    token_ids: TokenIds
+    """int32 [completion]"""
+    logprobs: Logprobs
+    """float32 [completion]; 0 where masked"""
+    loss_mask: TokenMask
+    """bool [completion]"""
+    spans: tuple[VersionSpan, ...]
+    segments: tuple[Segment, ...]
+    turn_ends: tuple[int, ...]
+    """[turns]"""
+
+
+def played_turns(turns: Sequence[Turn]) -> PlayedTurns:
+    """The turns, one behind the other; a segment begins wherever a context does not continue the turn before.
+
+    Each sampled token is there once: in the segment of its own turn. Without turns all is empty.
+    """
+    parts = join_turns(turns)
+    starts = np.cumsum([0, *(len(part.completion_ids) for part in parts)]).tolist()
+    spans: list[VersionSpan] = []
+    for part, start in zip(parts, starts, strict=False):
+        for span in part.spans:
+            _append(spans, start + span.start, start + span.end, span)
+    return PlayedTurns(
+        token_ids=_joined([part.completion_ids for part in parts], np.int32),
+        logprobs=_joined([part.logprobs for part in parts], np.float32),
+        loss_mask=_joined([part.loss_mask for part in parts], np.bool_),
+        spans=tuple(spans),
+        segments=tuple(
+            Segment(start=start, context_ids=part.prompt_ids) for part, start in zip(parts, starts, strict=False)
+        ),
+        turn_ends=tuple(_ends(turns, parts, starts)),
+    )
+
+
+def _ends(turns: Sequence[Turn], parts: Sequence[JoinedTurns], starts: Sequence[int]) -> Iterator[int]:
+    """Where each turn ends: as far behind its segment's start as behind the context of the segment."""
+    each = iter(turns)
+    for part, start in zip(parts, starts, strict=False):
+        for _ in range(part.turns):
+            turn = next(each)
+            yield start + len(turn.context_ids) + len(turn.completion_ids) - len(part.prompt_ids)
+
+
+def _joined(arrays: Sequence[NDArray[Any]], kind: type[Any]) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)

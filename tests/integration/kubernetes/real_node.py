@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,9 @@ def joined(plane: ControlPlane, *images: str) -> Iterator[None]:
         _kill_what_is_left(plane.folder)
 
 
+_JUMP = "-A FORWARD -j NETPOL"
+
+
 def denied_packets() -> int:
     """How many the policies have dropped so far."""
     shown = subprocess.run(
@@ -51,13 +54,27 @@ def denied_packets() -> int:
     return int(rule)
 
 
-def enforces(sides: int) -> bool:
-    """Whether packets between pods pass the chains of the policies; each pod has one for either of its `sides`."""
-    rules = subprocess.run(["iptables", "-w", "-S"], capture_output=True, text=True, check=True).stdout
-    chains = {
-        chain for chain in re.findall(r"^-A NETPOL .*-j (NETPOL-\d+-[EI])$", rules, re.M) if f"-A {chain} " in rules
-    }
-    return "-A FORWARD -j NETPOL\n" in rules and len(chains) >= sides
+def enforces(addresses: Collection[str]) -> bool:
+    """Whether packets of these pods pass their chains, in both directions, before any other rule can accept them."""
+    rules = _iptables("-S")
+    jumps = re.findall(r"^-A NETPOL -(s|d) ([\d.]+)/32 -j (NETPOL-\d+-[EI])$", rules, re.M)
+    chained = {(side, address) for side, address, chain in jumps if f"-A {chain} " in rules}
+    first, *_ = re.findall(r"^-A FORWARD .*$", rules, re.M)
+    if first != _JUMP:
+        # The enforcer looks only whether its jump is there: kube-proxy and dockerd insert theirs before it.
+        _iptables("-D", *_JUMP.split()[1:])
+        _iptables("-I", "FORWARD", "1", "-j", "NETPOL")
+        return False
+    return chained >= {(side, address) for side in "sd" for address in addresses}
+
+
+def rules_of_forward() -> str:
+    """What a packet between pods meets, in order."""
+    return _iptables("-S", "FORWARD") + _iptables("-S", "NETPOL")
+
+
+def _iptables(*words: str) -> str:
+    return subprocess.run(["iptables", "-w", *words], capture_output=True, text=True, check=True).stdout
 
 
 def enforcer_log(plane: ControlPlane) -> str:

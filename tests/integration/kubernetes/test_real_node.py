@@ -12,7 +12,14 @@ from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
 from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
 from tests.integration.kubernetes.policies import policy_edges
-from tests.integration.kubernetes.real_node import denied_packets, enforcer_log, enforces, joined, need_root
+from tests.integration.kubernetes.real_node import (
+    denied_packets,
+    enforcer_log,
+    enforces,
+    joined,
+    need_root,
+    rules_of_forward,
+)
 from tests.integration.kubernetes.rendered import Manifest
 from tests.integration.kubernetes.scenario import Scenario
 from tests.integration.kubernetes.test_docs import TEXT
@@ -79,7 +86,7 @@ def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) 
         found = json.loads(run.kubectl(*words, json.dumps(targets)))
         opened |= {(source, *target) for target, yes in zip(targets, found, strict=True) if yes}
     designed = {one for one in policy_edges("cpu") if one[0] in SOURCES and one[1:] in PORTS}
-    assert opened == designed, enforcer_log(run.plane)
+    assert opened == designed, enforcement(run)
     assert denied_packets() > before
 
 
@@ -117,8 +124,19 @@ def step(run: Scenario) -> int:
 
 
 def wait_for_policies(run: Scenario) -> None:
-    """At least five pods have chains in both directions; one that starts later is open for a second."""
-    until(lambda: enforces(10), "policies to be enforced", seconds=120, detail=lambda: enforcer_log(run.plane))
+    """Every pod of the run has chains in both directions."""
+    until(lambda: enforces(addresses(run)), "policies to be enforced", seconds=120, detail=lambda: enforcement(run))
+
+
+def addresses(run: Scenario) -> set[str]:
+    """The addresses of all pods of the run that are there now."""
+    pods = json.loads(run.kubectl("get", "pods", "-o", "json"))["items"]
+    there = [one for one in pods if one["status"].get("phase") not in ("Succeeded", "Failed")]
+    return {one["status"].get("podIP", "no address yet") for one in there}
+
+
+def enforcement(run: Scenario) -> str:
+    return f"{enforcer_log(run.plane)}\n{rules_of_forward()}"
 
 
 def wait_for_step(run: Scenario, wanted: int) -> None:

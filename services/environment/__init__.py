@@ -1,0 +1,1 @@
+"""Plays episodes: conversations of the policy with tools and environments, as groups of rollouts."""

@@ -1,0 +1,19 @@
+"""Whether an environment can be played: its code loads, and the model's template renders a conversation."""
+
+from headrace.services.environment.app import check_digest, child_config, limits_of, load_tokenizer
+from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.player.rendering import ConversationRenderer
+from headrace.services.environment.settings import EnvironmentSettings
+
+
+async def check(settings: EnvironmentSettings) -> int:
+    """Returns 0; raises ConfigError, EnvironmentFailedError."""
+    check_digest(settings)
+    limits_of(settings)
+    ConversationRenderer(load_tokenizer(settings.model.path))
+    child = ChildProcess(child_config(settings))
+    try:
+        await child.start()
+    finally:
+        await child.kill()
+    return 0

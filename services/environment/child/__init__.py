@@ -1,0 +1,1 @@
+"""Runs the user's code: environments and tools, in processes of their own."""

@@ -1,0 +1,92 @@
+"""A child's process: loads the user's code behind limits, and answers one call after the other."""
+
+import argparse
+import asyncio
+import inspect
+import resource
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from headrace.services.environment.child.environment import HostedEnvironment, ResultError
+from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
+from headrace.services.environment.child.loading import LoadError, import_named, place_of
+from headrace.wire.lifecycle import die_with_parent
+
+
+def main() -> int:
+    """Answers until the worker closes the socket."""
+    asked = _arguments()
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if asked.memory_mib:
+        resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
+    with socket.socket(fileno=asked.fd) as link, link.makefile("rb") as incoming:
+        try:
+            hosted = _loaded(asked)
+        except LoadError as error:
+            link.sendall(encode_frame({"refused": str(error)}))
+            return 2
+        link.sendall(encode_frame({"ready": True}))
+        with asyncio.Runner() as runner:
+            for line in incoming:
+                link.sendall(encode_frame(runner.run(_answered(hosted, decode_frame(line), asked.cpu_s))))
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--environment", default="")
+    parser.add_argument("--tool", action="append", default=[])
+    parser.add_argument("--path", type=Path)
+    parser.add_argument("--memory-mib", type=int, default=0)
+    parser.add_argument("--cpu-s", type=float, default=0.0)
+    parser.add_argument("--max-result-chars", type=int, required=True)
+    return parser.parse_args()
+
+
+def _loaded(asked: argparse.Namespace) -> HostedEnvironment:
+    instance = None
+    if asked.environment:
+        made = import_named(asked.environment, asked.path)
+        try:
+            instance = made() if inspect.isclass(made) else made
+        except Exception as error:
+            raise LoadError(f"{asked.environment}(): {type(error).__name__}: {error} ({place_of(error)})") from error
+    functions = [import_named(one, asked.path) for one in asked.tool]
+    return HostedEnvironment(instance, functions, max_result_chars=asked.max_result_chars)
+
+
+async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Json:
+    """The answer to a call; what the user's code raised is told with its place."""
+    name, fields = frame["call"], frame["fields"]
+    assert isinstance(fields, dict)
+    if name == "reset":
+        _allow_cpu(cpu_s)
+    calls: Mapping[object, Callable[..., Awaitable[object]]] = {
+        "reset": hosted.reset,
+        "step": hosted.step,
+        "reward": hosted.reward,
+    }
+    try:
+        found: Json = {"ok": await calls[name](**fields)}
+        encode_frame(found)  # What JSON cannot hold is the environment's error too.
+    except ResultError as error:
+        return {"error": str(error), "where": ""}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "where": place_of(error)}
+    return found
+
+
+def _allow_cpu(seconds: float) -> None:
+    """From here on so many seconds of a CPU; beyond them the kernel ends the process (SIGXCPU)."""
+    if seconds:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

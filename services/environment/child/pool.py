@@ -1,0 +1,56 @@
+"""Warm children, one a slot: an episode takes one, and gives it back if it is still whole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from headrace.services.environment.child.process import ChildConfig, ChildProcess
+
+
+class ChildPool:
+    """At most `slots` children; each is started when it is first needed. On one event loop only."""
+
+    def __init__(self, config: ChildConfig, slots: int) -> None:
+        self._config = config
+        self._free = asyncio.Semaphore(slots)
+        self._idle: list[ChildProcess] = []
+        self._children: set[ChildProcess] = set()
+
+    @asynccontextmanager
+    async def child(self) -> AsyncIterator[ChildProcess]:
+        """A child for one episode; the wait for a free slot is the caller's to bound.
+
+        Raises ConfigError if the user's code cannot be loaded, EnvironmentFailedError if it is not ready in time.
+        """
+        async with self._free:
+            found = await self._healthy()
+            try:
+                yield found
+            finally:
+                if found.alive:
+                    self._idle.append(found)
+                else:
+                    self._children.discard(found)
+
+    async def close(self) -> None:
+        """Kills all children."""
+        await asyncio.gather(*(one.kill() for one in self._children))
+        self._children.clear()
+        self._idle.clear()
+
+    async def _healthy(self) -> ChildProcess:
+        while self._idle:
+            found = self._idle.pop()
+            if found.alive:
+                return found
+            await found.kill()
+            self._children.discard(found)
+        made = ChildProcess(self._config)
+        self._children.add(made)
+        try:
+            await made.start()
+        except BaseException:
+            await made.kill()
+            self._children.discard(made)
+            raise
+        return made

@@ -1,0 +1,1 @@
+"""Plays episodes turn by turn; runs no user code."""

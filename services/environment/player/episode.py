@@ -1,0 +1,279 @@
+"""Plays one episode: what the policy says goes to the environment, what comes back goes to the policy, until an end.
+
+An end that says nothing of the policy (an error of the environment, a deadline) makes the rollout abstain; a limit does
+not. Nothing that the environment does ends more than its episode.
+"""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.services.environment import metrics
+from headrace.services.environment.child.errors import ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.frames import Json
+from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.player.rendering import ConversationRenderer, Seen
+from headrace.services.environment.player.tool_calls import read_calls
+from headrace.services.environment.player.turns import SampledTurn, TurnClient
+from headrace.wire.contracts import (
+    EnvironmentReward,
+    Episode,
+    FinishReason,
+    Header,
+    PromptGroup,
+    Rollout,
+    Turn,
+    played_turns,
+    rollout_id,
+    turn_seed,
+)
+from headrace.wire.contracts.arrays import ids_to_bytes
+from headrace.wire.contracts.sampling_codec import sampling_to_pb
+from headrace.wire.errors import DataError
+from headrace.wire.v1 import rollout_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """What bounds an episode beside the tokens that the group's sampling allows it. Times are seconds."""
+
+    max_turns: int
+    max_turn_tokens: int
+    """0 = as many as are left of the episode's."""
+    context_length: int
+    episode_s: float
+    turn_s: float
+    tool_s: float
+    """For each call of the environment: its reset, one step with its tools, its reward."""
+
+
+class EpisodeEndedError(Exception):
+    """The episode is over, for a reason other than its environment's word."""
+
+    def __init__(self, reason: FinishReason, error: str = "") -> None:
+        super().__init__(error)
+        self.reason, self.error = reason, error
+
+
+@dataclass(slots=True)
+class EpisodeState:
+    """What has been played so far."""
+
+    rollout_id: str
+    messages: list[Json] = field(default_factory=list)
+    """As the chat template reads them."""
+    record: list[Json] = field(default_factory=list)
+    """As people read them, with what is known of each."""
+    tools: list[Json] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
+    reward: EnvironmentReward | None = None
+    seen: Seen | None = None
+    text: str = ""
+    """What the policy said last."""
+    replica_id: str = ""
+    waits_for: str = "the environment to begin"
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that the policy has sampled."""
+        return sum(len(turn.completion_ids) for turn in self.turns)
+
+    def hear(self, messages: Sequence[Json], notes: Sequence[Mapping[str, object]] = ()) -> None:
+        """Takes messages of others; `notes` are what is known of the last ones."""
+        self.messages += messages
+        known: list[Mapping[str, object]] = [{}] * (len(messages) - len(notes)) + list(notes)
+        self.record += [{**message, **note} for message, note in zip(messages, known, strict=True)]
+
+
+class EpisodePlayer:
+    """Plays episodes of one environment with one model."""
+
+    def __init__(self, renderer: ConversationRenderer, turns: TurnClient, limits: EpisodeLimits) -> None:
+        self._renderer, self._turns, self._limits = renderer, turns, limits
+
+    async def play(self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int) -> Rollout:
+        """Plays rollout `index` of a group in `child`. Raises ContractError for a turn that no replica can sample."""
+        state = EpisodeState(rollout_id=rollout_id(header.group_id, index))
+        begin = time.monotonic()
+        reason, error = await self._played(child, prompt, header, index, state)
+        metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
+        metrics.EPISODES.labels(reason.value).inc()
+        return _rollout(state, reason, error)
+
+    async def _played(
+        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
+    ) -> tuple[FinishReason, str]:
+        scope = asyncio.timeout(self._limits.episode_s)
+        try:
+            async with scope:
+                return await self._to_its_end(child, prompt, header, index, state), ""
+        except EpisodeEndedError as end:
+            return end.reason, end.error
+        except ChildLateError as error:
+            return FinishReason.TIME, str(error)
+        except EnvironmentFailedError as error:
+            return FinishReason.ENVIRONMENT_ERROR, str(error)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            await child.kill()  # It may be in the middle of a call.
+            return FinishReason.TIME, f"environment.episode_s = {self._limits.episode_s:g} passed: {state.waits_for}"
+
+    async def _to_its_end(
+        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
+    ) -> FinishReason:
+        await self._reset(child, prompt, header, state)
+        reason = FinishReason.TURN_LIMIT
+        for number in range(self._limits.max_turns):
+            asked = self._request(prompt, header, index, number, state)
+            if asked is None:
+                reason = FinishReason.LENGTH
+                break
+            said = await self._turn(asked, state)
+            if said.turn.finish_reason is FinishReason.LENGTH:
+                state.turn_rewards.append(math.nan)
+                reason = FinishReason.LENGTH
+                break
+            if await self._step(child, state):
+                reason = FinishReason.STOP
+                break
+        await self._rewarded(child, state)
+        return reason
+
+    async def _reset(self, child: ChildProcess, prompt: PromptGroup, header: Header, state: EpisodeState) -> None:
+        assert prompt.environment is not None
+        task = json.loads(prompt.environment.task_json)
+        begun = await child.reset(task, state.rollout_id, header.attempt, timeout_s=self._limits.tool_s)
+        state.tools = begun["tools"]
+        state.hear(begun["messages"])
+
+    def _request(
+        self, prompt: PromptGroup, header: Header, index: int, number: int, state: EpisodeState
+    ) -> pb.SampleRequest | None:
+        """The next call of the engine; None if there is no room for a token more."""
+        try:
+            context = self._renderer.context(state.messages, state.tools, state.seen)
+        except DataError as error:
+            raise EpisodeEndedError(FinishReason.ENVIRONMENT_ERROR, str(error)) from error
+        if not _continues(state.seen, context):
+            metrics.SEGMENTS.labels("first" if state.seen is None else "template").inc()
+        state.seen = context
+        room = min(prompt.sampling.max_tokens - state.sampled, self._limits.context_length - len(context.token_ids))
+        if room < 1:
+            return None
+        sampling = sampling_to_pb(prompt.sampling)
+        sampling.max_tokens = min(room, self._limits.max_turn_tokens or room)
+        sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, number)
+        sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
+        sampling.greedy_last = 0
+        return pb.SampleRequest(
+            rollout_id=state.rollout_id,
+            attempt=header.attempt,
+            turn=number,
+            context_ids=ids_to_bytes(context.token_ids),
+            sampling=sampling,
+            min_version=prompt.min_version,
+            deadline_s=self._limits.turn_s,
+        )
+
+    async def _turn(self, request: pb.SampleRequest, state: EpisodeState) -> SampledTurn:
+        state.waits_for = f"turn {request.turn} of the policy"
+        begin = time.monotonic()
+        said = await self._turns.sample(request, seconds=self._limits.episode_s, preferred=state.replica_id)
+        seconds = time.monotonic() - begin
+        metrics.TURNS.inc()
+        metrics.TURN_SECONDS.labels("engine").observe(said.engine_s)
+        metrics.TURN_SECONDS.labels("wire").observe(max(seconds - said.engine_s, 0.0))
+        assert state.seen is not None
+        stopped = said.turn.finish_reason is FinishReason.STOP
+        state.turns.append(said.turn)
+        state.seen = self._renderer.with_answer(state.seen, said.turn.completion_ids)
+        state.text = self._renderer.said(said.turn.completion_ids, stopped=stopped)
+        state.replica_id = said.replica_id
+        message: Json = {"role": "assistant", "content": state.text}
+        versions = sorted({str(span.version) for span in said.turn.spans})
+        note: Json = {
+            "turn": request.turn,
+            "seconds": round(seconds, 4),
+            "replica": said.replica_id,
+            "versions": versions,
+        }
+        state.hear([message], [note])
+        return said
+
+    async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
+        """Gives the policy's message to the environment; returns whether the episode is over."""
+        said = read_calls(state.text) if state.tools else read_calls("")
+        if said.malformed and not said.calls:
+            state.turn_rewards.append(math.nan)
+            state.hear(_refusals(said.malformed))
+            return False
+        names = ", ".join(str(call["name"]) for call in said.calls)
+        state.waits_for = f"the tools {names}" if names else "the environment's step"
+        message: Json = {"role": "assistant", "content": state.text, "tool_calls": list(said.calls)}
+        begin = time.monotonic()
+        answer = await child.step(message, timeout_s=self._limits.tool_s)
+        metrics.TURN_SECONDS.labels("environment").observe(time.monotonic() - begin)
+        for call in answer["calls"]:
+            metrics.TOOL_CALLS.labels(call["name"], call["outcome"]).inc()
+            metrics.TOOL_SECONDS.labels(call["name"]).observe(call["seconds"])
+        state.turn_rewards.append(math.nan if answer["turn_reward"] is None else answer["turn_reward"])
+        state.hear(answer["messages"], answer["calls"] if len(answer["calls"]) == len(answer["messages"]) else ())
+        state.hear(_refusals(said.malformed))
+        if answer["reward"] is not None or answer["components"] or answer["metrics"]:
+            state.reward = EnvironmentReward(
+                value=answer["reward"], components=answer["components"], metrics=answer["metrics"]
+            )
+        return bool(answer["done"])
+
+    async def _rewarded(self, child: ChildProcess, state: EpisodeState) -> None:
+        """Asks the environment for its reward of the whole, which counts in place of that of its last step."""
+        state.waits_for = "the environment's reward"
+        answer = await child.reward(state.messages, timeout_s=self._limits.tool_s)
+        if answer["value"] is not None or answer["components"] or answer["metrics"]:
+            before = state.reward or EnvironmentReward()
+            state.reward = EnvironmentReward(
+                value=before.value if answer["value"] is None else answer["value"],
+                components={**before.components, **answer["components"]},
+                metrics={**before.metrics, **answer["metrics"]},
+            )
+
+
+def _refusals(malformed: Sequence[str]) -> list[Json]:
+    return [{"role": "tool", "name": "", "content": text} for text in malformed]
+
+
+def _continues(seen: Seen | None, context: Seen) -> bool:
+    return seen is not None and context.token_ids[: len(seen.token_ids)].tolist() == seen.token_ids.tolist()
+
+
+def _rollout(state: EpisodeState, reason: FinishReason, error: str) -> Rollout:
+    """What was played as a rollout; its text is the policy's last message."""
+    played = played_turns(state.turns)
+    metrics.TOKENS.labels("sampled").inc(int(played.loss_mask.sum()))
+    metrics.TOKENS.labels("read").inc(
+        int((~played.loss_mask).sum()) + sum(len(segment.context_ids) for segment in played.segments)
+    )
+    rewards = state.turn_rewards if any(not math.isnan(one) for one in state.turn_rewards) else []
+    return Rollout(
+        rollout_id=state.rollout_id,
+        token_ids=played.token_ids,
+        logprobs=played.logprobs,
+        finish_reason=reason,
+        spans=played.spans,
+        text=state.text,
+        loss_mask=played.loss_mask if len(played.loss_mask) else None,
+        episode=Episode(
+            segments=played.segments,
+            turn_ends=played.turn_ends,
+            # An episode that was broken off within a turn has no reward of that turn.
+            turn_rewards=(*rewards, *[math.nan] * (len(state.turns) - len(rewards))) if rewards else (),
+            reward=state.reward,
+            messages_json=json.dumps(state.record),
+            error=error,
+        ),
+    )

@@ -1,0 +1,153 @@
+"""Handler of the `episodes` stream: plays all rollouts of a group, and puts them on `rollouts` as one."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headrace.services.environment import metrics
+from headrace.services.environment.child.errors import EnvironmentFailedError
+from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.health import EnvironmentHealth
+from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.player.replicas import ReplicaDirectory
+from headrace.wire import tracing
+from headrace.wire.contracts import (
+    Episode,
+    FinishReason,
+    Header,
+    Message,
+    PromptGroup,
+    Rollout,
+    RolloutGroup,
+    encode,
+    played_turns,
+    rollout_id,
+)
+from headrace.wire.errors import ContractError, WaitTimeoutError
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.worker import HandBack
+from headrace.wire.telemetry import trace_id
+
+_AWAY_S = 0.2
+"""Pause before the next read after a group was handed back, so that another worker gets it."""
+
+
+class EpisodeGroups:
+    """Plays the groups of the `episodes` stream."""
+
+    def __init__(
+        self,
+        player: EpisodePlayer,
+        pool: ChildPool,
+        directory: ReplicaDirectory,
+        events: EventLog,
+        *,
+        worker_id: str,
+        digest: str,
+        limit: int,
+        hold_s: float,
+        outcome: Callable[[RolloutGroup], None],
+    ) -> None:
+        """`limit` groups are played at a time; `outcome` is given each group that was played."""
+        self._player, self._pool, self._directory, self._events = player, pool, directory, events
+        self._worker_id, self._digest, self._limit, self._hold_s = worker_id, digest, limit, hold_s
+        self._outcome = outcome
+        self._in_flight = self._held = 0
+
+    def capacity(self, in_flight: int) -> int:
+        """How many more groups may be taken; none while no replica serves.
+
+        Held groups do not count: the stream may hold, behind them, the evaluation for which the publication of the very
+        weights they need is waiting.
+        """
+        return max(self._limit - (in_flight - self._held), 0) if self._directory.serves(0) else 0
+
+    async def handle(self, message: Message) -> list[Put]:
+        """Plays one group; raises HandBack if no replica serves the weights that it needs."""
+        prompt, header = message.body, message.header
+        if not isinstance(prompt, PromptGroup) or prompt.environment is None:
+            raise ContractError(
+                "wrong_body", f"{header.group_id}: the episodes stream carries groups of an environment"
+            )
+        if prompt.environment.digest != self._digest:
+            raise ContractError(
+                "other_environment",
+                f"{header.group_id} is of the environment {prompt.environment.digest}, this worker has {self._digest}",
+            )
+        with tracing.span("play", header.traceparent, group_id=header.group_id, worker=self._worker_id) as span:
+            group = await self._played(prompt, header)
+            span.set(rollouts=len(group.rollouts), tokens=sum(len(one.token_ids) for one in group.rollouts))
+        self._outcome(group)
+        trace = trace_id(header.traceparent)
+        self._events.append("group_generated", group_id=header.group_id, attempt=header.attempt, trace=trace)
+        return [Put(stream=StreamName.ROLLOUTS, data=encode(Message(header=header, body=group)))]
+
+    async def _played(self, prompt: PromptGroup, header: Header) -> RolloutGroup:
+        self._count(1)
+        try:
+            await self._hold(prompt.min_version)
+            begin = time.monotonic()
+            async with asyncio.TaskGroup() as tasks:
+                playing = [tasks.create_task(self._one(prompt, header, index)) for index in range(prompt.group_size)]
+        except* ContractError as several:
+            raise several.exceptions[0] from several
+        finally:
+            self._count(-1)
+        rollouts = tuple(task.result() for task in playing)
+        return RolloutGroup(
+            prompt=prompt, rollouts=rollouts, replica_id=self._worker_id, seconds=time.monotonic() - begin
+        )
+
+    async def _one(self, prompt: PromptGroup, header: Header, index: int) -> Rollout:
+        try:
+            async with self._pool.child() as child:
+                return await self._player.play(child, prompt, header, index)
+        except EnvironmentFailedError as error:  # Its process was not ready: nothing has begun.
+            metrics.EPISODES.labels(FinishReason.ENVIRONMENT_ERROR.value).inc()
+            return lost_rollout(rollout_id(header.group_id, index), str(error))
+
+    async def _hold(self, min_version: int) -> None:
+        """Waits up to `hold_s` for the weights that the group needs: they are most likely being published."""
+        if self._directory.serves(min_version):
+            return
+        self._count(0, 1)
+        try:
+            await self._directory.wait_to_serve(min_version, self._hold_s)
+        except WaitTimeoutError as error:
+            raise HandBack(str(error), _AWAY_S) from error
+        finally:
+            self._count(0, -1)
+        if self._in_flight - self._held > self._limit:
+            raise HandBack("this worker has its share already")
+
+    def _count(self, change: int, held: int = 0) -> None:
+        self._in_flight += change
+        self._held += held
+        metrics.IN_FLIGHT.set(self._in_flight)
+        metrics.HELD.set(self._held)
+
+
+def lost_rollout(name: str, error: str) -> Rollout:
+    """A rollout whose environment never began."""
+    played = played_turns([])
+    return Rollout(
+        rollout_id=name,
+        token_ids=played.token_ids,
+        logprobs=played.logprobs,
+        finish_reason=FinishReason.ENVIRONMENT_ERROR,
+        spans=(),
+        episode=Episode(error=error),
+    )
+
+
+def report_to(health: EnvironmentHealth, end: Callable[[Exception], None]) -> Callable[[RolloutGroup], None]:
+    """Lets `health` follow what is played; `end` is called with the error that ends the run."""
+
+    def outcome(group: RolloutGroup) -> None:
+        try:
+            health.take(group, time.monotonic())
+        except Exception as error:
+            end(error)
+
+    return outcome

@@ -1,0 +1,75 @@
+"""Settings of the environment service."""
+
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from headrace.wire.settings import ServiceSettings, Table
+
+
+class EnvironmentTable(Table):
+    """`[environment]`: episodes in place of single completions: the rows of `[data]` are tasks, played with tools."""
+
+    name: str = ""
+    """Your class, `module:Class`, with `reset` and `step`; empty = `tools` alone, or no environment at all."""
+    tools: tuple[str, ...] = ()
+    """Functions with type hints that the policy may call, each `module:function`."""
+    path: Path | None = None
+    """Folder of your modules, last on the import path."""
+    max_turns: int = Field(8, ge=1)
+    """Most turns of an episode; one that has had them is scored as it stands."""
+    max_turn_tokens: int = Field(0, ge=0)
+    """Most tokens that the policy samples in a turn; 0 = what is left of `rollout.sampling.max_tokens`, which bounds
+    those of a whole episode."""
+    replicas: int = Field(1, ge=1)
+    """Environment services that share the work; `headrace scale environment N` changes their number during the run."""
+    slots: int = Field(8, ge=1)
+    """Episodes that one service plays at a time, each in a process of its own."""
+    episode_s: float = Field(300.0, gt=0)
+    """Seconds for an episode; one that takes longer abstains: it is in no baseline and is not trained."""
+    turn_s: float = Field(120.0, gt=0)
+    """Seconds in which an engine samples a turn; they do not pass during a publication."""
+    tool_s: float = Field(30.0, gt=0)
+    """Seconds for a call of the environment: its reset, one step with its tools, its reward. At the deadline its
+    process is killed, and the episode abstains."""
+    start_s: float = Field(60.0, gt=0)
+    """Seconds in which your code is imported."""
+    hold_s: float = Field(5.0, ge=0)
+    """Seconds for which a group is held that needs newer weights, while they are published, before it is handed back.
+    It takes no slot meanwhile."""
+    outage_s: float = Field(300.0, gt=0)
+    """Seconds for which every episode may fail by an error of the environment before the run stops with the reason."""
+    max_result_chars: int = Field(4000, ge=1)
+    """Longest result of a tool that the policy reads; the rest is cut, and it is told."""
+    memory_mib: int = Field(2048, ge=0)
+    """Address space of an episode's process; 0 = no limit."""
+    cpu_s: float = Field(0.0, ge=0)
+    """Seconds of a CPU that an episode may use; 0 = no limit."""
+    network: bool = False
+    """Whether environments and tools may use the network; without it they run in bubblewrap."""
+
+    @property
+    def on(self) -> bool:
+        """Whether rows are played."""
+        return bool(self.name or self.tools)
+
+    @property
+    def label(self) -> str:
+        """Its name for people and messages."""
+        return self.name or "+".join(self.tools)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "EnvironmentTable":
+        if self.path is not None and not self.on:
+            raise ValueError("path is given, but neither name nor tools say what is played")
+        return self
+
+
+class EnvironmentSettings(ServiceSettings):
+    """All settings of the environment service. Built once in `__main__`, passed down, never looked up."""
+
+    environment: EnvironmentTable = EnvironmentTable()
+    context_length: int = Field(0, ge=0)
+    """Longest context and completion together; 0 = the model's own limit."""
+    environment_digest: str = ""
+    """Digest of the environment's code and config when the run began; a service with another one refuses to play."""

@@ -1,0 +1,127 @@
+"""Environments and tools as a user writes them; imports nothing of ours."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Literal
+
+
+class Adder:
+    """Asks for sums until one is right; counts its episodes."""
+
+    episodes = 0
+
+    def reset(self, task, rollout_id, attempt):
+        self.episodes += 1
+        self.wanted = task["a"] + task["b"]
+        self.tries = 0
+        return [{"role": "user", "content": f"{task['a']}+{task['b']}= ({self.episodes}, {rollout_id}, {attempt})"}]
+
+    async def step(self, message):
+        await asyncio.sleep(0)
+        self.tries += 1
+        right = message["content"].strip() == str(self.wanted)
+        if right or self.tries == 3:
+            return {"done": True, "reward": float(right), "turn_reward": 0.5, "metrics": {"tries": self.tries}}
+        return {"done": False, "messages": [{"role": "user", "content": "no"}], "turn_reward": -0.25}
+
+
+class Clerk:
+    """Has a method for a tool, and gives its reward at the end."""
+
+    tools = ("look_up",)
+
+    def reset(self, task, rollout_id, attempt):
+        self.asked = []
+        return task["question"]
+
+    def look_up(self, name: str, year: int = 2026) -> dict:
+        """Looks a person up.
+
+        Args:
+            name: Who it is.
+            year: In which year.
+        """
+        self.asked.append(name)
+        return {"name": name, "year": year}
+
+    def reward(self, messages):
+        return {"value": 1.0 if self.asked else 0.0, "components": {"asked": len(self.asked)}}
+
+
+class Raises:
+    def reset(self, task, rollout_id, attempt):
+        return {}["no such task"]
+
+
+class Says:
+    """Returns from step what its task says."""
+
+    def reset(self, task, rollout_id, attempt):
+        self.answer = eval(task["answer"])
+        return "go"
+
+    def step(self, message):
+        return self.answer
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def grow(kind: Literal["memory", "text", "prints"], mib: int) -> str:
+    """Uses so much of something."""
+    if kind == "memory":
+        return str(len(bytearray(mib << 20)))
+    if kind == "prints":
+        for _ in range(mib):
+            sys.stdout.write("x" * (1 << 20))
+        return "printed"
+    return "y" * (mib << 20)
+
+
+def hang(where: str) -> str:
+    """Starts a process that outlives it, and never returns."""
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open(where, "w") as file:
+        file.write(f"{child.pid}")
+    while True:
+        time.sleep(1)
+
+
+def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
+    """Ends or breaks its own process."""
+    if how == "exit":
+        os._exit(7)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    for fd in range(3, 20):
+        try:
+            link = socket.socket(fileno=os.dup(fd))
+            if link.family == socket.AF_UNIX:
+                link.sendall(b"not json\n" if how == "garble" else b"")
+                if how == "close":
+                    link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
+    return "done"
+
+
+def fail(text: str) -> str:
+    """Raises."""
+    raise RuntimeError(text)
+
+
+def connect(port: int) -> str:
+    """Opens a connection on this machine."""
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    return "connected"
+
+
+def unhinted(a):
+    return a
