@@ -76,7 +76,7 @@ def _absolute(config: RunFile, layer: Layer) -> RunFile:
     tables = _walk(tables, (), layer)
     for key in ("path", "eval_path"):
         tables["data"][key] = _data_path(tables["data"][key], _base(layer, ("data", key)))
-    for table in ("reward", "algorithm"):
+    for table in ("reward", "algorithm", "environment"):
         if tables[table]["path"] == Path("."):
             # For other keys an empty path, the same `Path` as ".", means none; for these None does.
             tables[table]["path"] = _base(layer, (table, "path")).resolve()

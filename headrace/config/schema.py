@@ -6,7 +6,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headrace.config.data import DataTable
+from headrace.config.environment_checks import environment_problem
 from headrace.config.reward_checks import reward_problem
+from headrace.services.environment.settings import EnvironmentTable
 from headrace.services.orchestrator.settings import EvalTable, OrchestratorTable
 from headrace.services.reward.settings import RewardTable
 from headrace.services.rollout.settings import RolloutTable
@@ -30,6 +32,10 @@ class Ports(Table):
 
 class OrchestratorSection(Ports, OrchestratorTable):
     """`[orchestrator]`."""
+
+
+class EnvironmentSection(Ports, EnvironmentTable):
+    """`[environment]`."""
 
 
 class RewardSection(Ports, RewardTable):
@@ -128,6 +134,7 @@ class RunFile(Table):
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()
     rollout: RolloutSection = RolloutSection()
+    environment: EnvironmentSection = EnvironmentSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
     orchestrator: OrchestratorSection = OrchestratorSection()
@@ -148,6 +155,7 @@ class RunFile(Table):
             or _sampling_problem(self)
             or turns_problem(self)
             or reward_problem(self)
+            or environment_problem(self)
         )
         if reason is not None:
             raise ValueError(reason)

@@ -8,6 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from headrace.config.schema import Ports, RunFile
+from headrace.services.environment.identity import environment_digest
+from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings
 from headrace.services.rollout.settings import RolloutSettings
@@ -18,6 +20,7 @@ from headrace.wire.settings import ModelTable, ServiceSettings
 
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
+    "environment": EnvironmentSettings,
     "orchestrator": OrchestratorSettings,
     "reward": RewardSettings,
     "rollout": RolloutSettings,
@@ -66,7 +69,12 @@ def specs(config: RunFile) -> list[ProcessSpec]:
         ProcessSpec("trainer", "0", "trainer"),
         *(replica_spec("rollout", index) for index in range(config.rollout.replicas)),
         *(replica_spec("reward", index) for index in range(config.reward.replicas)),
+        *(replica_spec("environment", index) for index in range(_players(config))),
     ]
+
+
+def _players(config: RunFile) -> int:
+    return config.environment.replicas if config.environment.on else 0
 
 
 def replica_spec(service: str, index: int) -> ProcessSpec:
@@ -105,6 +113,8 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
         "stop_token_ids": list(place.stop_token_ids),
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",
+        "context_length": config.rollout.context_length,
+        "environment_digest": _digest(config) if spec.service == "environment" else "",
     }
     return cls.model_validate(
         own
@@ -119,6 +129,14 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
             "instance": spec.instance,
         }
     )
+
+
+def _digest(config: RunFile) -> str:
+    """Raises ConfigError if the environment's code cannot be read."""
+    try:
+        return environment_digest(config.environment)
+    except OSError as error:
+        raise ConfigError(f"[environment] path: {error}") from error
 
 
 def _plain(table: BaseModel) -> dict[str, Any]:

@@ -65,7 +65,10 @@ def _with_dtype(config: RunFile, kept: dict[str, Any] | None) -> RunFile:
 
 
 def _with_stale(config: RunFile, resolved: Resolved, kept: dict[str, Any] | None) -> RunFile:
-    """Keeps the old policy for a run from before `run.stale` existed, unless another one is given."""
+    """Chooses `mask` for episodes; keeps the old policy for a run from before `run.stale` existed. A given one wins."""
+    if kept is None and config.environment.on and ("run", "stale") not in resolved.layer:
+        # Episodes last: `drop` would filter them by length, and `wait` makes all wait for the longest.
+        return config.model_copy(update={"run": config.run.model_copy(update={"stale": "mask"})})
     if kept is None or ("run", "stale") in resolved.layer or "stale" in kept.get("run", {}):
         return config
     return config.model_copy(update={"run": config.run.model_copy(update={"stale": STALE_BEFORE})})

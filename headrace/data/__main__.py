@@ -12,6 +12,7 @@ from headrace.config.schema import RunFile, stage_table
 from headrace.data.check_rows import check_rows
 from headrace.data.prepare import LengthLimits, as_json, prepare
 from headrace.data.prepare_examples import prepare_examples
+from headrace.data.tasks import prepare_tasks
 from headrace.model.model_check import check_model
 from headrace.wire.errors import ConfigError, DataError
 
@@ -41,6 +42,11 @@ def main() -> int:
 
 def _prompts(config: RunFile, out: Path) -> str:
     facts = check_model(config.model.path, engine=config.rollout.engine)
+    if config.environment.on:
+        vocabulary, seed = facts.vocab_size, config.run.seed
+        return as_json(
+            prepare_tasks(config.data, config.environment, config.model.path, out, seed=seed, vocab_size=vocabulary)
+        )
     context = min(config.rollout.context_length or facts.context_length, facts.context_length)
     room = context - config.rollout.sampling.max_tokens
     if room < 1:

@@ -14,6 +14,7 @@ MODULES = {
     "orchestrator": ("headrace.services.orchestrator.metrics",),
     "rollout": ("headrace.services.rollout.metrics",),
     "reward": ("headrace.services.reward.metrics",),
+    "environment": ("headrace.services.environment.metrics",),
     "trainer": ("headrace.services.trainer.metrics",),
 }
 _HEAD = """# Metrics

@@ -16,6 +16,7 @@ from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
+from headrace.data.tasks import prepared_digest
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
@@ -25,6 +26,7 @@ from headrace.run.nodes import check_nodes
 from headrace.run.own_code import StagedCode, staged_code
 from headrace.run.plans import Planner, choose_ports
 from headrace.run.preload import begin_fork_server
+from headrace.services.environment.identity import environment_digest
 from headrace.services.trainer.algorithms.own import is_own
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
@@ -101,6 +103,7 @@ def prepare_run(
         planner = Planner(config, place, env, forks)
         plans = planner.all()
         _check_reward(resolved, run_dir, env, forks)
+        _check_environment(resolved, run_dir, env)
         with staged_code(resolved, run_dir, resume=resume, accept_changed=accept_changed_code) as code:
             _check_functions(resolved, run_dir, env, code, forks)
             if code is not None:
@@ -209,6 +212,32 @@ def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks:
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+
+
+def _check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+    """Loads the environment in a child of its service, as an episode would."""
+    if not resolved.config.environment.on:
+        return
+    _check_same_environment(resolved, run_dir)
+    settings = RunPaths(run_dir).settings("environment-0")
+    argv = python("headrace.services.environment", "--check", "--config", str(settings))
+    try:
+        run_once("loading the environment", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+    except ChildFailedError as error:
+        key = "name" if resolved.config.environment.name else "tools"
+        raise ConfigError(f"{resolved.place('environment', key)}: {_told(error.message)}") from None
+
+
+def _check_same_environment(resolved: Resolved, run_dir: Path) -> None:
+    """Raises ConfigError if the environment is no longer the one of which the run's tasks are."""
+    table = resolved.config.environment
+    of_tasks, now = prepared_digest(run_dir), environment_digest(table)
+    if of_tasks != now:
+        place = resolved.place("environment", "path" if table.path is not None else "name")
+        raise ConfigError(
+            f"{place}: the environment's code or settings have changed since the run began (digest {now}, was "
+            f"{of_tasks or 'none: its prompts are completed'}): restore them, or begin a new run"
+        )
 
 
 def _check_functions(

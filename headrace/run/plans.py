@@ -59,6 +59,8 @@ class Planner:
         if service == "rollout":
             self._check_gpus(spec, index)
             self._check_turns(spec, index)
+        if service == "environment" and not self._config.environment.on:
+            raise ConfigError("this run plays no episodes: [environment] has neither name nor tools")
         if spec.name not in self._ports:
             wanted = wanted_ports(self._config, spec)
             keys = [name for name in Ports.model_fields if getattr(wanted, name)]

@@ -73,6 +73,7 @@ def prepare_elsewhere(
     try:
         if to_make and not (goes_on and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
+        check_here(config)
         told = _without_password(config)
         data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
         check_rows(told, run_dir, env)
@@ -95,6 +96,14 @@ def prepare_elsewhere(
     finally:
         lock.release()
     return Prepared(run_dir, data, goes_on)
+
+
+def check_here(config: RunFile) -> None:
+    """Raises ConfigError for what only `headrace train` starts."""
+    if config.environment.on:
+        raise ConfigError(
+            "[environment] is played by `headrace train` alone so far: Compose and Kubernetes have no such service yet"
+        )
 
 
 def check_new(resolved: Resolved) -> None:

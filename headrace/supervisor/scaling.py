@@ -10,7 +10,7 @@ from headrace.wire.errors import ConfigError
 MOST = 256
 """Most replicas on one machine."""
 
-SERVICES = ("rollout", "reward")
+SERVICES = ("rollout", "reward", "environment")
 """Services that have replicas."""
 
 PlanReplica = Callable[[str, int], ProcessPlan]

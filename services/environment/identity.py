@@ -12,7 +12,8 @@ _SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s"
 def environment_digest(table: EnvironmentTable) -> str:
     """16 hex digits over config and the `*.py` files of `environment.path`. Raises OSError."""
     found = hashlib.sha256()
-    found.update(json.dumps(table.model_dump(mode="json", exclude=set(_SCALE)), sort_keys=True).encode())
+    names = set(EnvironmentTable.model_fields) - _SCALE
+    found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
         for file in sorted(table.path.rglob("*.py")):
             found.update(f"\n{file.relative_to(table.path)}\n".encode())

@@ -19,6 +19,8 @@ from headrace.wire.rundir.rollouts import columns, read
 
 _COLUMNS = columns("group_id", "rollout_index", "replica_id", "spans")
 _MASKED = columns("group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages")
+_PLAYERS = "environment-"
+"""Beginning of the names of workers that play episodes: what they report, replicas have sampled."""
 Span = tuple[PolicyVersion, str]
 """Version and weights digest under which some tokens were sampled."""
 
@@ -113,11 +115,23 @@ def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterat
     for version, digest in one.spans:
         if version.version > step - 1:
             yield f"rollout {one.rollout_id} of step {step} was sampled under version {version}, which is later"
-        if (one.replica_id, version.incarnation, version.version, digest) not in history.committed:
+        if not _was_committed(history, one.replica_id, version, digest):
             yield (
                 f"rollout {one.rollout_id} of step {step} was sampled under weights {version} "
-                f"({digest[:17] or 'no digest'}) that replica {one.replica_id} never committed"
+                f"({digest[:17] or 'no digest'}) that {_whose(one.replica_id)} never committed"
             )
+
+
+def _was_committed(history: RunHistory, replica_id: str, version: PolicyVersion, digest: str) -> bool:
+    """Whether the replica committed these weights; of an episode, whose turns several may sample, whether any did."""
+    numbers = (version.incarnation, version.version, digest)
+    if not replica_id.startswith(_PLAYERS):
+        return (replica_id, *numbers) in history.committed
+    return any(committed[1:] == numbers for committed in history.committed)
+
+
+def _whose(replica_id: str) -> str:
+    return "any replica" if replica_id.startswith(_PLAYERS) else f"replica {replica_id}"
 
 
 def _masked(path: Path, step: int, bound: Bound) -> list[str] | None:

@@ -16,6 +16,7 @@ BUILT_IN: dict[str, str] = {
     "boxed": f"{_RULES}:boxed",
     "format": f"{_RULES}:matches_format",
     "length": f"{_RULES}:length",
+    "environment": "headrace.services.reward.scorers.rules.environment:environment",
     "overlong": f"{_RULES}:overlong",
     "repetition": f"{_RULES}:repetition",
     "language": "headrace.services.reward.scorers.rules.language:build",

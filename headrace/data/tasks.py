@@ -1,0 +1,105 @@
+"""Prepares the rows of an environment: tasks, which are played in place of being completed. Nothing is tokenized."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.config.data import DataTable
+from headrace.data.held_out import digest, hold_out
+from headrace.data.prepare import PreparedData
+from headrace.data.render import load_tokenizer, stop_token_ids
+from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
+from headrace.services.environment.identity import environment_digest
+from headrace.services.environment.settings import EnvironmentTable
+from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rundir import prompts
+from headrace.wire.rundir.layout import RunPaths
+
+_TEXT = 2000
+"""Characters of a task that people are shown where it has no prompt of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task."""
+
+    place: str
+    sample_id: str
+    """Given as `id`, else a digest of its content."""
+    values: Mapping[str, object]
+    """All columns of the row: what `reset` gets, and what scorers see."""
+
+    @property
+    def text(self) -> str:
+        """For people: the prompt where it is a text, else the whole task."""
+        prompt = self.values.get("prompt")
+        return prompt if isinstance(prompt, str) else json.dumps(dict(self.values))[:_TEXT]
+
+
+def prepare_tasks(
+    table: DataTable, environment: EnvironmentTable, model: Path, out: Path, *, seed: int, vocab_size: int
+) -> PreparedData:
+    """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
+    if table.eval_split and (table.eval_path or Path(table.path).exists()):
+        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
+    train = _tasks(table, table.path, table.split, limit=table.limit)
+    held_out: list[TaskRow] = []
+    duplicates = 0
+    if table.eval_path or table.eval_split:
+        held_out = _tasks(table, table.eval_path or table.path, table.eval_split or table.split, limit=table.eval_size)
+    elif table.eval_size:
+        contents = [digest(dict(one.values)) for one in train]
+        held_out, train, duplicates = hold_out(train, contents, size=table.eval_size, seed=seed)
+    played = {"name": environment.label, "digest": environment_digest(environment)}
+    prompts.write(RunPaths(out).prompts, (_row(one, played) for one in train))
+    prompts.write(RunPaths(out).eval_prompts, (_row(one, played) for one in held_out))
+    tokenizer = load_tokenizer(model, vocab_size=vocab_size)
+    stops = tuple(stop_token_ids(model, tokenizer))
+    return PreparedData(len(train), len(held_out), 0, duplicates, 0, stops)
+
+
+def prepared_digest(run_dir: Path) -> str:
+    """The environment's digest in a run directory's `prompts.parquet`; empty if its prompts are completed."""
+    (first, *_) = prompts.read(RunPaths(run_dir).prompts, "environment").to_pylist() or [{}]
+    found = first.get("environment")
+    return "" if found is None else str(json.loads(found)["digest"])
+
+
+def _tasks(table: DataTable, path: str, split: str, *, limit: int) -> list[TaskRow]:
+    found, errors = parse_rows(read_rows(path, subset=table.subset, split=split), _task, limit=limit)
+    raise_all(errors + _repeated_ids(found))
+    if not found:
+        raise DataError(f"{path}: there are no rows")
+    return found
+
+
+def _task(row: DataRow) -> TaskRow:
+    try:
+        json.dumps(row.values, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{row.place}: a task must be JSON, and this row is not: {error}") from None
+    given = row.values.get("id")
+    if given is not None and not isinstance(given, str | int):
+        raise DataError(f'{row.place}: column "id": an id must be text or an integer')
+    return TaskRow(row.place, digest(row.values) if given is None else str(given), row.values)
+
+
+def _repeated_ids(tasks: Sequence[TaskRow]) -> list[str]:
+    first: dict[str, str] = {}
+    return [
+        f'{one.place}: id "{one.sample_id}" was already given at {first[one.sample_id]}'
+        for one in tasks
+        if "id" in one.values and first.setdefault(one.sample_id, one.place) != one.place
+    ]
+
+
+def _row(one: TaskRow, played: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "sample_id": one.sample_id,
+        "token_ids": [],
+        "text": one.text,
+        "messages": None,
+        "columns": json.dumps(dict(one.values)),
+        "environment": json.dumps({**played, "task": dict(one.values)}),
+    }

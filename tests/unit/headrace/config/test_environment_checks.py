@@ -1,0 +1,66 @@
+"""What of a config cannot be played, and the way out of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from headrace.config.schema import Ports, RunFile
+from headrace.config.services import MachineLayout, settings_of, specs
+from headrace.services.environment.identity import environment_digest
+from headrace.services.environment.settings import EnvironmentTable
+
+PLAYED: dict[str, Any] = {
+    "data": {"path": "tasks.jsonl"},
+    "environment": {"name": "game:Sums"},
+    "batch": {"group_size": 4},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"environment": {"name": "g:S", "episode_s": 2000.0}}, "must be below trainer.batch_timeout_s = 1800"),
+        ({"environment": {"name": "g:S", "slots": 3}}, "environment.slots = 3 must be at least batch.group_size = 4"),
+        ({"environment": {"path": "game"}}, "neither name nor tools say what is played"),
+        ({"rollout": {"sampling": {"forced_lengths_column": "n"}}}, "is for completions, not for episodes"),
+        ({"run": {"stage": "sft"}}, "[environment] is for run.stage = 'rl', not 'sft'"),
+        (
+            {"environment": {}, "reward": {"scorers": [{"name": "environment"}]}},
+            "the scorer 'environment' needs an environment",
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_played_is_refused_with_the_way_out(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunFile.model_validate(PLAYED | change)
+    assert words in str(caught.value)
+
+
+def test_a_run_has_workers_only_if_it_plays() -> None:
+    played = RunFile.model_validate(PLAYED | {"environment": {"tools": ["game:add"], "replicas": 2}})
+    assert [one.name for one in specs(played)][-2:] == ["environment-0", "environment-1"]
+    plain = RunFile.model_validate({"data": {"path": "rows.jsonl"}})
+    assert not any(one.service == "environment" for one in specs(plain))
+
+
+def test_a_worker_is_given_the_digest_and_no_ports_of_the_table(tmp_path: Path) -> None:
+    config = RunFile.model_validate(PLAYED | {"model": {"dtype": "float32"}})
+    spec = specs(config)[-1]
+    place = MachineLayout(tmp_path, "redis://x", {"orchestrator": Ports(grpc_port=1, http_port=2)}, ())
+    found = settings_of(config, spec, place, Ports(grpc_port=3, http_port=4)).model_dump()
+    assert found["environment_digest"] == environment_digest(EnvironmentTable(name="game:Sums"))
+    assert (found["grpc_port"], found["http_port"]) == (3, 4)
+
+
+def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: Path) -> None:
+    (tmp_path / "game.py").write_text("class Sums: ...\n")
+    table = EnvironmentTable(name="game:Sums", path=tmp_path)
+    digest = environment_digest(table)
+    for name, value in (("slots", 3), ("replicas", 2), ("hold_s", 1.0)):
+        assert environment_digest(table.model_copy(update={name: value})) == digest, name
+    for name, value in (("max_turns", 2), ("tools", ("game:add",)), ("tool_s", 1.0)):
+        assert environment_digest(table.model_copy(update={name: value})) != digest, name
+    (tmp_path / "game.py").write_text("class Sums: pass\n")
+    assert environment_digest(table) != digest

@@ -1,0 +1,40 @@
+"""The scorer `environment` reads what the environment gave, and puts rewards of turns where their turns end."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.scorers import Context, Verdict, build_scorer
+from headrace.wire.contracts import Episode
+from tests import builders
+
+GROUP = builders.played_group()
+
+
+async def judged(episode: Episode | None) -> Verdict:
+    (sample,) = samples_of(GROUP, "g")
+    scorer = build_scorer("environment", {}, Context(component="environment"))
+    (verdict,) = await scorer.score([replace(sample, episode=episode)])
+    return verdict
+
+
+async def test_the_reward_comes_with_its_parts_and_each_turns_own() -> None:
+    verdict = await judged(GROUP.rollouts[0].episode)
+    assert (verdict.value, verdict.parts) == (0.75, {"found": 1.0, "calls": 2.0})
+    assert verdict.token_scores is not None and verdict.token_scores.dtype == np.float32
+    np.testing.assert_array_equal(verdict.token_scores, np.array([0.5, np.nan, np.nan, np.nan, 1.0], np.float32))
+
+
+async def test_it_abstains_where_the_environment_gave_none() -> None:
+    episode = GROUP.rollouts[0].episode
+    assert episode is not None
+    none = await judged(replace(episode, reward=None))
+    assert none.value is None and none.reason == "the environment gave no reward" and not none.failed
+    assert (await judged(None)).reason == "it was not played in an environment"
+
+
+async def test_without_rewards_of_turns_no_token_has_a_score() -> None:
+    episode = GROUP.rollouts[0].episode
+    assert episode is not None
+    assert (await judged(replace(episode, turn_rewards=()))).token_scores is None
