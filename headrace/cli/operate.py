@@ -60,7 +60,7 @@ def drain(
 
 
 def scale(
-    service: Annotated[str, typer.Argument(help="rollout or reward", show_default=False)],
+    service: Annotated[str, typer.Argument(help="rollout, reward or environment", show_default=False)],
     count: Annotated[str, typer.Argument(metavar="N", help="Number of replicas to run.", show_default=False)],
     folder: Where = None,
     run_dir: RunDir = None,

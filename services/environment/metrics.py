@@ -44,4 +44,4 @@ CHILDREN_ENDED = Counter(
 )
 IN_FLIGHT = Gauge("headrace_environment_groups_in_flight", "Groups being played.")
 HELD = Gauge("headrace_environment_groups_held", "Groups in flight that wait for newer weights, without a slot.")
-SLOTS = Gauge("headrace_environment_slots", "Episodes that this process plays at a time.")
+SLOTS = Gauge("headrace_environment_episodes_capacity", "Episodes that this process plays at a time.")

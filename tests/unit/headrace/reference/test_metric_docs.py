@@ -11,7 +11,19 @@ from headrace.services.trainer.metrics import OF_STEP
 ROOT = Path(__file__).parents[4]
 BOUNDED = {
     *("version", "python", "stream", "reason", "choice", "fate", "kind", "outcome", "phase", "state", "finish_reason"),
-    *("route", "scorer", "judge", "direction", "endpoint", "ending", "tracker", "exporter", "operation"),
+    *(
+        "route",
+        "scorer",
+        "judge",
+        "direction",
+        "endpoint",
+        "ending",
+        "tracker",
+        "exporter",
+        "operation",
+        "tool",
+        "part",
+    ),
 }
 """Labels whose values are few: enums, or names out of the config."""
 UNITS = (
@@ -32,7 +44,7 @@ UNITS = (
     *("_tokens_per_second", "_tokens_per_second_per_gpu"),
 )
 NO_UNIT = re.compile(
-    r"_(info|operation_active|abandoned_join_threads|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|"
+    r"_(info|operation_active|abandoned_join_threads|state|run_phase|paused|incarnation|policy_version|replicas|max_steps|groups_\w+|rollouts_in_flight|sampled_turns_in_flight|episodes_capacity|"
     r"circuit_open|score_mean)$"
 )
 OF_STEP_WITHOUT = {f"headrace_trainer_{key}" for key in OF_STEP}
