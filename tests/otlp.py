@@ -34,6 +34,8 @@ class Collector:
         self.url = url
         self.spans: list[Seen] = []
         self.headers: list[dict[str, str]] = []
+        self.asked = threading.Event()
+        """Set once a collector that hangs has a request."""
         self.released = threading.Event()
         """Set once a collector that hangs may answer."""
 
@@ -57,7 +59,8 @@ def collector(*, hangs: bool = False, status: int = 200) -> Iterator[Collector]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if hangs:
-                found.released.wait(60)
+                found.asked.set()
+                found.released.wait(300)
                 return
             if status == 200:
                 assert self.path == "/v1/traces"

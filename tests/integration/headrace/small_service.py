@@ -57,7 +57,7 @@ def main() -> None:
     if options.port:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", options.port), Face)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while time.monotonic() < end:
         if options.exit_when and options.exit_when.exists():
             mark("end")

@@ -161,10 +161,9 @@ async def test_a_sender_that_dies_in_the_transfer_leaves_the_old_weights_serving
                 name="dying", backend="gloo", store_host="127.0.0.1", store_port=port, rank=1, world_size=2
             )
             request = rollout_pb2.ReceiveWeightsRequest(publication_id="p1", collective=group, deadline_s=3)
-            began = time.monotonic()
-            with pytest.raises(TransientError):
-                await world.ask("ReceiveWeights", request)
-            assert time.monotonic() - began < 30
+            # By the replica's own word: this call's deadline, which comes later, names no group.
+            with pytest.raises(TransientError, match=r"ReceiveWeights: .* the group dying"):
+                await world.ask("ReceiveWeights", request, timeout_s=120.0)
         # The same session may be sent to again, over a fresh group.
         snapshot = take(world.model)
         assert await world.receive("p1", snapshot, "p1-again") == [each.digest for each in snapshot.plan.buckets]

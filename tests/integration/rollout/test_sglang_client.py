@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -220,14 +219,12 @@ async def test_in_place_every_installation_has_a_cache_of_its_own() -> None:
 async def test_a_control_call_that_does_not_come_back_ends_the_engine() -> None:
     async with scripted() as (script, engine):
         await publish(script, engine)
-        script.answers["generate"] = lambda body: asyncio.sleep(30)
-        script.answers["begin_weight_update"] = lambda body: asyncio.sleep(30)
+        script.answers["generate"] = lambda body: asyncio.sleep(3600)
+        script.answers["begin_weight_update"] = lambda body: asyncio.sleep(3600)
         group = asyncio.create_task(engine.generate(make_request([1, 2], 2)))
         await until_async(lambda: script.paths().count("generate") == 2)
-        began = time.monotonic()
-        with pytest.raises(TransientError, match="has not answered for"):
+        with pytest.raises(TransientError, match=r"begin_weight_update has not answered for (2\.0|1\.\d) s"):
             await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 2)
-        assert time.monotonic() - began < 20
         with pytest.raises(TransientError, match="open an update session"):
             await asyncio.wait_for(engine.failed(), 20)
         with pytest.raises(AbandonedError):

@@ -23,8 +23,6 @@ from tests.rollout_models import make_model, save_folder
 from tests.valkey import Valkey
 from tests.waiting import until
 
-_ENDS_S = 30.0
-"""The supervisor kills after 10 s; a busy machine may take longer for what is no work."""
 _HELD = """
 import sys, time
 from headrace.services.rollout import app
@@ -111,9 +109,8 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
         if name == "sglang":
             until((tmp_path / "server").exists)
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
+        # Its engine would be made for ten minutes.
         assert process.wait(100) == 0, (tmp_path / "log").read_text()
-        assert time.monotonic() - began < _ENDS_S
         if name == "sglang":
             server = Path("/proc") / (tmp_path / "server").read_text().strip()
             until(lambda: not server.exists())

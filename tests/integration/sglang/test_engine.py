@@ -114,11 +114,10 @@ async def test_a_trainer_that_dies_in_the_transfer_does_not_take_the_server_alon
         snapshot = await trainer.publish(engine, model, 0)
         await engine.prepare(PolicyVersion(incarnation=1, version=1), snapshot.plan, 10)
         trainer.abort()
-        request = rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=trainer.source, deadline_s=90)
-        began = time.monotonic()
+        request = rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=trainer.source, deadline_s=600)
         with pytest.raises(TransientError):
-            await engine.receive(snapshot.plan, request, 90)
-        assert time.monotonic() - began < 80, "it waited for the deadline"
+            async with asyncio.timeout(120):  # Long before the deadline.
+                await engine.receive(snapshot.plan, request, 600)
         await engine.discard()
         await Trainer().publish(engine, model, 1)
         assert await engine.checksums(10) == expected_checksums(model)

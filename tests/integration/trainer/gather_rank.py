@@ -30,7 +30,7 @@ def main(rank: int, ranks: int, store: str, port: int, late: int, dtype: torch.d
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     if rank == late:
-        time.sleep(60)
+        time.sleep(600)
     if rank:
         join_snapshot(model.named_parameters(), dtype=dtype, bucket_bytes=BUCKET)
     else:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -51,17 +50,16 @@ def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int,
     assert [bucket_digest(bucket) for bucket in buckets] == [bucket.digest for bucket in expected.plan.buckets]
 
 
-def test_a_rank_that_never_shows_up_is_told_by_the_deadline(tmp_path: Path) -> None:
+def test_a_rank_that_never_joins_is_reported_at_the_deadline(tmp_path: Path) -> None:
     _store, port = open_store("127.0.0.1")
     processes = start(tmp_path, 2, port, late=1)
     try:
         assert processes[0].stderr is not None
         assert "gathers\n" in processes[0].stderr
-        begin = time.monotonic()
-        _, errors = processes[0].communicate(timeout=60)
+        _, errors = processes[0].communicate(timeout=120)
         assert processes[0].returncode == 1
-        assert "TransientError: the gather of" in errors, errors
-        assert time.monotonic() - begin < 40
+        assert "TransientError: the gather of" in errors and "Timed out waiting 3000ms" in errors, errors
+        assert processes[1].poll() is None, "it ended with the late one"
     finally:
         for process in processes:
             process.kill()

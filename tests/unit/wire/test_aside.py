@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -26,16 +25,15 @@ def test_a_loop_ends_although_it_blocks_and_what_it_returns_then_harms_nothing()
     may_end, ended = threading.Event(), threading.Event()
 
     def blocks() -> None:
-        may_end.wait(60)
+        may_end.wait(300)
         ended.set()
 
     async def gives_up() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(aside(blocks, "blocks"), 0.1)
 
-    began = time.monotonic()
     asyncio.run(gives_up())
-    assert time.monotonic() - began < 30 and not ended.is_set()
+    assert not ended.is_set(), "the loop's end waited for it"
     may_end.set()
     assert ended.wait(60)
     (thread,) = [one for one in threading.enumerate() if one.name == "blocks"] or [None]

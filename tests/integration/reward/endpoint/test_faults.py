@@ -28,6 +28,8 @@ from tests.integration.reward.endpoint.scripted import (
 
 GOOD = json.dumps({"fine": 1}).encode()
 LONG_S = 20.0
+WATCHDOG_S = 120.0
+"""Beyond all deadlines but one, and no time of any answer: a peer that hangs does so for an hour."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,16 +40,16 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def endpoint(server: Scripted, **options: Any) -> Endpoint:
     # Where no answer is late the limits must outlast a machine that stands still for a moment.
     given = {"attempt_s": 5.0, "deadline_s": LONG_S, "retries": 2, "concurrency": 4} | options
-    context = Context(component="judge", allow_hosts=(f"127.0.0.1:{server.port}",))
+    timeout_s = given.pop("timeout_s", 60.0)
+    context = Context(component="judge", timeout_s=timeout_s, allow_hosts=(f"127.0.0.1:{server.port}",))
     return Endpoint(server.url, context=context, what="test", **given)
 
 
 async def failure(server: Scripted, **options: Any) -> EndpointError:
     caller = endpoint(server, **options)
-    begin = time.monotonic()
     with pytest.raises(EndpointError) as caught:
-        await caller.post("/ask", {"a": 1})
-    assert time.monotonic() - begin < options.get("deadline_s", LONG_S) + 15
+        async with asyncio.timeout(WATCHDOG_S):
+            await caller.post("/ask", {"a": 1})
     await caller.close()
     return caught.value
 
@@ -88,9 +90,9 @@ async def test_retry_after_is_honoured_within_the_deadline() -> None:
 
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     async with scripted(otherwise=lambda _: answer(429, b"{}", "Retry-After: 86400")) as server:
-        begin = time.monotonic()
-        assert (await failure(server)).kind == "busy"
-        assert time.monotonic() - begin < 60
+        # Nor is the deadline waited for, which is beyond the watchdog.
+        found = await failure(server, timeout_s=3600.0, deadline_s=3600.0)
+        assert found.kind == "busy" and "(1 try)" in str(found)
         assert len(server.requests) == 1
 
 
@@ -166,14 +168,17 @@ async def test_a_closed_port_is_down() -> None:
 )
 async def test_a_server_that_hangs_ends_with_the_deadline(begin: bytes) -> None:
     async with scripted(otherwise=lambda _: hang(begin)) as server:
-        assert (await failure(server, attempt_s=0.2, deadline_s=1.5, retries=1000)).kind == "busy"
-        assert len(server.requests) >= 2
+        found = await failure(server, attempt_s=0.2, deadline_s=1.5, retries=1000)
+        assert found.kind == "busy" and "no answer in time" in str(found)
+        # The deadline ended it, not the number of tries.
+        assert 2 <= len(server.requests) < 1000
 
 
 async def test_a_slow_drip_ends_with_the_attempt() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(GOOD)}\r\n\r\n".encode()
     async with scripted(otherwise=lambda _: drip(head + GOOD, 0.05)) as server:
-        assert (await failure(server, attempt_s=0.5, retries=1)).kind == "busy"
+        found = await failure(server, attempt_s=0.5, retries=1)
+        assert found.kind == "busy" and "no answer in time" in str(found)
         assert len(server.requests) == 2
 
 

@@ -1,7 +1,6 @@
 """A judge over a real socket: grades, votes, failures that abstain, cost, canaries."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from headrace.services.reward.scorer import ScorerDownError
 from tests.integration.reward.endpoint.scripted import Answer, after, answer, hang, ok, raw, scripted
 from tests.integration.reward.judge.chat import blocks, grades, judge, judging, said, sample
 from tests.unit.services.reward.judge.corpus import CORPUS
+from tests.waiting import until_async
 
 
 @pytest.fixture(autouse=True)
@@ -123,11 +123,11 @@ FAULTS: dict[str, Answer] = {
 async def test_an_endpoint_that_fails_abstains_after_bounded_tries_by_the_deadline(fault: str) -> None:
     async with scripted(otherwise=lambda _: FAULTS[fault]) as server:
         scorer = judge(server, deadline_s=1.0)
-        begin = time.monotonic()
         found = await scorer.score([sample("x"), sample("y")])
-        assert time.monotonic() - begin < 10
         assert [verdict.value for verdict in found] == [None, None]
         assert all(verdict.failed and verdict.reason for verdict in found)
+        # What would take longer than the deadline is not tried again: it was the deadline that ended it.
+        assert fault not in ("hang", "429") or all("(1 try)" in verdict.reason for verdict in found)
         assert len(server.requests) <= 6
         assert scorer.cost.answers == 0
         await scorer.close()
@@ -180,10 +180,9 @@ async def test_the_median_of_the_votes_counts_and_needs_more_than_half() -> None
 async def test_a_hanging_judge_ends_a_group_by_its_deadline_whatever_the_votes(votes: int) -> None:
     async with scripted(otherwise=lambda _: hang()) as server:
         scorer = judge(server, votes=votes, temperature=1.0, concurrency=2, deadline_s=0.9, attempt_s=0.9)
-        begin = time.monotonic()
         found = await scorer.score([sample(str(number)) for number in range(12)])
-        assert time.monotonic() - begin < 10
-        assert all(verdict.failed for verdict in found)
+        assert all(verdict.failed and "no answer in time (1 try)" in verdict.reason for verdict in found)
+        assert len(server.requests) <= 6
         await scorer.close()
 
 
@@ -281,13 +280,13 @@ async def test_a_canary_keeps_nobody_waiting_and_only_one_is_out() -> None:
 
     async with scripted(otherwise=reply) as server:
         scorer = judge(server, canaries_every=1)
-        begin = time.monotonic()
-        for _ in range(10):
-            await scorer.score([sample("3")])
-        await asyncio.sleep(0.05)
-        assert sum(blocks(request)["ANSWER"] != "3" for request in server.requests) == 1
-        await scorer.close()
-        assert time.monotonic() - begin < 20
+        # The canary is answered after an hour: a caller that waited for it would not come back.
+        async with asyncio.timeout(120):
+            for _ in range(10):
+                await scorer.score([sample("3")])
+            await until_async(lambda: len(server.requests) == 11, "ten samples and a canary to be asked about")
+            assert sum(blocks(request)["ANSWER"] != "3" for request in server.requests) == 1
+            await scorer.close()
 
 
 async def test_a_canary_that_is_not_judged_alarms_nobody() -> None:

@@ -3,7 +3,6 @@
 Waiting for a busy machine's processors is not charged, here as in the product."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from tests.integration.reward.sandbox.hostile_tricks import TRICKS
 ACTS = HARM | TRICKS
 
 LIMIT_S = 2.0
-STARVED_S = 150.0
 PER_SANDBOX = 4
 """Processes of an idle sandbox: bubblewrap twice, and the fork server with its parent."""
 HONEST = """
@@ -78,13 +76,11 @@ async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_
     monkeypatch.setenv("HEADRACE_SECRET", host.secret)
     source = program(name, host)
     before = bench.boxes.pids
-    begin = time.monotonic()
     hostile, beside = await asyncio.gather(
         bench.score(source, wanted(form, host)), bench.score(HONEST, HONEST_TESTS[form])
     )
-    took = time.monotonic() - begin
     assert (hostile.value, hostile.failed) == (0.0, False), hostile.reason
-    assert bench.boxes.spent_s[source.strip()] < LIMIT_S and took < STARVED_S
+    assert bench.boxes.spent_s[source.strip()] < LIMIT_S
     assert beside.value == 1.0, beside.reason
     for _ in range(3):  # On both sandboxes, most likely.
         after = await bench.score(HONEST, HONEST_TESTS[form])

@@ -1,7 +1,6 @@
 """JSON of the wanted shape scores 1; nothing is fetched, no pattern hangs, no broken schema becomes a zero."""
 
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,11 +118,9 @@ async def test_references_into_the_schema_work_from_every_draft() -> None:
 )
 async def test_a_text_that_keeps_a_pattern_busy_does_not_validate(schema: dict[str, Any]) -> None:
     word = "a" * 45 + "!"
-    begin = time.monotonic()
     found = await verdict(json.dumps(word if schema["type"] == "string" else {word: 1}), {"schema": schema})
     assert found.value == 0.0
-    assert "did not end" in found.reason
-    assert time.monotonic() - begin < 60.0
+    assert "a pattern did not end within 0.5 s on this text" in found.reason
 
 
 async def test_a_completion_that_keeps_the_validator_busy_is_wrong_and_holds_up_no_other() -> None:

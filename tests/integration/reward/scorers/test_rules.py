@@ -74,12 +74,10 @@ async def test_format_must_match_the_whole_completion() -> None:
 
 
 async def test_a_completion_on_which_a_pattern_backtracks_without_end_does_not_match() -> None:
-    begin = time.monotonic()
     found = await verdict("format", "a" * 40 + "!", {"pattern": "(a|aa)+"})
     assert found.value == 0.0
-    assert "did not end" in found.reason
+    assert "a pattern did not end within 0.5 s on this text" in found.reason
     assert await value("format", "aaa", {"pattern": "(a|aa)+"}) == 1.0
-    assert time.monotonic() - begin < 60
 
 
 async def test_a_pattern_that_ends_on_no_text_blames_no_completion() -> None:
@@ -121,10 +119,15 @@ async def test_repetition_is_the_share_of_runs_that_were_there_before() -> None:
 
 async def test_repetition_of_long_runs_is_counted_exactly_and_in_time() -> None:
     words = " ".join(str(number) for number in range(10_000))
-    begin = time.process_time()
-    assert await value("repetition", words, {"size": 2000}) == 0.0
-    assert await value("repetition", f"{words} {words}", {"size": 2000}) == pytest.approx(10_000 / 18_001 - 1)
-    assert time.process_time() - begin < 8
+    spent = {}
+    for size in (2, 2000):
+        begin = time.process_time()
+        assert await value("repetition", words, {"size": size}) == 0.0
+        runs = 20_001 - size
+        assert await value("repetition", f"{words} {words}", {"size": size}) == pytest.approx(10_000 / runs - 1)
+        spent[size] = time.process_time() - begin
+    # Two thousand words a run hashed anew at each place would take hundreds of times as long as two.
+    assert spent[2000] < 50 * spent[2]
     for size in (1, 2, 3, 5, 7):
         pieces = ("a b c a b a c b a b c " * 3).split()
         runs = [tuple(pieces[at : at + size]) for at in range(len(pieces) - size + 1)]

@@ -1,7 +1,6 @@
 """Users' functions in real workers: whatever one does, it is its own samples' failure, and never a zero."""
 
 import math
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,12 +112,11 @@ async def test_a_plain_function_scores_and_its_misdeeds_are_failures_of_single_s
 
 async def test_a_group_of_hanging_calls_ends_with_the_second_deadline_and_the_rest_is_not_run(tmp_path: Path) -> None:
     async with loaded(tmp_path, "mine:act", timeout_s=1.0) as scorer:
-        begin = time.monotonic()
         hanging = scorer.score([*samples("fine", *["hang"] * 8), *samples("fine", group="other")])
         found = list(await hanging)
-        assert time.monotonic() - begin < 30
         assert values(found) == [0.25, *[None] * 8, 0.25]
-        assert "no answer within 1 s" in found[2].reason and "2 calls of its group" in found[3].reason
+        assert all("no answer within 1 s" in one.reason for one in found[1:3])
+        assert all("not run: 2 calls of its group passed 1 s" in one.reason for one in found[3:9])
         assert all(one.failed for one in found[1:9])
 
 

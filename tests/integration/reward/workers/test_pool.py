@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,12 +70,10 @@ async def test_a_job_gets_its_result_and_prints_do_not_disturb_it(fork: bool) ->
 async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fork: bool) -> None:
     async with a_pool(deadline_s=2.0, fork=fork) as pool:
         before = (await pool.run({"do": "add", "a": 0}))["pid"]
-        begin = time.monotonic()
         with pytest.raises(JobTimeoutError, match=r"the test's jobs: no answer within 2 s") as caught:
-            await pool.run({"do": "nap", "seconds": 60})
+            await pool.run({"do": "nap", "seconds": 3600})
         assert caught.value.cpu_s is not None
         assert caught.value.cpu_s < 0.25  # It slept: whoever judges it may tell it from one that worked.
-        assert time.monotonic() - begin < 40
         assert not is_alive(before)
         after = (await pool.run({"do": "add", "a": 0}))["pid"]
         assert after != before

@@ -37,14 +37,12 @@ def test_the_first_rank_ends_with_the_code_of_a_child_that_fails(what, code):
     process = start(2, what)
     try:
         next(line for line in process.stdout if line.startswith("[["))
-        begin = time.monotonic()
         out, errors = process.communicate(timeout=100)
     finally:
         process.kill()
     assert process.returncode == code, errors[-2000:]
+    # The others would have slept for ten minutes, and ended well.
     assert "rank_lost" in out + errors
-    # Without its word all would wait for a minute.
-    assert time.monotonic() - begin < 50
 
 
 def test_a_rank_that_never_comes_is_told_by_the_deadline():

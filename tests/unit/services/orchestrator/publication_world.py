@@ -33,6 +33,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.calls: list[str] = []
         self.first_call = 0.0
         self.go_on = asyncio.Event()
+        self.broken_off = 0
+        """Calls in which it stalled and that were ended from without."""
         self.groups: list[rollout_pb2.CollectiveGroup] = []
         self.disk_paths: list[str] = []
         self.checksums: dict[str, str] = {}
@@ -47,7 +49,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         if act == "wait":
             await self.go_on.wait()
         if act == "stall":
-            await asyncio.sleep(30)
+            await self._stall()
         if act == "fail":
             raise TransientError("broken")
         if act == "fail_once":
@@ -56,7 +58,14 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         if act == "die":
             assert self.server is not None
             asyncio.get_running_loop().create_task(self.server.stop(0))
-            await asyncio.sleep(30)
+            await self._stall()
+
+    async def _stall(self) -> None:
+        """Until its caller or its server ends the call."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.broken_off += 1
 
     async def PrepareWeights(self, request: Any, context: Any) -> Any:
         await self._do("prepare")

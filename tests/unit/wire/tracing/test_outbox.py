@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from headrace.wire import tracing
@@ -16,7 +16,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.settings import TracingTable
 from headrace.wire.telemetry import new_traceparent
 from headrace.wire.tracing import metrics
-from headrace.wire.tracing.outbox import Outbox
+from headrace.wire.tracing.outbox import Outbox, _Exporter
 from headrace.wire.tracing.spans import STATE
 from tests.otlp import collector
 
@@ -103,38 +103,74 @@ def test_grpc_takes_them_too() -> None:
     assert names == ["step"]
 
 
+@pytest.fixture
+def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The thread of each export that has ended, well or not."""
+    ended: list[int] = []
+    export = _Exporter.export
+
+    def noting(self: _Exporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            return export(self, spans)
+        finally:
+            ended.append(threading.get_ident())
+
+    monkeypatch.setattr(_Exporter, "export", noting)
+    return ended
+
+
 def away() -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.mark.usefixtures("patient_end")
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_a_collector_that_is_away_holds_nobody_up(scheme: str) -> None:
+def test_a_collector_that_is_away_delays_no_caller(scheme: str, exports: list[int]) -> None:
     before = dropped()
     start(away().replace("http", scheme), timeout_s=0.5)
-    began = time.monotonic()
     for _ in range(1000):
         with tracing.span("step", begins=True):
             pass
-    assert time.monotonic() - began < 20
     tracing.stop()
-    assert time.monotonic() - began < 40
+    # All were given up by a thread of their own, before the end had to be.
+    assert len(exports) >= 2 and threading.get_ident() not in exports
     assert dropped() - before == 1000
 
 
-def test_one_that_hangs_does_not_hold_up_the_end() -> None:
+def test_one_that_hangs_holds_up_neither_a_span_nor_the_end(
+    exports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
     with collector(hangs=True) as found:
-        start(found.url, timeout_s=60)
+        monkeypatch.setattr(BatchSpanProcessor, "shutdown", _until(found.released, BatchSpanProcessor.shutdown, closed))
+        start(found.url, timeout_s=300)
         with tracing.span("step", begins=True):
             pass
-        time.sleep(0.7)  # The export is under way.
-        with tracing.span("step", begins=True):
-            pass
-        before, began = dropped(), time.monotonic()
+        assert found.asked.wait(120)
+        for _ in range(1000):
+            with tracing.span("step", begins=True):
+                pass
+        assert not exports, "a span waited for the export"
+        before = dropped()
         tracing.stop()
-        assert time.monotonic() - began < 20  # The SDK's own end waits for 30 s.
-        assert dropped() - before == 2
+        assert not exports, "the end waited for the export"
+        assert not closed, "the end waited for the SDK's own, which takes half a minute"
+        assert dropped() - before == 1001
+
+
+def _until(
+    released: threading.Event, act: Callable[[BatchSpanProcessor], None], ended: list[bool]
+) -> Callable[[BatchSpanProcessor], None]:
+    """`act`, if it took until then."""
+
+    def lasting(self: BatchSpanProcessor) -> None:
+        act(self)
+        released.wait(300)
+        ended.append(True)
+
+    return lasting
 
 
 @pytest.mark.parametrize("arrives", [True, False])

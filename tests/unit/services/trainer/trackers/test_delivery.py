@@ -13,7 +13,7 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.trackers.delivery import Delivery
 from tests.waiting import until
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 class Told:
@@ -141,10 +141,10 @@ def test_a_tracker_that_always_fails_is_left_in_time(tmp_path: Path, point: str)
     write(tmp_path, 1, 2)
     tracker = Told(trouble)
     before = dropped()
-    began = time.monotonic()
     delivery = deliver(tmp_path, tracker)
-    delivery.finish(5)
-    assert time.monotonic() - began < 30
+    delivery.finish(DEADLINE_S)
+    # It has given up by itself: no deadline had to end the wait for it.
+    assert not delivery._thread.is_alive()
     assert dropped() - before == (0 if point == "finish" else 2)
     # Nothing is lost: the next life hands over what this one could not.
     second = Told()
@@ -177,16 +177,16 @@ def test_a_tracker_that_hangs_is_left_in_time(tmp_path: Path, point: str) -> Non
 
     def trouble(call: str) -> None:
         if call == point:
-            released.wait(60)
+            released.wait(300)
 
     write(tmp_path, 1, 2)
     tracker = Told(trouble)
     delivery = deliver(tmp_path, tracker)
     # `finish` is called at the end alone: until then all is handed over, and kept as such.
     until(lambda: point in tracker.calls or (point == "finish" and not delivery._steps.left()))
-    before, began = dropped(), time.monotonic()
+    before = dropped()
     delivery.finish(0.5)
-    assert time.monotonic() - began < 30
+    assert delivery._thread.is_alive(), "it waited until the call had returned"
     assert dropped() - before == (0 if point == "finish" else 2)
     released.set()
 
