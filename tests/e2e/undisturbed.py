@@ -1,4 +1,4 @@
-"""One run that nobody disturbs, made once for all workers of a session; what compares with it only reads it."""
+"""One run that nothing disturbs, made once for all workers of a session; what compares with it only reads it."""
 
 import fcntl
 import json
