@@ -40,17 +40,26 @@ DEAD_LETTERS = Counter(
 
 _MEMORY_S = 30.0
 _BEAT_S = 0.25
+_SERVICES = ("environment", "orchestrator", "reward", "rollout", "trainer")
 _process: dict[str, str] = {}
+_foreign: set[str] = set()
+"""Prefixes of the metrics of other services. A process that the fork server starts has them all: they would stand at 0,
+and an alert on the least free disk would fire for disks at which the process never looks."""
 
 
 def describe(service: str, run: str, instance: str) -> None:
-    """Labels every later sample of this process with its run and its replica, such as `rollout-0`."""
+    """Labels every later sample of this process with its run and its replica, such as `rollout-0`.
+
+    From then on the process exposes the metrics of its own service, and those that every service has.
+    """
+    _foreign.clear()
+    _foreign.update(f"headrace_{other}_" for other in _SERVICES if other != service)
     _process.update(run=run, replica=f"{service}-{instance}")
     BUILD_INFO.labels(_version(), python_version()).set(1)
 
 
 def exposition(engine: Iterable[Metric] = ()) -> bytes:
-    """All metrics of this process, and those of an engine that it drives."""
+    """The metrics of this process and of its service, and those of an engine that it drives."""
     return generate_latest(_Labelled(engine))
 
 
@@ -77,7 +86,8 @@ class _Labelled(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Each family with the process's labels; a sample's own label of that name wins."""
-        for family in (*REGISTRY.collect(), *self._engine):
+        own = (family for family in REGISTRY.collect() if not family.name.startswith(tuple(_foreign)))
+        for family in (*own, *self._engine):
             found = Metric(family.name, family.documentation, family.type, family.unit)
             found.samples = [sample._replace(labels=_process | sample.labels) for sample in family.samples]
             yield found

@@ -148,6 +148,8 @@ def in_words(data: PreparedData | PreparedExamples) -> str:
     """What was prepared, in one line."""
     if isinstance(data, PreparedData):
         said = f"{data.prompts} prompts, {data.eval_prompts} held out, the longest has {data.longest_prompt} tokens"
+        if not data.longest_prompt:  # The prompt of a task that is played comes from its environment.
+            said = f"{data.prompts} tasks, {data.eval_prompts} held out"
     else:
         said = f"{data.examples} examples, {data.eval_examples} held out, the longest has {data.longest} tokens"
     if data.dropped_overlong:

@@ -63,6 +63,8 @@ class MakeTable(Table):
     """Columns of a JSONL file to learn from; empty = each line is text."""
     vocab_size: int = Field(1024, ge=300)
     """For the kind `text`: tokens of the vocabulary."""
+    chat_template: str = ""
+    """For the kind `text`: its chat template (Jinja), with `<end>` behind each message; empty = none."""
     seed: int = Field(0, ge=0)
     """Seed of the weights."""
     hidden: int = Field(128, ge=8)
@@ -86,6 +88,8 @@ class MakeTable(Table):
             raise ValueError(f"kv_heads = {self.kv_heads} must divide heads = {self.heads}")
         if len(set(self.characters)) != len(self.characters) or not self.characters:
             raise ValueError(f"characters = {self.characters!r} must be different ones, at least one")
+        if self.chat_template and self.kind != "text":
+            raise ValueError('chat_template needs kind = "text": one character a token has no token for <end>')
         return self
 
 

@@ -39,4 +39,4 @@ def make_model(table: MakeTable, folder: Path) -> None:
     sizes = {field.name: getattr(table, field.name) for field in dataclasses.fields(Shape)}
     # The table makes it again.
     with atomic.replaced_folder(folder, durable=False) as aside:
-        write_model(aside, tokenizer, Shape(**sizes), seed=table.seed)
+        write_model(aside, tokenizer, Shape(**sizes), seed=table.seed, chat_template=table.chat_template)

@@ -53,7 +53,7 @@ def bpe_tokenizer(texts: Iterator[str], *, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int) -> None:
+def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int, chat_template: str = "") -> None:
     """Writes a folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
     folder.mkdir(parents=True, exist_ok=True)
     vocab_size = tokenizer.get_vocab_size()
@@ -66,6 +66,8 @@ def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int) 
         "clean_up_tokenization_spaces": False,
         "model_max_length": shape.context,
     }
+    if chat_template:
+        special["chat_template"] = chat_template
     for name, values in (
         ("tokenizer_config.json", special),
         ("config.json", _config(vocab_size, shape) | ids),

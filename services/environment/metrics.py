@@ -10,6 +10,9 @@ GROUPS = Counter(
     ["outcome"],
 )
 EPISODES = Counter("headrace_environment_episodes", "Episodes played, by finish reason.", ["finish_reason"])
+PLAYED_AGAIN = Counter(
+    "headrace_environment_episodes_played_again", "Episodes begun anew because their process ended in the middle."
+)
 EPISODE_SECONDS = Histogram(
     "headrace_environment_episode_seconds", "From the reset of an episode to its end.", buckets=_SECONDS
 )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.errors import EnvironmentFailedError
+from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.player.episode import EpisodePlayer
@@ -31,6 +31,9 @@ from headrace.wire.telemetry import trace_id
 
 _AWAY_S = 0.2
 """Pause before the next read after a group was handed back, so that another worker gets it."""
+
+_DEATHS = 2
+"""Deaths of its process after which an episode is played again: most are no fault of the environment."""
 
 
 class EpisodeGroups:
@@ -100,10 +103,21 @@ class EpisodeGroups:
         )
 
     async def _one(self, prompt: PromptGroup, header: Header, index: int) -> Rollout:
+        for _ in range(_DEATHS):
+            try:
+                return await self._attempt(prompt, header, index, last=False)
+            except ChildDiedError:
+                metrics.PLAYED_AGAIN.inc()
+        return await self._attempt(prompt, header, index, last=True)
+
+    async def _attempt(self, prompt: PromptGroup, header: Header, index: int, *, last: bool) -> Rollout:
         try:
             async with self._pool.child() as child:
-                return await self._player.play(child, prompt, header, index)
-        except EnvironmentFailedError as error:  # Its process was not ready: nothing has begun.
+                return await self._player.play(child, prompt, header, index, last=last)
+        except EnvironmentFailedError as error:
+            if isinstance(error, ChildDiedError) and not last:
+                raise
+            # Its process was not ready: nothing has begun.
             metrics.EPISODES.labels(FinishReason.ENVIRONMENT_ERROR.value).inc()
             return lost_rollout(rollout_id(header.group_id, index), str(error))
 

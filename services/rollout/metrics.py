@@ -57,8 +57,8 @@ CHATS = Counter(
 )
 SAMPLED_TURNS = Counter(
     "headrace_rollout_sampled_turns",
-    "Turns of episodes by outcome: sampled, full (no row was free), refused (no weights, or draining), failed, "
-    "broken_off (by the caller).",
+    "Turns of episodes by outcome: sampled, full (no row was free), refused (no weights, or draining), late "
+    "(over its deadline), failed, broken_off (by the caller).",
     ["outcome"],
 )
 TURNS_IN_FLIGHT = Gauge("headrace_rollout_sampled_turns_in_flight", "Turns of episodes being sampled.")
@@ -80,7 +80,7 @@ for _phase in ("prepare", "receive", "verify"):
         UPDATE_SECONDS.labels(_phase, _outcome)
 for _outcome in ("answered", "refused", "late", "failed", "broken_off"):
     CHATS.labels(_outcome)
-for _outcome in ("sampled", "full", "refused", "failed", "broken_off"):
+for _outcome in ("sampled", "full", "refused", "late", "failed", "broken_off"):
     SAMPLED_TURNS.labels(_outcome)
 for _outcome in ("read", "failed"):
     ENGINE_READS.labels(_outcome)

@@ -243,6 +243,7 @@ ELSEWHERE = {
     ),
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
+    "examples/tools/run.sh runs/tools": ("tests/e2e/test_tools_example.py", '"run.sh"'),
     "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
 }
 """Run by another test or by continuous integration: the file, and what must stand in it."""

@@ -43,7 +43,9 @@ class SampleRequest(_message.Message):
     """int32 [context]"""
     min_version: _builtins.int
     deadline_s: _builtins.float
-    """Seconds to sample it in; while no weights serve, they do not pass."""
+    """Seconds to sample it in; while no weights serve, they do not pass. Over them, the answer is FINISH_REASON_TIME, and
+    no tokens.
+    """
     @_builtins.property
     def sampling(self) -> _message_pb2.Sampling:
         """Its `seed` is the turn's own: 63 bits."""

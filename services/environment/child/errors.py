@@ -11,6 +11,10 @@ class EnvironmentFailedError(HeadraceError):
         self.text, self.where = text, where
 
 
+class ChildDiedError(EnvironmentFailedError):
+    """The environment's process ended by itself, or was killed."""
+
+
 class ChildLateError(HeadraceError):
     """A call of the environment passed its deadline; its process has been killed."""
 

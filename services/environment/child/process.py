@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.errors import ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import (
     EnvironmentReset,
     EnvironmentStep,
@@ -193,7 +193,7 @@ class ChildProcess:
             f"the environment's process broke the protocol: {what[:200]}; {self._last_words()}"
         )
 
-    async def _death(self) -> EnvironmentFailedError:
+    async def _death(self) -> ChildDiedError:
         metrics.CHILDREN_ENDED.labels("died").inc()
         process = self._process
         status = None
@@ -201,7 +201,7 @@ class ChildProcess:
             with contextlib.suppress(WaitTimeoutError):
                 status = await wait_for(process.wait(), 1.0, "a child to end")
         await self.kill()
-        return EnvironmentFailedError(f"the environment's process {_ended(status)}; {self._last_words()}")
+        return ChildDiedError(f"the environment's process {_ended(status)}; {self._last_words()}")
 
     async def _listen(self) -> None:
         """Reads what the user's code prints, so that it never blocks."""

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.errors import ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.tool_calls import read_calls
-from headrace.services.environment.player.turns import SampledTurn, TurnClient
+from headrace.services.environment.player.turns import SampledTurn, TurnClient, TurnLateError
 from headrace.wire.contracts import (
     EnvironmentReward,
     Episode,
@@ -95,11 +95,22 @@ class EpisodePlayer:
     def __init__(self, renderer: ConversationRenderer, turns: TurnClient, limits: EpisodeLimits) -> None:
         self._renderer, self._turns, self._limits = renderer, turns, limits
 
-    async def play(self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int) -> Rollout:
-        """Plays rollout `index` of a group in `child`. Raises ContractError for a turn that no replica can sample."""
+    async def play(
+        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, *, last: bool = True
+    ) -> Rollout:
+        """Plays rollout `index` of a group in `child`.
+
+        Raises ContractError for a turn that no replica can sample; ChildDiedError if the child ends in the middle of an
+        episode that is not the `last` attempt.
+        """
         state = EpisodeState(rollout_id=rollout_id(header.group_id, index))
         begin = time.monotonic()
-        reason, error = await self._played(child, prompt, header, index, state)
+        try:
+            reason, error = await self._played(child, prompt, header, index, state)
+        except ChildDiedError as died:
+            if not last:
+                raise
+            reason, error = FinishReason.ENVIRONMENT_ERROR, str(died)
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         return _rollout(state, reason, error)
@@ -115,6 +126,11 @@ class EpisodePlayer:
             return end.reason, end.error
         except ChildLateError as error:
             return FinishReason.TIME, str(error)
+        except TurnLateError as late:
+            passed = f"environment.turn_s = {self._limits.turn_s:g} passed on {late.replica_id}"
+            return FinishReason.TIME, f"{passed}: {state.waits_for}"
+        except ChildDiedError:
+            raise
         except EnvironmentFailedError as error:
             return FinishReason.ENVIRONMENT_ERROR, str(error)
         except TimeoutError:

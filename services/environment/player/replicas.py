@@ -88,6 +88,11 @@ class ReplicaDirectory:
 
         await wait_for(watch(), seconds, f"a replica that serves version {min_version}")
 
+    async def until_gone(self, place: ReplicaChoice) -> None:
+        """Returns when the replica is listed no more, or at another address; the caller has the deadline."""
+        while (now := self._places.get(place.replica_id)) is not None and now.address == place.address:
+            await self.next_change()
+
     async def next_change(self) -> None:
         """Returns at the next list; the caller has the deadline."""
         self._changed.clear()

@@ -14,7 +14,7 @@ import grpc
 
 from headrace.services.environment import metrics
 from headrace.services.environment.player.replicas import ReplicaChoice, ReplicaDirectory
-from headrace.wire.contracts import Turn
+from headrace.wire.contracts import FinishReason, Turn
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.contracts.sampling_codec import FINISH_FROM_PB, spans_from_pb
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
@@ -28,6 +28,14 @@ _FULL_S = 0.05
 _AWAY_S = 1.0
 """Pauses before a replica is asked again: one that was full, one that did not answer or could not."""
 _LOOK_S = 0.05
+
+
+class TurnLateError(Exception):
+    """A replica's engine did not end a turn within its deadline."""
+
+    def __init__(self, replica_id: str) -> None:
+        super().__init__(replica_id)
+        self.replica_id = replica_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,8 @@ class TurnClient:
     async def sample(self, request: pb.SampleRequest, *, seconds: float, preferred: str = "") -> SampledTurn:
         """Asks until a replica has answered; `seconds` bound each call, the caller bounds the whole.
 
-        Raises ContractError for a turn that no replica can sample.
+        A call of a replica that the orchestrator lists no more is given up: it may hang for good. Raises TurnLateError
+        if the turn's own deadline passed, ContractError for a turn that no replica can sample.
         """
         while True:
             place = self.directory.choose(request.min_version, preferred=preferred)
@@ -59,12 +68,7 @@ class TurnClient:
                 continue
             try:
                 with _counted(place):
-                    answer = await call(
-                        RolloutServiceStub(self._channel(place.address)).Sample,
-                        request,
-                        timeout_s=seconds,
-                        what=f"{place.replica_id} to sample turn {request.turn} of {request.rollout_id}",
-                    )
+                    answer = await self._ask(place, request, seconds)
             except ExhaustedError:
                 place.avoid_until = time.monotonic() + _FULL_S
                 metrics.TURN_RETRIES.labels("full").inc()
@@ -74,6 +78,26 @@ class TurnClient:
                 log.info("turn_again", replica=place.replica_id, error=str(error))
             else:
                 return _read(request, answer)
+
+    async def _ask(self, place: ReplicaChoice, request: pb.SampleRequest, seconds: float) -> pb.SampleResponse:
+        asking = asyncio.ensure_future(
+            call(
+                RolloutServiceStub(self._channel(place.address)).Sample,
+                request,
+                timeout_s=seconds,
+                what=f"{place.replica_id} to sample turn {request.turn} of {request.rollout_id}",
+            )
+        )
+        leaving = asyncio.ensure_future(self.directory.until_gone(place))
+        try:
+            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise TransientError(f"{place.replica_id} is listed no more")
+            return asking.result()
+        finally:
+            leaving.cancel()
+            asking.cancel()
+            await asyncio.gather(asking, leaving, return_exceptions=True)
 
     async def close(self) -> None:
         """Closes all channels."""
@@ -105,9 +129,11 @@ def _counted(place: ReplicaChoice) -> Iterator[None]:
 
 
 def _read(request: pb.SampleRequest, answer: pb.SampleResponse) -> SampledTurn:
-    """The answer as a turn. Raises ContractError for what the contract forbids."""
+    """The answer as a turn. Raises TurnLateError, and ContractError for what the contract forbids."""
     if answer.finish_reason not in FINISH_FROM_PB:
         raise ContractError("bad_finish_reason", f"{request.rollout_id}: {answer.finish_reason}")
+    if FINISH_FROM_PB[answer.finish_reason] is FinishReason.TIME:
+        raise TurnLateError(answer.replica_id)
     turn = Turn(
         context_ids=ids_from_bytes(request.context_ids),
         completion_ids=ids_from_bytes(answer.token_ids),

@@ -23,7 +23,7 @@ from headrace.services.rollout.engines.protocol import (
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
-from headrace.wire.contracts import Sampling
+from headrace.wire.contracts import FinishReason, Sampling
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.checks import check_ids
 from headrace.wire.contracts.messages import TokenIds
@@ -33,6 +33,10 @@ from headrace.wire.v1 import rollout_pb2 as pb
 
 _UPDATE_S = 3600.0
 """Upper bound only: a publication ends by its own deadline long before."""
+
+
+class _LateError(Exception):
+    """The engine did not end a turn within its deadline."""
 
 
 class TurnSampler:
@@ -46,17 +50,21 @@ class TurnSampler:
     async def sample(self, request: pb.SampleRequest) -> pb.SampleResponse:
         """Samples one turn.
 
+        One that its engine does not end within `deadline_s` is answered without a token, its finish reason is `time`.
         Raises ExhaustedError if all rows are taken; TransientError if no weights of `min_version` serve, the replica
-        takes nothing more, or the engine abandoned the turn; WaitTimeoutError after `deadline_s`; ContractError for a
-        request that no replica can serve.
+        takes nothing more, or the engine abandoned the turn; ContractError for a request that no replica can serve.
         """
         context, sampling = _checked(request)
-        with self._counted(), self._row():
-            await self._ready(request.min_version)
-            begin = time.monotonic()
-            completion = await self._generate(request, context, sampling)
-            seconds = time.monotonic() - begin
-            await self._settled()
+        begin = time.monotonic()
+        try:
+            with self._counted(), self._row():
+                await self._ready(request.min_version)
+                begin = time.monotonic()
+                completion = await self._generate(request, context, sampling)
+                seconds = time.monotonic() - begin
+                await self._settled()
+        except _LateError:
+            return self._late(time.monotonic() - begin)
         self._generator.speed.observe(len(completion.token_ids), seconds)
         return pb.SampleResponse(
             token_ids=ids_to_bytes(completion.token_ids),
@@ -66,6 +74,10 @@ class TurnSampler:
             replica_id=self._replica_id,
             engine_s=seconds,
         )
+
+    def _late(self, seconds: float) -> pb.SampleResponse:
+        reason = FINISH_TO_PB[FinishReason.TIME]
+        return pb.SampleResponse(finish_reason=reason, replica_id=self._replica_id, engine_s=seconds)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -78,6 +90,9 @@ class TurnSampler:
             raise
         except TransientError:
             outcome = "refused"
+            raise
+        except _LateError:
+            outcome = "late"
             raise
         except Exception:
             outcome = "failed"
@@ -137,7 +152,7 @@ class TurnSampler:
         return completion
 
     async def _wait(self, generating: "asyncio.Future[tuple[Completion, ...]]", seconds: float) -> None:
-        """Returns when the engine is done; raises WaitTimeoutError after `seconds` in which the gate was open."""
+        """Returns when the engine is done; raises _LateError after `seconds` in which the gate was open."""
         left = seconds
         while not generating.done():
             is_open, begin = self._gate.is_open, time.monotonic()
@@ -150,7 +165,7 @@ class TurnSampler:
                 await asyncio.gather(turning, return_exceptions=True)
             left -= (time.monotonic() - begin) * is_open
             if is_open and left <= 0 and not generating.done():
-                raise WaitTimeoutError("the engine to sample a turn", seconds)
+                raise _LateError
 
     async def _turned(self, was_open: bool, timeout_s: float) -> None:
         """Returns when the gate opens or closes, or after `timeout_s`."""

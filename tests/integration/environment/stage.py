@@ -63,7 +63,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.name, self.tokenizer, self.says = name, tokenizer, says
         self.asked: list[pb.SampleRequest] = []
         self.version = PolicyVersion(incarnation=1, version=0)
-        self.broken = False
+        self.broken = self.late = False
         self.hold: asyncio.Event | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -75,6 +75,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
             await self.hold.wait()
         if self.broken:
             raise TransientError("the engine is gone")
+        if self.late:
+            return pb.SampleResponse(finish_reason=FINISH_TO_PB[FinishReason.TIME], replica_id=self.name)
         text = self.says(self.tokenizer.decode(ids_from_bytes(request.context_ids).tolist()), request)
         if text is None:
             raise ExhaustedError(f"{self.name} has no free row")
@@ -110,6 +112,11 @@ class Stage:
         known = self.places[name]
         fields = {"takes": known.takes, "free_rows": known.free_rows} | changes
         self.places[name] = orchestrator.ReplicaPlace(replica_id=name, address=known.address, version=version, **fields)
+        self.directory.update(list(self.places.values()))
+
+    def remove(self, name: str) -> None:
+        """Takes a replica from the orchestrator's list."""
+        del self.places[name]
         self.directory.update(list(self.places.values()))
 
 

@@ -200,6 +200,29 @@ async def test_turns_stay_with_the_replica_that_has_their_prefix_and_move_if_it_
         assert home.asked[1] == other.asked[0]  # The same turn with the same seed.
 
 
+async def test_a_turn_on_a_replica_that_hangs_moves_when_the_orchestrator_lists_it_no_more(tmp_path: Path) -> None:
+    async with stage(tmp_path, counting, replicas=2, environment="games:Adder") as it:
+        for replica in it.replicas.values():
+            replica.hold = asyncio.Event()
+        playing = asyncio.create_task(play(it, played({"a": 0, "b": 0})))
+        await until_async(lambda: any(one.asked for one in it.replicas.values()))
+        hung, other = sorted(it.replicas.values(), key=lambda one: -len(one.asked))
+        assert other.hold is not None and not other.asked
+        other.hold.set()
+        it.remove(hung.name)
+        assert (await playing).finish_reason is FinishReason.STOP
+        assert len(hung.asked) == 1 and other.asked[0] == hung.asked[0]
+
+
+async def test_a_turn_over_its_deadline_ends_the_episode_as_time(tmp_path: Path) -> None:
+    async with stage(tmp_path, counting, environment="games:Adder") as it:
+        it.replicas["rollout-0"].late = True
+        rollout = await play(it, played(SUM))
+        assert rollout.finish_reason is FinishReason.TIME and rollout.must_abstain and not len(rollout.token_ids)
+        assert rollout.episode is not None
+        assert rollout.episode.error == "environment.turn_s = 100 passed on rollout-0: turn 0 of the policy"
+
+
 async def test_a_full_replica_is_asked_again_until_it_has_room(tmp_path: Path) -> None:
     refused = []
 

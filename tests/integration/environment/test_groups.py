@@ -1,6 +1,8 @@
 """Groups of episodes from the stream to the stream: slots, held groups, lost workers' leases, a broken environment."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.services.environment import metrics
 from headrace.services.environment.health import FIRST_GROUPS, EnvironmentHealth, EnvironmentOutageError
 from headrace.services.environment.service import EpisodeGroups
 from headrace.wire.contracts import DropReason, FinishReason, Message, RolloutGroup, Tombstone, decode, encode
@@ -84,6 +87,38 @@ async def test_all_rollouts_of_a_group_are_played_and_leave_as_one(tmp_path: Pat
         assert len({request.sampling.seed for request in it.replicas["rollout-0"].asked}) == 8
     (event,) = [one for one in read_events(tmp_path) if one["event"] == "group_generated"]
     assert event["group_id"] == "test/g00000003" and event["source"] == "environment-0-a"
+
+
+async def test_an_episode_whose_process_is_killed_is_played_again_with_the_same_turns(tmp_path: Path) -> None:
+    async with stage(tmp_path, counting, environment="games:Adder") as it, AsyncExitStack() as stack:
+        works, replica = Works(it, tmp_path), it.replicas["rollout-0"]
+        await working(stack, works)
+        replica.hold = asyncio.Event()
+        await works.issue(0)
+        await until_async(lambda: len(replica.asked) == 1)
+        (child,) = it.pool._children
+        os.kill(child.pid, signal.SIGKILL)
+        replica.hold.set()
+        (group,) = await works.rollouts(1)
+        (rollout,) = group.rollouts
+        assert rollout.finish_reason is FinishReason.STOP and rollout.text == "45"
+        assert [request.turn for request in replica.asked] == [0, 0, 1] and replica.asked[0] == replica.asked[1]
+
+
+async def test_an_episode_whose_process_dies_each_time_ends_as_an_error_of_its_environment(tmp_path: Path) -> None:
+    def dies(text: str, request: pb.SampleRequest) -> str:
+        return '<tool_call>{"name": "end", "arguments": {"how": "kill"}}</tool_call>'
+
+    before = metrics.PLAYED_AGAIN._value.get()
+    async with stage(tmp_path, dies, tools=("games:end",)) as it, AsyncExitStack() as stack:
+        works = Works(it, tmp_path)
+        await working(stack, works)
+        await works.issue(0, {"prompt": "end"})
+        (group,) = await works.rollouts(1)
+        (rollout,) = group.rollouts
+        assert rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR and rollout.episode is not None
+        assert "SIGKILL" in rollout.episode.error and len(it.replicas["rollout-0"].asked) == 3
+        assert metrics.PLAYED_AGAIN._value.get() == before + 2
 
 
 async def test_a_group_that_waits_for_weights_takes_no_slot(tmp_path: Path) -> None:

@@ -55,6 +55,21 @@ _ORCHESTRATOR_FREE = "headrace_orchestrator_run_dir_free_bytes{replica='o'}"
 _UP = "up{service='rollout', instance='x'}"
 
 
+def _episodes(**ended: str) -> Series:
+    return {
+        f"headrace_environment_episodes_total{{replica='e', finish_reason='{reason}'}}": values
+        for reason, values in ended.items()
+    }
+
+
+def _segments(template: str) -> Series:
+    return {
+        "headrace_environment_segments_total{replica='e', reason='first'}": "0+10x40",
+        "headrace_environment_segments_total{replica='e', reason='template'}": template,
+        "headrace_environment_turns_total{replica='e'}": "0+15x40",
+    }
+
+
 def _gauge(name: str, bad: str, good: str) -> Case:
     return Case(fires={name: f"{bad}x40"}, calm={"well": {name: f"{good}x40"}})
 
@@ -146,6 +161,18 @@ CASES: dict[str, Case] = {
     ),
     "HeadraceStepsSkipped": _rise("headrace_trainer_steps_skipped_total"),
     "HeadraceStaleTokens": _gauge("headrace_trainer_stale_tokens_share", "0.2", "0.01"),
+    "HeadraceEpisodesLost": Case(
+        fires=_episodes(stop="0+10x40", time="0+1x40"),
+        also={"errors": _episodes(stop="0+10x40", environment_error="0+1x40")},
+        calm={
+            "few": _episodes(stop="0+50x40", time="0+1x40"),
+            "limits are scored": _episodes(stop="0+10x40", turn_limit="0+10x40", length="0+10x40", time="0x40"),
+        },
+    ),
+    "HeadraceSegmentsBroken": Case(
+        fires=_segments("0+2x40"),
+        calm={"few": _segments("0+1x20 20x20"), "the first of each episode": _segments("0x40")},
+    ),
     "HeadraceLogprobGap": _gauge("headrace_trainer_logprob_gap_mean_nats", "0.2", "0.01"),
     "HeadraceCheckpointOld": Case(fires=_steps("400"), calm={"recent": _steps("150")}),
     "HeadraceOldestPending": Case(

@@ -22,6 +22,7 @@ OPTIONAL = {
     r"sglang:": "only a replica with the SGLang engine has them",
     r"headrace_reward_(judge|canar|endpoint|forward)": "only a config with judges or reward models has them",
     r"headrace_reward_sandbox_tests": "only a config with code rewards has them",
+    r"headrace_environment_": "only a config with an environment has them",
     r"checkpoint_last_success_timestamp_seconds\S* > 0": "before the first checkpoint there is none",
 }
 """Pattern -> why an expression that has it may return nothing on a run that is well."""

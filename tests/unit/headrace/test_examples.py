@@ -21,6 +21,13 @@ def test_the_stages_of_the_rlhf_example_are_valid(path: Path) -> None:
     assert config.run.stage == {"ppo": "rl"}.get(path.stem, path.stem)
 
 
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "tools").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_stages_of_the_tools_example_are_valid(path: Path) -> None:
+    config = resolve(path).config
+    assert config.run.stage == {"run": "rl"}.get(path.stem, path.stem)
+    assert config.environment.on is (path.stem == "run")
+
+
 def test_the_examples_own_reward_is_one_only_for_the_right_sum() -> None:
     spec = importlib.util.spec_from_file_location("rewards", EXAMPLES / "arithmetic" / "rewards.py")
     assert spec and spec.loader

@@ -1,7 +1,9 @@
 """What every service tells, and in which form."""
 
 import asyncio
+import importlib
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +25,7 @@ process_cpu_seconds_total 99
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_process", {})
+    monkeypatch.setattr(metrics, "_foreign", set())
 
 
 def lines(text: bytes, name: str) -> list[str]:
@@ -35,6 +38,18 @@ def test_every_sample_names_its_run_and_its_replica() -> None:
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert samples and all('replica="rollout-3"' in line and 'run="demo"' in line for line in samples)
     assert any(line.startswith("headrace_build_info{") and line.endswith(" 1.0") for line in samples)
+
+
+def test_a_process_exposes_no_metric_of_another_service() -> None:
+    services = {path.parent.name for path in (Path(metrics.__file__).parents[1] / "services").glob("*/metrics.py")}
+    assert len(services) == 5
+    for service in services:  # As the fork server does it, for all that it may start.
+        importlib.import_module(f"headrace.services.{service}.metrics")
+    for service in services:
+        describe(service, "demo", "0")
+        names = {line.split("{")[0] for line in exposition().decode().splitlines() if not line.startswith("#")}
+        prefixes = {other for other in services if any(name.startswith(f"headrace_{other}_") for name in names)}
+        assert prefixes == {service} and "headrace_build_info" in names
 
 
 def test_without_a_run_there_are_no_such_labels() -> None:

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import MakeTable
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
+from headrace.services.environment.app import load_tokenizer
 from headrace.wire.errors import ConfigError
 
 DATA = '[data]\npath = "x.jsonl"\n'
@@ -74,3 +76,17 @@ def test_a_table_that_makes_no_model_is_refused_with_its_line(tmp_path: Path, ma
 def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run.toml:5: \[model.make\] text: there is no file .*nothing.txt"):
         settle_path(resolved(tmp_path, 'kind = "text"\ntext = "nothing.txt"'), tmp_path)
+
+
+def test_a_chat_template_is_the_tokenizers_and_needs_a_token_for_its_end(tmp_path: Path) -> None:
+    text = tmp_path / "words.txt"
+    text.write_text("user\nhow many?\n")
+    template = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<end>{% endfor %}"
+    make_model(MakeTable(kind="text", text=text, chat_template=template), tmp_path / "model")
+    tokenizer = load_tokenizer(tmp_path / "model")
+    said = tokenizer.apply_chat_template([{"role": "user", "content": "how many?"}], tokenize=False)
+    assert said == "user\nhow many?<end>"
+    ids = tokenizer(said, add_special_tokens=False)["input_ids"]
+    assert ids[-1] == tokenizer.eos_token_id and ids.count(tokenizer.eos_token_id) == 1
+    with pytest.raises(ValidationError, match='chat_template needs kind = "text"'):
+        MakeTable(chat_template=template)

@@ -1,0 +1,78 @@
+"""Tiny runs whose rows are played: a game that answers by rules, and a chat template of a few characters."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import TinyRun
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '=' + m.content + '<end>' if m.role == 'assistant' else m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}={% endif %}"
+)
+TABLE = """
+[environment]
+name = "game:Sums"
+path = "game"
+slots = 4
+max_turns = 3
+max_turn_tokens = 3
+episode_s = 100
+"""
+GAME = '''
+class Sums:
+    """Asks again until the answer begins with a digit that it likes."""
+
+    def reset(self, task, rollout_id, attempt):
+        self.turns, self.liked = 0, False
+        return task["prompt"].rstrip("=")
+
+    def step(self, message):
+        self.turns += 1
+        self.liked = message["content"][:1] in list("02468")
+        note = {"turn_reward": 0.125, "metrics": {"asked": self.turns}}
+        return note if self.liked else {"done": False, "messages": [{"role": "user", "content": "+0"}], **note}
+
+    def reward(self, messages):
+        return float(self.liked)
+'''
+
+
+def played_run(folder: Path, *, game: str = GAME, **shape: Any) -> TinyRun:
+    """A tiny run in which every row is played; `shape` as of TinyRun."""
+    made = TinyRun(folder, **{"steps": 6, "replicas": 1, **shape})
+    file = made.folder / "model" / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": TEMPLATE}))
+    (made.folder / "game").mkdir()
+    (made.folder / "game" / "game.py").write_text(game)
+    toml = (made.folder / "run.toml").read_text().replace('name = "length"', 'name = "environment"')
+    toml = toml.replace("options = { target = 3 }", "").replace('component = "length"', 'component = "environment"')
+    toml = toml.replace("max_tokens = 6", "max_tokens = 12").replace("correct_above = -0.5", "correct_above = 0.5")
+    (made.folder / "run.toml").write_text(toml + TABLE)
+    return made
+
+
+def kill_a_child(worker: int) -> bool:
+    """Kills one process that plays episodes for the worker, found by its command line."""
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0") if folder.name.isdecimal() else []
+            plays = b"headrace.services.environment.child.main" in words and not words[0].endswith(b"bwrap")
+            if plays and _is_under(folder, worker):
+                os.kill(int(folder.name), signal.SIGKILL)
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _is_under(folder: Path, ancestor: int) -> bool:
+    """Whether a process descends from another."""
+    while folder.name not in ("0", "1"):
+        parent = folder.joinpath("stat").read_text().rpartition(") ")[2].split()[1]
+        if int(parent) == ancestor:
+            return True
+        folder = Path("/proc") / parent
+    return False
