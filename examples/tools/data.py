@@ -2,7 +2,7 @@
 
 A task asks how many pieces of an item there are. The stock is behind two tools, so an answer takes three turns: `find`
 names the shelf of an item, `count` the pieces on a shelf. `sft.jsonl` teaches the form of such a conversation, by
-examples that mostly guess where they could ask; `tasks.jsonl` are tasks to play.
+examples that mostly guess the shelf; `tasks.jsonl` are tasks to play.
 """
 
 import json
@@ -12,10 +12,9 @@ from pathlib import Path
 
 COLOURS = ("red", "blue", "green", "black", "white", "grey", "pink", "gold", "tan", "teal")
 THINGS = ("bolts", "nuts", "gears", "pipes", "wires", "lamps", "tapes", "nails", "locks", "keys", "saws", "rods")
-ASKS = 0.45
-"""Share of an example's choices in which it asks a tool; in the others it guesses at once."""
+FINDS = 0.4
+"""Share of the examples that look the shelf up; the others count on the shelf in the middle, wherever the item is."""
 GUESS = "5"
-"""The guess that is least wrong, where nothing is known."""
 
 
 def call(name: str, **arguments: str) -> str:
@@ -30,16 +29,15 @@ def task(draw: random.Random) -> dict[str, str]:
 
 
 def example(draw: random.Random) -> dict[str, list[dict[str, str]]]:
-    """A conversation in the right form, which ends with a guess sooner or later."""
+    """A conversation in the right form, which ends with what `count` says."""
     asked = task(draw)
     said = [("user", f"How many {asked['item']}?")]
-    for name, argument, result in (("find", "item", "shelf"), ("count", "shelf", "pieces")):
-        if draw.random() > ASKS:
-            said.append(("assistant", GUESS))
-            break
-        said += [("assistant", call(name, **{argument: asked[argument]})), ("tool", asked[result])]
-    else:
-        said.append(("assistant", asked["pieces"]))
+    shelf = GUESS
+    if draw.random() < FINDS:
+        shelf = asked["shelf"]
+        said += [("assistant", call("find", item=asked["item"])), ("tool", shelf)]
+    pieces = asked["pieces"] if shelf == asked["shelf"] else "0"
+    said += [("assistant", call("count", shelf=shelf)), ("tool", pieces), ("assistant", pieces)]
     return {"messages": [{"role": role, "content": content} for role, content in said]}
 
 

@@ -20,7 +20,7 @@ echo "== 1/2 supervised: the model learns the form of a conversation with tools"
 $headrace train "$here/sft.toml" --run-dir "$root/sft" --data.path "$root/data/sft.jsonl" \
   --model.make.text "$root/data/words.txt" ${SFT_OPTIONS:-}
 
-echo "== 2/2 GRPO on episodes: asking the tools pays"
+echo "== 2/2 GRPO on episodes: to find before counting pays"
 $headrace train "$here/run.toml" --run-dir "$root/rl" --data.path "$root/data/tasks.jsonl" \
   --model.path "$root/sft/export" ${RL_OPTIONS:-}
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from headrace.services.environment import metrics
 from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import Json
@@ -264,7 +266,7 @@ def _refusals(malformed: Sequence[str]) -> list[Json]:
 
 
 def _continues(seen: Seen | None, context: Seen) -> bool:
-    return seen is not None and context.token_ids[: len(seen.token_ids)].tolist() == seen.token_ids.tolist()
+    return seen is not None and np.array_equal(context.token_ids[: len(seen.token_ids)], seen.token_ids)
 
 
 def _rollout(state: EpisodeState, reason: FinishReason, error: str) -> Rollout:

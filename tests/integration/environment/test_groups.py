@@ -97,7 +97,7 @@ async def test_an_episode_whose_process_is_killed_is_played_again_with_the_same_
         await works.issue(0)
         await until_async(lambda: len(replica.asked) == 1)
         (child,) = it.pool._children
-        os.kill(child.pid, signal.SIGKILL)
+        os.killpg(child.pid, signal.SIGKILL)  # With the process in its sandbox, which might answer once more.
         replica.hold.set()
         (group,) = await works.rollouts(1)
         (rollout,) = group.rollouts
