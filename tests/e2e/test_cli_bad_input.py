@@ -196,6 +196,7 @@ def test_commands_on_a_folder_that_is_no_run(place: Path) -> None:
     assert "is not a run directory" in refused(place, "status", "model")
 
 
+@pytest.mark.long
 def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
     assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
     told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
@@ -205,6 +206,7 @@ def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
         assert f"model.{option.replace('-', '_')} was" in told
 
 
+@pytest.mark.long
 def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> None:
     assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
     (file,) = place.rglob("config/run.toml")
@@ -216,14 +218,13 @@ def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> N
     assert "model.fp32_head was False" in refused(place, "train", "run.toml", "--resume", "--model.fp32-head", "true")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scorer", "words"),
     [
         ('name = "exact_mach"', "did you mean 'exact_match'"),
-        pytest.param(
-            'name = "no_such_module:f"', "put the folder of the module into reward.path", marks=pytest.mark.long
-        ),
-        pytest.param('name = "format"', "missing a required argument: 'pattern'", marks=pytest.mark.long),
+        pytest.param('name = "no_such_module:f"', "put the folder of the module into reward.path"),
+        pytest.param('name = "format"', "missing a required argument: 'pattern'"),
     ],
 )
 def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) -> None:

@@ -150,6 +150,7 @@ def test_generate_asks_the_live_run(live: TinyRun) -> None:
     assert said("generate", "--url", url(live), "--prompt", "1+1=").endswith("\n")
 
 
+@pytest.mark.long
 def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun, tmp_path: Path) -> None:
     found = headrace("replay", live.run_dir, "--out", tmp_path / "replay")
     assert found["differs_from"] is None and found["as_in_run"] >= 1
@@ -209,6 +210,7 @@ def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: TinyRun
     assert not out.exists()
 
 
+@pytest.mark.long
 def test_generate_loads_a_checkpoint_of_an_ended_run(ended: TinyRun) -> None:
     asked = ("generate", ended.run_dir, "--prompt", "12+34=", "--seed", 4)
     first, again = headrace(*asked), headrace(*asked)

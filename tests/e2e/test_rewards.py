@@ -143,6 +143,7 @@ def test_score_runs_a_scorer_over_a_file(tmp_path: Path) -> None:
     assert first["score"] == 2 * len(pairs[0]["completion"])
 
 
+@pytest.mark.long
 def test_score_refuses_what_cannot_work_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"completion": "1", "answer": "1"}\n{"prompt": "x"}\n')
     files = ("--input", "pairs.jsonl", "--output", "scores.jsonl")

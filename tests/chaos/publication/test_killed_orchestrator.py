@@ -22,7 +22,6 @@ from tests.chaos.publication.weights import folder_of
 from tests.ports import free_port
 from tests.rollout_models import random_prompts
 from tests.valkey import Valkey
-from tests.variants import keep
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 MEMBERS = ["rollout-0", "rollout-1"]
@@ -106,8 +105,9 @@ async def stage(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPa
             valkey.stop()
 
 
-@pytest.mark.parametrize("middle", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("phase", keep({"transfer"}, PHASES))
+@pytest.mark.long
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("phase", PHASES)
 async def test_its_next_life_publishes_anew_and_the_trainer_only_waits(stage: Stage, phase: str, middle: bool) -> None:
     dying = stage.life
     if (phase, middle) == ("transfer", True):

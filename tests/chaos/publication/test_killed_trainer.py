@@ -15,7 +15,6 @@ from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.chaos.publication.lives import Life, trainer_main
 from tests.chaos.publication.stage import TIMES, Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
-from tests.variants import keep
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 SETTLED_S = 10.0 + TIMES.prepare_s + TIMES.transfer_s
@@ -44,7 +43,8 @@ async def trainers(stage: Stage) -> AsyncIterator[Trainers]:
         life.close()
 
 
-@pytest.mark.parametrize("phase", keep({"transfer"}, PHASES))
+@pytest.mark.long
+@pytest.mark.parametrize("phase", PHASES)
 async def test_replicas_serve_on_and_the_next_life_publishes_again(
     stage: Stage, trainers: Trainers, phase: str
 ) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import contrast, opened
 from tests.e2e.dashboard.shown import Shown
+from tests.variants import keep
 
 PAGES = {
     "run": ("/#/run?metrics=grad_norm", ".chart canvas"),
@@ -38,7 +39,7 @@ TEXTS = """() => {
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [pytest.param(390, marks=pytest.mark.long), 1280])
 def test_it_loads_without_an_error_or_a_foreign_request_and_fits(
     browser: Browser, shown: Shown, name: str, width: int
 ) -> None:
@@ -51,7 +52,7 @@ def test_it_loads_without_an_error_or_a_foreign_request_and_fits(
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_every_text_has_contrast(browser: Browser, shown: Shown, name: str, scheme: str) -> None:
     path, sign = PAGES[name]
     with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}, color_scheme=scheme) as page:
@@ -95,7 +96,7 @@ def test_curves_and_shades_of_tokens_have_contrast(browser: Browser, shown: Show
 FOCUSABLE = "a[href], button:not(:disabled), input, select, [tabindex='0']"
 
 
-@pytest.mark.parametrize("name", ["run", "group", "fleet", "queues", "compare"])
+@pytest.mark.parametrize("name", keep({"run"}, ["run", "group", "fleet", "queues", "compare"]))
 def test_the_tab_key_reaches_everything_and_the_focus_is_seen(browser: Browser, shown: Shown, name: str) -> None:
     path, sign = PAGES[name]
     with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}) as page:

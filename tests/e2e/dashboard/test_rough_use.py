@@ -62,6 +62,7 @@ def slow_down(page: Page, latency_ms: int) -> None:
     session.send("Network.emulateNetworkConditions", how)
 
 
+@pytest.mark.long
 def test_an_address_that_is_none_is_no_empty_page(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/%E0%A4%A?runs=%E0", allowed=["422"]) as page:
         expect(page.locator(".chart canvas").first).to_be_visible()
@@ -69,6 +70,7 @@ def test_an_address_that_is_none_is_no_empty_page(browser: Browser, shown: Shown
         expect(page.get_by_role("alert")).to_be_visible()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", ["from=9999999999999999999999", "newest=9999999999999999999999", "from=50&to=10"])
 def test_steps_that_are_none_hide_no_curves_of_others(browser: Browser, shown: Shown, params: str) -> None:
     with opened(browser, f"{shown.url}/#/run?{params}") as page:
@@ -77,6 +79,7 @@ def test_steps_that_are_none_hide_no_curves_of_others(browser: Browser, shown: S
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_all_metrics_at_once_have_charts(browser: Browser, shown: Shown) -> None:
     wanted = ",".join([*(f"none_{number}" for number in range(100)), "extra_21"])
     with opened(browser, f"{shown.url}/#/run?metrics={wanted}") as page:
@@ -98,6 +101,7 @@ def test_what_is_typed_stays_while_steps_come(browser: Browser, going: Shown) ->
             expect(field).to_have_value("carry the first")
 
 
+@pytest.mark.long
 def test_who_leaves_while_typing_takes_nothing_along(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts") as page:
         expect(page.locator(".row-link").first).to_be_visible()
@@ -114,6 +118,7 @@ def test_who_leaves_while_typing_takes_nothing_along(browser: Browser, shown: Sh
         assert page.url.endswith("#/compare")
 
 
+@pytest.mark.long
 def test_a_list_that_grows_above_does_not_shift_below(browser: Browser, going: Shown) -> None:
     def asked(**params: int) -> Any:
         return httpx.get(f"{going.url}/api/rollouts", params=params, trust_env=False, timeout=30).json()
@@ -129,6 +134,7 @@ def test_a_list_that_grows_above_does_not_shift_below(browser: Browser, going: S
         expect(page.locator(".page-head")).to_contain_text("800 rollouts")
 
 
+@pytest.mark.long
 def test_of_what_is_long_the_beginning_is_drawn_until_all_is_wanted(browser: Browser, going: Shown) -> None:
     path = write_rollout_file(going.run_dir / "rollouts", 9001, 2000, 1)
     rows = pq.read_table(path).to_pylist()
@@ -148,6 +154,7 @@ def test_of_what_is_long_the_beginning_is_drawn_until_all_is_wanted(browser: Bro
         expect(second).to_contain_text("Aend")
 
 
+@pytest.mark.long
 def test_a_slow_answer_is_waited_for(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         expect(page.locator(".chart canvas").first).to_be_visible()
@@ -156,6 +163,7 @@ def test_a_slow_answer_is_waited_for(browser: Browser, shown: Shown) -> None:
         expect(page.locator(".phase-bar").first).to_be_visible(timeout=SLOW_MS)
 
 
+@pytest.mark.long
 def test_curves_come_over_a_slow_network_while_steps_come(browser: Browser, going: Shown) -> None:
     with opened(browser, f"{going.url}/#/queues") as page:
         expect(page.locator(".freshness")).to_have_text("Live")

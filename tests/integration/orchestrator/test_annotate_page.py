@@ -86,6 +86,7 @@ def test_one_hand_on_the_keyboard_judges_skips_and_ties(browser: Browser, served
         assert set(answers(page)) == {"new one", "new two"}
 
 
+@pytest.mark.long
 def test_the_buttons_do_what_the_keys_do(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
@@ -96,6 +97,7 @@ def test_the_buttons_do_what_the_keys_do(browser: Browser, served: Served) -> No
         assert [one["choice"] for one in votes(served)] == ["left", "right", "tie", "skip"]
 
 
+@pytest.mark.long
 def test_undo_brings_the_same_pair_back_also_after_a_reload(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
@@ -207,6 +209,7 @@ def test_a_vote_whose_answer_was_lost_stays_with_who_gave_it(browser: Browser, s
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_changed_after_all_stays(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
@@ -254,6 +257,7 @@ def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None
     assert shown == set(HOSTILE)
 
 
+@pytest.mark.long
 def test_fenced_blocks_stand_as_code_and_the_text_stays_whole(browser: Browser, served: Served) -> None:
     block = "~~~py\n<b>x</b> = '```'\n\n~~~~\n"
     closed = f"Before\n{block}between, ```no block``` here\n  ```\n  cut off"
@@ -268,6 +272,7 @@ def test_fenced_blocks_stand_as_code_and_the_text_stays_whole(browser: Browser, 
         assert "monospace" in page.eval_on_selector(".answers .code", "(one) => getComputedStyle(one).fontFamily")
 
 
+@pytest.mark.long
 def test_the_head_of_a_long_answer_stays_and_leads_to_the_other(browser: Browser, served: Served) -> None:
     write_step(served.run_dir, 1, [["line\n" * 300, "word\n" * 300]], finish_reason="length")
     served.start()
@@ -284,6 +289,7 @@ def test_the_head_of_a_long_answer_stays_and_leads_to_the_other(browser: Browser
         judge(page, "1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_can_be_read(browser: Browser, served: Served, width: int, scheme: str) -> None:
@@ -334,6 +340,7 @@ def _luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+@pytest.mark.long
 def test_colours_and_name_are_kept_in_the_browser(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()

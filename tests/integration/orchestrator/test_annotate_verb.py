@@ -19,6 +19,7 @@ from headrace.supervisor.once import child_environment
 from headrace.wire.errors import ConfigError
 from tests.annotation import write_run
 from tests.integration.orchestrator.served import Served
+from tests.variants import keep
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def test_a_live_run_has_its_own_page(tmp_path: Path) -> None:
     lock.release()
 
 
-@pytest.mark.parametrize("verb", ["annotate", "dashboard"])
+@pytest.mark.parametrize("verb", keep({"annotate"}, ["annotate", "dashboard"]))
 def test_a_script_is_told_the_url_on_one_line(tmp_path: Path, served: Served, verb: str) -> None:
     write_run(tmp_path)
     with annotating(tmp_path, "--json", verb=verb) as process:

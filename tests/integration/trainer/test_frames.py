@@ -31,7 +31,11 @@ def fall_in_the_optimizer(values, out):
         out.write_text(json.dumps([*ours, frames[-1].name]))
 
 
-@pytest.mark.parametrize("algorithm", [{}, {"name": "ppo", "kl_coef": 0.0}], ids=["grpo", "ppo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param({}, marks=pytest.mark.long), {"name": "ppo", "kl_coef": 0.0}],
+    ids=["grpo", "ppo"],
+)
 def test_at_most_seven_frames_lie_between_the_stage_and_the_optimizer(tmp_path, algorithm):
     settings, out = settings_for(tmp_path, steps=1, algorithm=algorithm), tmp_path / "frames.json"
     context = multiprocessing.get_context("forkserver")

@@ -25,7 +25,12 @@ def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
 
 @pytest.mark.parametrize(
     ("then", "now", "told"),
-    [("old", "", ""), ("", "", ""), ("", "sgl64", "replay_not_compared"), ("old", "sgl64", "replay_not_compared")],
+    [
+        ("", "sgl64", "replay_not_compared"),
+        pytest.param("old", "", "", marks=pytest.mark.long),
+        pytest.param("", "", "", marks=pytest.mark.long),
+        pytest.param("old", "sgl64", "replay_not_compared", marks=pytest.mark.long),
+    ],
 )
 def test_a_former_lifes_weights_are_compared_where_both_digests_are_of_one_algorithm(tmp_path, then, now, told):
     settings = settings_for(tmp_path, steps=4, checkpoint_every=2)

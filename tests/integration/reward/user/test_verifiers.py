@@ -126,6 +126,7 @@ async def test_a_tasksets_rewards_weights_and_metrics_are_ours(tmp_path: Path) -
         assert scorer.problem({"level": 2}) == "the task's data needs answer, which the row has not"
 
 
+@pytest.mark.long
 async def test_one_reward_can_be_named_and_the_config_is_the_options(tmp_path: Path) -> None:
     async with loaded(tmp_path, "sums_env:correct", task={"tolerance": 1}) as scorer:
         found = await scorer.score([sample("3"), sample("4")])
@@ -159,6 +160,7 @@ async def test_what_a_completion_alone_cannot_be_scored_by_is_refused(
             pass
 
 
+@pytest.mark.long
 async def test_unknown_options_of_the_taskset_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown"):
         async with loaded(tmp_path, "sums_env", unknown=1):

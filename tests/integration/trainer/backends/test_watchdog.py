@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.variants import keep
-
 ROOT = Path(__file__).parents[4]
 WORLD_S = 180
 NAME = "TORCH_NCCL_BLOCKING_WAIT"
@@ -22,8 +20,9 @@ MAKERS = {"init_process_group", "new_group", "new_subgroups", "split_group", "in
 """Functions of torch by which groups are made."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("backend", keep({"fsdp2"}, ["fsdp2", "deepspeed"]))
+@pytest.mark.parametrize("backend", ["fsdp2", "deepspeed"])
 def test_no_training_group_is_made_under_the_publications_variable(tmp_path: Path, backend: str) -> None:
     if backend == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
