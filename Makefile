@@ -38,7 +38,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
 
-.PHONY: help demo gpu test pure processes compose test-all long once sglang sglang-venv docs check lint types unit sizes proto
+.PHONY: help demo gpu test pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto
 .PHONY: generate lock clean
 
 help: ## This list
@@ -81,13 +81,24 @@ compose: $(READY) ## The tests of docker compose, where an engine answers
 
 test-all: $(READY) sglang-venv ## Everything; PART=1, 2 or 3: that third of what the other targets leave out
 ifdef PART
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART)
+	$(call each,part-beside part-alone)
 else
 	$(call each,check test compose sglang long)
 endif
 
+part-beside: $(READY) sglang-venv
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) --part $(PART) -m "not alone"
+
+part-alone: $(READY) sglang-venv
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART) -m alone
+
 long: $(READY) sglang-venv
+ifdef TESTS
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
+else
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
+endif
 
 once: $(READY)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)

@@ -71,8 +71,8 @@ class Recorder:
             )
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._write({"end": int(exitstatus), "passed": self._passed})
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._write({"end": int(session.exitstatus), "passed": self._passed})
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._file.open("a", encoding="utf-8", errors="replace") as file:

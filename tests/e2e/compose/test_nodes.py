@@ -16,7 +16,7 @@ from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, Project, docker, service_of
 from tests.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(1500)]
 
 BUILD_S, UP_S = 1200, 600
 STEPS_S, BACK_S, ENDS_S = 300, 300, 400

@@ -68,6 +68,15 @@ def test_the_parts_are_the_long_tests_each_once(suite: Path) -> None:
     assert sorted(ran) == [f"test_{name}.py::test_long[{number}]" for name in "abcd" for number in (1, 2)]
 
 
+def test_a_part_without_a_test_that_runs_alone_is_no_failure(suite: Path, tmp_path: Path) -> None:
+    failed = tmp_path / "failed.jsonl"
+    done = run(suite, "--part", "1", "-m", "alone", HEADRACE_FAILED=str(failed))
+    assert done.returncode == 0, done.stdout
+    done = run(suite, "-m", "alone", HEADRACE_FAILED=str(failed))
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert [line["end"] for line in map(json.loads, failed.read_text().splitlines()) if "end" in line] == [0, 5]
+
+
 def test_any_number_of_files_is_divided_without_a_rest() -> None:
     for count in range(8):
         files = [f"test_{number}" for number in range(count)]

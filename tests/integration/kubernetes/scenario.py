@@ -76,8 +76,13 @@ class Scenario:
         self.kubectl("annotate", "--overwrite", "pod", pod, *words)
 
     def shown(self) -> str:
-        """For the message of a wait that has ended."""
-        return self.kubectl("get", "pods", "-o", "wide") + self.kubectl("get", "events")[-3000:]
+        """For the message of a wait that has ended: pods, events, and the last lines of containers that failed."""
+        logs = [self._last_lines(pod["metadata"]["name"], name) for pod in self.pods() for name in _failed(pod)]
+        return "\n".join([self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")[-3000:], *logs])
+
+    def _last_lines(self, pod: str, container: str) -> str:
+        done = self.plane.attempt("-n", self.namespace, "logs", pod, "-c", container, "--tail=30")
+        return f"{pod}/{container}:\n{done.stdout}{done.stderr}"
 
 
 @contextmanager
@@ -90,6 +95,15 @@ def scenario(plane: ControlPlane, namespace: str, folder: Path) -> Iterator[Scen
         plane.attempt("delete", "namespace", namespace, "--wait=false")
         plane.attempt("-n", namespace, "delete", "deployments,statefulsets,jobs", "--all", "--wait=false")
         plane.attempt("-n", namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
+
+
+def _failed(pod: Manifest) -> Iterator[str]:
+    """The containers whose last end was an error."""
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for one in pod["status"].get(key, ()):
+            ends = [state.get("terminated", {}) for state in (one.get("state", {}), one.get("lastState", {}))]
+            if any(end.get("exitCode", 0) for end in ends):
+                yield one["name"]
 
 
 def is_ready(pod: Manifest) -> bool:

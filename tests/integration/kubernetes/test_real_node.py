@@ -25,7 +25,7 @@ from tests.integration.kubernetes.scenario import Scenario
 from tests.integration.kubernetes.test_docs import TEXT
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.e2e, pytest.mark.timeout(3000)]
 BUILD_S, TRAIN_S = 1200, 1500
 STEPS = 100
 """Those of the demo."""
