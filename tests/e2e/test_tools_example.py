@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tools"
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
 
 
 def module(name: str) -> ModuleType:
@@ -33,7 +33,7 @@ def test_a_model_that_guesses_learns_to_ask_its_tools(tmp_path: Path) -> None:
         env=os.environ | {"HEADRACE": f"{sys.executable} -P -m headrace", "RL_OPTIONS": "--run.max_staleness=0"},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=2300,
         check=False,
     )
     logs = "".join(f"\n--- {path}\n{path.read_text()[-2000:]}" for path in tmp_path.glob("*/logs/*.log"))
