@@ -18,18 +18,23 @@ CONSTRAINTS := $(if $(wildcard $(GPU)),constraints-gpu.txt,constraints.txt)
 TORCH := $(shell sed -n 's/^torch==//p' $(CONSTRAINTS))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
-# The tests of so many files run at a time; JOBS=0: one after another, in one process.
-JOBS ?= 2
+# JOBS=N: the tests of so many files run at a time; JOBS=0: one after another, in one process. Without it as many as keep
+# two cores busy: tests that start processes wait for them half of the time.
+PURE_JOBS := $(or $(JOBS),2)
+PROCESS_JOBS := $(or $(JOBS),3)
 # Tests that start no processes: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
 COMPOSE := tests/e2e/compose
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+# Files in the order of the tree: the dearest, whole runs, are not left for the end.
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 # Idle OpenMP threads must sleep: spinning ones cost several services on few cores most of their time.
 export OMP_WAIT_POLICY := PASSIVE
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
+# Images of Python set it; without byte code each process of a run, and each worker of pytest, compiles the tree anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Outside of the checkout: 2.5 GB that all checkouts share.
 SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
@@ -65,16 +70,16 @@ endef
 
 test: $(READY) ## Each claim once, through real processes; needs no Docker and no SGLang
 ifdef TESTS
-	$(PYTEST) $(TESTS)
+	$(PYTEST) $(PROCESS_JOBS) $(TESTS)
 else
 	$(call each,pure processes)
 endif
 
 pure: $(READY)
-	$(PYTEST) -m "not long" $(PURE)
+	$(PYTEST) $(PURE_JOBS) -m "not long" $(PURE)
 
 processes: $(READY)
-	$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
+	$(PYTEST) $(PROCESS_JOBS) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
 
 compose: $(READY) ## The tests of docker compose, where an engine answers
 	$(BIN)/python -m pytest -m "not long" $(COMPOSE)
@@ -87,7 +92,7 @@ else
 endif
 
 part-beside: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) --part $(PART) -m "not alone"
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) $(PROCESS_JOBS) --part $(PART) -m "not alone"
 
 part-alone: $(READY) sglang-venv
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART) -m alone
@@ -96,7 +101,7 @@ long: $(READY) sglang-venv
 ifdef TESTS
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 else
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) $(PROCESS_JOBS) -m "long and not alone"
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
 endif
 
@@ -125,7 +130,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(PYTEST) -q -m "not long" tests/unit
+	$(PYTEST) $(PURE_JOBS) -q -m "not long" tests/unit
 
 sizes: ## List files over 300 lines, fail on those over 500
 	@git ls-files '*.py' '*.proto' | grep -v '^wire/v1/' | xargs wc -l | awk '$$2 != "total" && $$1 > 300 { print "long file: " $$2 " (" $$1 " lines)"; if ($$1 > 500) bad = 1 } END { exit bad }'

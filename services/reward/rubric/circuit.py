@@ -19,6 +19,9 @@ TRIES = 3
 successes of others between them."""
 REFUSED_ROW = 10
 """Factor on `failures_in_row` where values were refused: a scorer that returns values is healthy."""
+_TRY_AGAIN_S = 1.0
+"""Pause before a group's second try; doubled before its third. In an outage other groups fail meanwhile, even if they
+are generated slowly, and open the circuit; else the scorer's fault would cost this group."""
 _FIRST_PROBE_S = 1.0
 _LONGEST_PROBE_S = 30.0
 _FEWEST_PROBES = 2
@@ -156,7 +159,7 @@ class Circuit:
         record = self._records.setdefault(group, _Record())
         record.tries, record.successes = record.tries + 1, self._successes
         if record.tries < TRIES:
-            raise CircuitOpenError(self._scorer, self.reason, 0.1 * 2**record.tries, is_down=False)
+            raise CircuitOpenError(self._scorer, self.reason, _TRY_AGAIN_S * 2 ** (record.tries - 1), is_down=False)
         self._records.pop(group)
         return True
 

@@ -100,9 +100,9 @@ def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    for fd in range(3, 20):
+    for fd in os.listdir("/proc/self/fd"):
         try:
-            link = socket.socket(fileno=os.dup(fd))
+            link = socket.socket(fileno=os.dup(int(fd)))
             if link.family == socket.AF_UNIX:
                 link.sendall(b"not json\n" if how == "garble" else b"")
                 if how == "close":

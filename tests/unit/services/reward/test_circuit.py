@@ -41,6 +41,19 @@ def test_different_groups_that_fail_in_a_row_open_it_and_nobody_is_given_up() ->
         one.admit(0.5)
 
 
+def test_groups_that_come_a_second_apart_open_it_before_the_first_has_had_its_tries() -> None:
+    one, now = circuit(), 0.0
+    again = {"g1": 0.0, "g2": 1.0, "g3": 2.0}
+    while one.state is State.CLOSED:
+        group = min(again, key=lambda name: again[name])
+        now = again[group]
+        one.admit(now)
+        with pytest.raises(CircuitOpenError) as caught:
+            one.fail(group, "status 500", now)
+        again[group] = now + caught.value.retry_s
+    assert now == 2.0
+
+
 def test_a_success_between_them_keeps_it_closed() -> None:
     one = circuit()
     for name in ("g1", "g2"):
