@@ -2,10 +2,13 @@
 
 import pprint
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message as ProtoMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +45,12 @@ MESSAGES = {
     "baselines": Message(header=builders.header(7), body=builders.prompt(size=3, greedy_last=1)),
     "masked": Message(header=builders.header(8), body=builders.masked_group(8)),
     "played": Message(header=builders.header(9), body=builders.played_group(9)),
+    "traced": Message(
+        header=replace(
+            builders.header(10), issued_at=1_790_000_000.5, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+        ),
+        body=builders.prompt(),
+    ),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
     ),
@@ -69,6 +78,33 @@ def test_this_build_writes_the_body_of_an_earlier_one_byte_by_byte(name: str) ->
     now = message_pb2.StreamMessage.FromString(encode(MESSAGES[name]))
     kind = now.WhichOneof("body")
     assert kind is not None and getattr(now, kind) == getattr(before, kind)
+
+
+def test_every_field_of_a_message_has_a_case() -> None:
+    """A field without one could be forgotten in either direction of the codec, and no test would see it."""
+    written: set[str] = set()
+    for message in MESSAGES.values():
+        note_fields(message_pb2.StreamMessage.FromString(encode(message)), written)
+    declared: set[str] = set()
+    note_declared(message_pb2.StreamMessage.DESCRIPTOR, declared)
+    assert sorted(declared - written) == []
+
+
+def note_fields(message: ProtoMessage, found: set[str]) -> None:
+    """Adds `Message.field` of whatever is set in a message, also below it."""
+    for field, value in message.ListFields():
+        found.add(f"{message.DESCRIPTOR.name}.{field.name}")
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for one in value if field.is_repeated else [value]:
+                note_fields(one, found)
+
+
+def note_declared(kind: Descriptor, found: set[str]) -> None:
+    """Adds `Message.field` of whatever a message may have, also below it."""
+    for field in kind.fields:
+        found.add(f"{kind.name}.{field.name}")
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            note_declared(field.message_type, found)
 
 
 @given(

@@ -1,13 +1,16 @@
 """Lives of a trainer as a process, each to its end: what it leaves on disk, and why it stops."""
 
 import json
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
+from headrace.services.trainer.metrics import LABELLED_OF_STEP, OF_STEP
 from headrace.services.trainer.reporter import FENCED_EXIT
 from headrace.services.trainer.timing.phases import KEY
 from headrace.wire.journal import DroppedRecord, StepDoneRecord, highest_incarnation, read_journal
@@ -17,9 +20,26 @@ from headrace.wire.weights import read_metadata
 from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for
 from tests.integration.trainer.lives import STEPS, facts, trained
 
+CATALOG = Path(__file__).parents[3] / "ui" / "src" / "charts" / "catalog.ts"
+OF_SOME_RUNS = {
+    *("value_loss", "explained_variance", "critic_grad_norm"),  # with a critic
+    *("mfu", "mfu_train", "peak_device_memory_bytes", "peak_device_memory_reserved_bytes"),  # on GPUs
+    *("trained_tokens_per_second_per_gpu", "generated_tokens_per_second_per_gpu"),
+}
+"""Keys of gauges and charts that a GRPO step on a CPU does not have."""
+
 
 def phases_of(line):
     return {key.removeprefix(KEY): value for key, value in line.items() if key.startswith(KEY)}
+
+
+def test_gauges_and_charts_read_keys_that_steps_write(undisturbed):
+    """A gauge of a misspelled key would stay 0 for ever, a chart of one would stay away."""
+    written = set().union(*metrics_lines(undisturbed))
+    charted = set(re.findall(r'(?:name: |one\()"(\w+)"', CATALOG.read_text())) - {"accuracy"}  # of evaluations
+    gauged = {*OF_STEP, *LABELLED_OF_STEP}
+    assert len(charted) > 15
+    assert sorted((charted | gauged) - written) == sorted(OF_SOME_RUNS)
 
 
 def test_an_undisturbed_run_trains_the_lowest_indices_and_tells_everything(undisturbed):

@@ -12,7 +12,8 @@ from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_L
 from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
 from headrace.services.trainer.config.algorithm import AlgorithmTable, CorrectionTable, CriticTable
 
-DOC = (Path(__file__).parents[4] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[4]
+DOC = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", DOC, flags=re.MULTILINE | re.DOTALL)
 CODE = {word for span in re.findall(r"`([^`]+)`", PROSE) for word in re.findall(r"[\w+]+", span)}
 
@@ -31,3 +32,9 @@ def test_it_names_every_key(table):
 
 def test_it_names_every_part():
     assert not {*ADVANTAGES, *POLICY_LOSSES, *KL_ESTIMATORS, *CORRECTIONS} - CODE - {"none"}
+
+
+def test_pages_that_count_the_algorithms_count_them_right():
+    words = dict(enumerate(("seventeen", "eighteen", "nineteen", "twenty", "twenty-one", "twenty-two"), start=17))
+    for page, text in (("README.md", "lists {}, from PPO"), ("docs/benchmarks.md", "all {} raise held-out accuracy")):
+        assert text.format(words[len(describe())]) in (ROOT / page).read_text(encoding="utf-8"), page
