@@ -24,7 +24,9 @@ def test_commands_arrive_in_order_with_their_values_and_payloads(store):
 
 
 def test_a_follower_waits_for_a_command_that_comes_later(store):
-    leader, follower = Commands(store, 2), Commands(store, 2)
+    # A client of its own, as another process has: one client sends nothing while it waits.
+    other = dist.TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=30))
+    leader, follower = Commands(store, 2), Commands(other, 2)
     found = []
     thread = threading.Thread(target=lambda: found.append(follower.next()))
     thread.start()
