@@ -41,6 +41,8 @@ class Prepared:
     data: PreparedData
     goes_on: bool
     """The directory already held a run."""
+    plays: bool
+    """Its rows are played: the environment service is needed too."""
 
 
 def prepare_elsewhere(
@@ -104,7 +106,7 @@ def prepare_elsewhere(
         raise
     finally:
         lock.release()
-    return Prepared(run_dir, data, goes_on)
+    return Prepared(run_dir, data, goes_on, plays=config.environment.on)
 
 
 def check_new(resolved: Resolved) -> None:

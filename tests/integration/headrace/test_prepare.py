@@ -136,8 +136,11 @@ def played(file: Path) -> Path:
     return file
 
 
-def test_an_environment_is_copied_and_its_service_finds_its_settings(played: Path, valkey: Valkey) -> None:
+def test_an_environment_is_copied_and_its_service_finds_its_settings(
+    played: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert prepare(played, valkey) == 0
+    assert "start the environment service too" in capsys.readouterr().out
     folder = played.parent / "runs" / "away"
     assert (folder / "environment" / "game.py").read_text() == GAME
     settings = with_copied_code(read_settings(EnvironmentSettings, folder / "config" / "environment.json"))
@@ -155,8 +158,11 @@ def test_an_environment_is_copied_and_its_service_finds_its_settings(played: Pat
     assert (folder / "environment" / "game.py").read_text() == GAME
 
 
-def test_a_run_without_an_environment_has_no_settings_of_its_service(file: Path, valkey: Valkey) -> None:
+def test_a_run_without_an_environment_has_no_settings_of_its_service(
+    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert prepare(file, valkey) == 0
+    assert "environment" not in capsys.readouterr().out
     assert not (file.parent / "runs" / "away" / "config" / "environment.json").exists()
 
 
