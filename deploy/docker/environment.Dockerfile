@@ -50,7 +50,8 @@ LABEL org.opencontainers.image.title="headrace-environment" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-ENV HOME=/tmp
+# The advice: that there is no torch, which a tokenizer does not need.
+ENV HOME=/tmp TRANSFORMERS_NO_ADVISORY_WARNINGS=1
 USER 10001:10001
 EXPOSE 7000 8080
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
