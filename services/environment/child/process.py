@@ -33,6 +33,8 @@ _RESET, _STEP, _REWARD = TypeAdapter(EnvironmentReset), TypeAdapter(EnvironmentS
 _TAIL = 4000
 """Characters of a child's output that are kept for error messages; the rest is read and dropped."""
 _KILL_S = 10.0
+_LAST_WORDS_S = 1.0
+"""In which the output of a child that has ended is read; what it left behind may hold it open."""
 
 
 class ChildProcess:
@@ -68,13 +70,16 @@ class ChildProcess:
         """
         # The first one asks bubblewrap what this machine lets it do.
         sandbox = await asyncio.to_thread(find_sandbox, self._config)
-        self._home = TemporaryDirectory(prefix="headrace-episode-", ignore_cleanup_errors=True)
+        home = sandbox.home
+        if not home:
+            self._home = TemporaryDirectory(prefix="headrace-episode-", ignore_cleanup_errors=True)
+            home = self._home.name
         ours, theirs = socket.socketpair()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *sandbox.command(theirs.fileno()),
-                cwd=self._home.name,
-                env=child_variables(inherited(), self._config, sandbox.home(self._home.name)),
+                cwd="/" if sandbox.home else home,
+                env=child_variables(inherited(), self._config, home),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -152,6 +157,7 @@ class ChildProcess:
                 os.killpg(process.pid, signal.SIGKILL)
             await wait_for(process.wait(), _KILL_S, "a killed child to end")
         if self._listening is not None:
+            await asyncio.wait({self._listening}, timeout=_LAST_WORDS_S)
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
             self._listening = None

@@ -62,9 +62,10 @@ class ChildSandbox:
     bwrap: str
     """Path of bubblewrap; empty = the child sees what its service sees."""
 
-    def home(self, made: str) -> str:
-        """The child's own folder as the child sees it; `made` is one outside of the sandbox."""
-        return "/tmp" if self.bwrap else made
+    @property
+    def home(self) -> str:
+        """The folder that only this child has; empty = one must be made for it."""
+        return "/tmp" if self.bwrap else ""
 
     def refused(self, said: str) -> bool:
         """Whether a child that ended before it was ready was never started."""
@@ -91,6 +92,9 @@ def find_sandbox(config: ChildConfig) -> ChildSandbox:
         )
     if found is None:
         _warn_once()
+    else:  # Asked once, and here, where nothing else waits for the answer.
+        _help(found)
+        _mounts_proc(found)
     return ChildSandbox(config, found or "")
 
 
