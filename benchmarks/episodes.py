@@ -27,8 +27,9 @@ import psutil
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
 from headrace.services.environment.app import load_tokenizer
+from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.child.process import ChildConfig, ChildProcess
+from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer, EpisodeState
 from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory

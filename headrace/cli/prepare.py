@@ -44,6 +44,11 @@ def prepare(
         )
         said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
+        if found.plays:
+            output.say(
+                "its rows are played: start the environment service too (Compose: --profile environment; Kubernetes: "
+                "the component environment)"
+            )
         if output.json:
             fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}
             output.result(json_line(fields))

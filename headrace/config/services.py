@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from headrace.config.schema import Ports, RunFile
-from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings
@@ -60,6 +59,8 @@ class MachineLayout:
     """Value of `rollout.sglang.base_gpu_id = "auto"`: 0 in a container, which sees only its own GPUs."""
     gpus: int | None = None
     """How many this machine has; None = no process is placed on one."""
+    environment_digest: str = ""
+    """Digest of the environment that the run's tasks name; empty = nothing is played."""
 
 
 def specs(config: RunFile) -> list[ProcessSpec]:
@@ -114,7 +115,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",
         "context_length": config.rollout.context_length,
-        "environment_digest": _digest(config) if spec.service == "environment" else "",
+        "environment_digest": place.environment_digest,
     }
     return cls.model_validate(
         own
@@ -129,14 +130,6 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
             "instance": spec.instance,
         }
     )
-
-
-def _digest(config: RunFile) -> str:
-    """Raises ConfigError if the environment's code cannot be read."""
-    try:
-        return environment_digest(config.environment)
-    except OSError as error:
-        raise ConfigError(f"[environment] path: {error}") from error
 
 
 def _plain(table: BaseModel) -> dict[str, Any]:

@@ -66,12 +66,17 @@ def _with_dtype(config: RunFile, kept: dict[str, Any] | None) -> RunFile:
 
 def _with_stale(config: RunFile, resolved: Resolved, kept: dict[str, Any] | None) -> RunFile:
     """Chooses `mask` for episodes; keeps the old policy for a run from before `run.stale` existed. A given one wins."""
-    if kept is None and config.environment.on and ("run", "stale") not in resolved.layer:
-        # Episodes last: `drop` would filter them by length, and `wait` makes all wait for the longest.
-        return config.model_copy(update={"run": config.run.model_copy(update={"stale": "mask"})})
-    if kept is None or ("run", "stale") in resolved.layer or "stale" in kept.get("run", {}):
+    if ("run", "stale") in resolved.layer:
         return config
-    return config.model_copy(update={"run": config.run.model_copy(update={"stale": STALE_BEFORE})})
+    if kept is None:
+        # Episodes last: `drop` would filter them by length, and `wait` makes all wait for the longest.
+        stale = "mask" if config.environment.on else config.run.stale
+    elif "stale" not in kept.get("run", {}):
+        stale = STALE_BEFORE
+    else:
+        # What the first start has chosen is in no file of the user's: `prepare` reads that at each start.
+        stale = kept["run"]["stale"] if config.environment.on else config.run.stale
+    return config.model_copy(update={"run": config.run.model_copy(update={"stale": stale})})
 
 
 def _with_shape(config: RunFile, resolved: Resolved, *, fresh: bool) -> RunFile:

@@ -16,17 +16,16 @@ from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
 from headrace.data.prepare import PreparedData, from_json
-from headrace.data.tasks import prepared_digest
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes
-from headrace.run.own_code import StagedCode, staged_code
+from headrace.run.own_code import StagedCode, staged_code, staged_environment
 from headrace.run.plans import Planner, choose_ports
+from headrace.run.played import check_same_environment
 from headrace.run.preload import begin_fork_server
-from headrace.services.environment.identity import environment_digest
 from headrace.services.trainer.algorithms.own import is_own
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
@@ -99,11 +98,22 @@ def prepare_run(
         broker = None if config.broker.url or dry_run else embedded(run_dir, env)
         url = broker.url if broker else config.broker.url or embedded_url(run_dir)
         gpus = visible(environment) if placement(config).needed else None
-        place = MachineLayout(run_dir, url, ports, data.stop_token_ids, first_gpu=placement(config).first, gpus=gpus)
+        place = MachineLayout(
+            run_dir,
+            url,
+            ports,
+            data.stop_token_ids,
+            first_gpu=placement(config).first,
+            gpus=gpus,
+            environment_digest=check_same_environment(resolved, run_dir),
+        )
         planner = Planner(config, place, env, forks)
         plans = planner.all()
         _check_reward(resolved, run_dir, env, forks)
-        _check_environment(resolved, run_dir, env)
+        with staged_environment(resolved, run_dir, resume=resume) as played:
+            _check_environment(resolved, run_dir, env, played)
+            if played is not None:
+                played.publish()
         with staged_code(resolved, run_dir, resume=resume, accept_changed=accept_changed_code) as code:
             _check_functions(resolved, run_dir, env, code, forks)
             if code is not None:
@@ -214,30 +224,22 @@ def _check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks:
         raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
 
 
-def _check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str]) -> None:
+def _check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
     """Loads the environment in a child of its service, as an episode would."""
-    if not resolved.config.environment.on:
+    table = resolved.config.environment
+    if not table.on:
         return
-    _check_same_environment(resolved, run_dir)
-    settings = RunPaths(run_dir).settings("environment-0")
-    argv = python("headrace.services.environment", "--check", "--config", str(settings))
+    folder = ("--code", str(code.aside)) if code is not None else ()
+    settings = ("--config", str(RunPaths(run_dir).settings("environment-0")))
+    argv = python("headrace.services.environment", "--check", *folder, *settings)
     try:
         run_once("loading the environment", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:
-        key = "name" if resolved.config.environment.name else "tools"
-        raise ConfigError(f"{resolved.place('environment', key)}: {_told(error.message)}") from None
-
-
-def _check_same_environment(resolved: Resolved, run_dir: Path) -> None:
-    """Raises ConfigError if the environment is no longer the one of which the run's tasks are."""
-    table = resolved.config.environment
-    of_tasks, now = prepared_digest(run_dir), environment_digest(table)
-    if of_tasks != now:
-        place = resolved.place("environment", "path" if table.path is not None else "name")
-        raise ConfigError(
-            f"{place}: the environment's code or settings have changed since the run began (digest {now}, was "
-            f"{of_tasks or 'none: its prompts are completed'}): restore them, or begin a new run"
-        )
+        message = _told(error.message)
+        if code is not None:
+            # The user edits the folder, not its copy.
+            message = message.replace(str(code.aside), str(table.path))
+        raise ConfigError(f"{resolved.place('environment', 'name' if table.name else 'tools')}: {message}") from None
 
 
 def _check_functions(

@@ -20,7 +20,8 @@ from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
 from headrace.run.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
-from headrace.run.own_code import staged_code
+from headrace.run.own_code import staged_code, staged_environment
+from headrace.run.played import check_same_environment
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.errors import ConfigError
@@ -40,6 +41,8 @@ class Prepared:
     data: PreparedData
     goes_on: bool
     """The directory already held a run."""
+    plays: bool
+    """Its rows are played: the environment service is needed too."""
 
 
 def prepare_elsewhere(
@@ -73,21 +76,29 @@ def prepare_elsewhere(
     try:
         if to_make and not (goes_on and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
-        check_here(config)
         told = _without_password(config)
         data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
         check_rows(told, run_dir, env)
         place = MachineLayout(
-            run_dir, told.broker.url, {}, data.stop_token_ids, host=EVERYWHERE, orchestrator=orchestrator
+            run_dir,
+            told.broker.url,
+            {},
+            data.stop_token_ids,
+            host=EVERYWHERE,
+            orchestrator=orchestrator,
+            environment_digest=check_same_environment(resolved, run_dir),
         )
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
-        # Checked by the trainer itself at its start: this process may have no torch.
+        # Each is loaded and checked by its own service at its start: this process may have neither torch nor a sandbox.
         with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
             if code is not None:
                 code.publish()
+        with staged_environment(resolved, run_dir, resume=goes_on) as played:
+            if played is not None:
+                played.publish()
         _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: a process that waits for it waits for all of them.
-        for service in ("reward", "rollout", "orchestrator"):
+        for service in ("reward", "rollout", *(("environment",) if config.environment.on else ()), "orchestrator"):
             _write(told, place, service)
     except BaseException:
         folders.drop_stage(run_dir)
@@ -95,15 +106,7 @@ def prepare_elsewhere(
         raise
     finally:
         lock.release()
-    return Prepared(run_dir, data, goes_on)
-
-
-def check_here(config: RunFile) -> None:
-    """Raises ConfigError for what only `headrace train` starts."""
-    if config.environment.on:
-        raise ConfigError(
-            "[environment] is played by `headrace train` alone so far: Compose and Kubernetes have no such service yet"
-        )
+    return Prepared(run_dir, data, goes_on, plays=config.environment.on)
 
 
 def check_new(resolved: Resolved) -> None:

@@ -1,11 +1,14 @@
 """Starts the environment service: `python -P -m headrace.services.environment --config RUN/config/environment.json`.
 
-With `--check` it only loads the user's code in a child: a dry run asks whether it can be played.
+With `--check` it only loads the user's code in a child: a start asks whether it can be played. `--code` names a copy
+of that code which is not yet the run's.
 """
 
 import argparse
 import asyncio
+from pathlib import Path
 
+from headrace.services.environment.identity import with_copied_code
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.wire.entry import end_process, run_service
 
@@ -14,18 +17,22 @@ def main(settings: EnvironmentSettings) -> int:
     """Imports what is heavy, wires everything up, and serves until a signal."""
     from headrace.services.environment.app import serve
 
-    return asyncio.run(serve(settings))
+    return asyncio.run(serve(with_copied_code(settings)))
 
 
 def check(settings: EnvironmentSettings) -> int:
     """Loads the environment as an episode would."""
     from headrace.services.environment.check import check as load
 
-    return asyncio.run(load(settings))
+    return asyncio.run(load(with_copied_code(settings, _options().code)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--code", type=Path)
+    return parser.parse_known_args()[0]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--check", action="store_true")
-    asked = parser.parse_known_args()[0]
-    end_process(run_service("environment", EnvironmentSettings, check if asked.check else main))
+    end_process(run_service("environment", EnvironmentSettings, check if _options().check else main))

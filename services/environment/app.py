@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.services.environment import metrics
+from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.child.process import ChildConfig
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
@@ -129,6 +129,10 @@ def child_config(settings: EnvironmentSettings) -> ChildConfig:
         environment=table.name,
         tools=table.tools,
         path=table.path,
+        run_dir=settings.run_dir,
+        folders=table.folders,
+        variables=table.variables,
+        sandbox=table.sandbox == "auto",
         network=table.network,
         memory_mib=table.memory_mib,
         cpu_s=table.cpu_s,

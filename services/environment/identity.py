@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+from pathlib import Path
 
-from headrace.services.environment.settings import EnvironmentTable
+from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
+from headrace.wire.rundir.own_code import environment_code, files_in
 
-_SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s"})
+_SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s", "folders", "variables", "sandbox"})
 """Settings that change no episode."""
 
 
@@ -15,7 +17,16 @@ def environment_digest(table: EnvironmentTable) -> str:
     names = set(EnvironmentTable.model_fields) - _SCALE
     found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
-        for file in sorted(table.path.rglob("*.py")):
+        for file in sorted(one for one in files_in(table.path) if one.suffix == ".py"):
             found.update(f"\n{file.relative_to(table.path)}\n".encode())
             found.update(file.read_bytes())
     return found.hexdigest()[:16]
+
+
+def with_copied_code(settings: EnvironmentSettings, code: Path | None = None) -> EnvironmentSettings:
+    """The settings with the run's copy of `environment.path` in its place; `code`: a copy that is not yet the run's."""
+    table = settings.environment
+    if table.path is None:
+        return settings
+    copy = code or environment_code(settings.run_dir).folder
+    return settings.model_copy(update={"environment": table.model_copy(update={"path": copy})})

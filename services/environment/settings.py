@@ -1,6 +1,7 @@
 """Settings of the environment service."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -15,7 +16,8 @@ class EnvironmentTable(Table):
     tools: tuple[str, ...] = ()
     """Functions with type hints that the policy may call, each `module:function`."""
     path: Path | None = None
-    """Folder of your modules, last on the import path."""
+    """Folder of your modules, last on the import path. It is copied into the run directory at the start, and episodes
+    import the copy."""
     max_turns: int = Field(8, ge=1)
     """Most turns of an episode; one that has had them is scored as it stands."""
     max_turn_tokens: int = Field(0, ge=0)
@@ -47,6 +49,14 @@ class EnvironmentTable(Table):
     """Seconds of a CPU that an episode may use; 0 = no limit."""
     network: bool = False
     """Whether environments and tools may use the network; without it they run in bubblewrap."""
+    sandbox: Literal["auto", "none"] = "auto"
+    """`auto` = in bubblewrap, which hides files and processes, where it is installed; `none` = never, with
+    `network = true` alone: only for a machine or container that holds nothing to hide."""
+    folders: tuple[Path, ...] = ()
+    """Further folders that environments and tools may read; of all others they see Python's and the copy of `path`."""
+    variables: tuple[str, ...] = ()
+    """Names of environment variables that they are given, such as a key of an API; of all others they see a few that
+    tell where programs and certificates are."""
 
     @property
     def on(self) -> bool:
@@ -62,6 +72,11 @@ class EnvironmentTable(Table):
     def _is_whole(self) -> "EnvironmentTable":
         if self.path is not None and not self.on:
             raise ValueError("path is given, but neither name nor tools say what is played")
+        if self.sandbox == "none" and not self.network:
+            raise ValueError(
+                'sandbox = "none" leaves nothing that keeps an environment from the network: set network = true, or '
+                "leave sandbox out"
+            )
         return self
 
 

@@ -225,6 +225,14 @@ ELSEWHERE = {
         "tests/e2e/compose/test_nodes.py",
         "deploy/compose/nodes.yml",
     ),
+    "docker compose --profile cpu --profile environment up": (
+        "tests/e2e/compose/test_episodes.py",
+        '"cpu,environment"',
+    ),
+    "docker compose up --detach --no-recreate --scale environment=4": (
+        "tests/e2e/compose/test_episodes.py",
+        '"--no-recreate", "--no-deps", "--scale")',
+    ),
     "kubectl -n headrace delete job trainer --cascade=foreground --wait": (
         "tests/integration/kubernetes/test_scenarios.py",
         "(delete job trainer .*)",

@@ -7,15 +7,17 @@ from pathlib import Path
 
 from headrace.config.schema import RunFile
 from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.settings import EnvironmentTable
 from headrace.wire.contracts import FinishReason
 from tests.integration.environment.test_child import CONFIG, LONG_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    return str(found)
+def block(language: str, about: str = "") -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (one,) = [text for text in found if about in text]
+    return str(one)
 
 
 async def test_the_game_of_the_page_is_played(tmp_path: Path) -> None:
@@ -36,8 +38,13 @@ async def test_the_game_of_the_page_is_played(tmp_path: Path) -> None:
 
 
 def test_the_config_of_the_page_is_valid() -> None:
-    config = RunFile.model_validate(tomllib.loads(block("toml")))
+    config = RunFile.model_validate(tomllib.loads(block("toml", "game:Sums")))
     assert config.environment.on and config.environment.slots >= config.batch.group_size
+
+
+def test_what_the_page_shows_to_an_environment_is_what_the_table_of_the_config_takes() -> None:
+    table = EnvironmentTable.model_validate(tomllib.loads(block("toml", "folders"))["environment"])
+    assert table.folders and table.variables and table.network
 
 
 def test_the_page_names_every_way_in_which_an_episode_ends() -> None:

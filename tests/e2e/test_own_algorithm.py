@@ -11,9 +11,9 @@ import pytest
 
 from headrace.run.execute import BAD_INPUT, FINISHED, STOPPED
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
-from headrace.services.trainer.durability.own_code import checked_digest
 from headrace.wire.journal import IncarnationRecord, read_journal
 from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.own_code import algorithm_code, checked_digest
 from tests.e2e.harness import DEADLINE_S, ROOT, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -54,7 +54,7 @@ def test_own_functions_train_on_every_rank_and_a_change_of_them_must_be_accepted
     run.wait_for_step(2)
     # The folder is edited under the live run, which has its copy.
     mine.write_text(text.replace("nanmedian()", "nanmean()"))
-    before = checked_digest(run.run_dir)
+    before = checked_digest(algorithm_code(run.run_dir))
     assert run.stop() in (STOPPED, FINISHED), "the last step may come before the signal"
     refused = headrace(run, "--resume")
     assert refused.returncode == BAD_INPUT
@@ -63,7 +63,7 @@ def test_own_functions_train_on_every_rank_and_a_change_of_them_must_be_accepted
     run.start("--resume", "--accept-changed-code")
     run.finish()
     run.check()
-    after = checked_digest(run.run_dir)
+    after = checked_digest(algorithm_code(run.run_dir))
     heads = [item.record for item in read_journal(run.run_dir / "journal")]
     assert [head.code_digest for head in heads if isinstance(head, IncarnationRecord)] == [before, after]
     newest = CheckpointStore(run.run_dir / "checkpoints", keep=2).newest()
@@ -89,4 +89,5 @@ def test_a_dry_run_refuses_a_function_that_cannot_train(run: TinyRun) -> None:
     mine.write_text((EXAMPLE / "my_algorithm.py").read_text())
     ready = headrace(run, "--dry-run", "--json")
     assert (run.run_dir / "algorithm" / "my_algorithm.py").is_file(), ready.stderr
-    assert json.loads((run.run_dir / "config" / "algorithm.json").read_text())["digest"] == checked_digest(run.run_dir)
+    recorded = json.loads((run.run_dir / "config" / "algorithm.json").read_text())
+    assert recorded["digest"] == checked_digest(algorithm_code(run.run_dir))

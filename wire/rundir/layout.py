@@ -69,6 +69,13 @@ class RunPaths:
         lost="a run with functions of its own cannot be resumed",
         before=True,
     )
+    environment_digests = RunEntry(
+        "config/environment_code.json",
+        "SHA-256 of each file in `environment/`",
+        _LAUNCH,
+        lost="made again with `environment/`",
+        before=True,
+    )
     prompts = RunEntry(
         "prompts.parquet",
         "tokenized prompts",
@@ -111,6 +118,13 @@ class RunPaths:
         "the copy of `algorithm.path` that the run trains with",
         _LAUNCH,
         lost="copied again from `algorithm.path`, if that is unchanged",
+        before=True,
+    )
+    environment = RunEntry(
+        "environment/",
+        "the copy of `environment.path` that the run plays",
+        _LAUNCH,
+        lost="copied again from `environment.path`, if that is unchanged",
         before=True,
     )
     demo = RunEntry(

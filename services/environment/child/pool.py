@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from headrace.services.environment.child.process import ChildConfig, ChildProcess
+from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.process import ChildProcess
 
 
 class ChildPool:

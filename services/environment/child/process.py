@@ -3,17 +3,15 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.services.environment import metrics
+from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import (
     EnvironmentReset,
@@ -23,6 +21,8 @@ from headrace.services.environment.child.frames import (
     decode_frame,
     encode_frame,
 )
+from headrace.services.environment.child.sandbox import WAYS_OUT, child_variables, find_sandbox
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
@@ -33,26 +33,8 @@ _RESET, _STEP, _REWARD = TypeAdapter(EnvironmentReset), TypeAdapter(EnvironmentS
 _TAIL = 4000
 """Characters of a child's output that are kept for error messages; the rest is read and dropped."""
 _KILL_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildConfig:
-    """What a child runs, and its limits."""
-
-    environment: str = ""
-    """`module:Class`; empty = tools alone."""
-    tools: tuple[str, ...] = ()
-    path: Path | None = None
-    """Folder of the user's modules, last on the import path."""
-    network: bool = False
-    memory_mib: int = 0
-    """Address space; 0 = no limit."""
-    cpu_s: float = 0.0
-    """Seconds of a CPU for an episode; 0 = no limit."""
-    max_result_chars: int = 4000
-    """Longest result of a tool; what is longer is cut."""
-    max_frame_bytes: int = 1 << 24
-    start_s: float = 30.0
+_LAST_WORDS_S = 1.0
+"""In which the output of a child that has ended is read; what it left behind may hold it open."""
 
 
 class ChildProcess:
@@ -65,6 +47,7 @@ class ChildProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._tail = ""
+        self._home: TemporaryDirectory[str] | None = None
         self.dropped_bytes = 0
         """Bytes of its output that were read and not kept."""
 
@@ -85,10 +68,18 @@ class ChildProcess:
         Raises ConfigError if the code cannot be loaded or the sandbox is missing, EnvironmentFailedError if it is not
         ready in time.
         """
+        # The first one asks bubblewrap what this machine lets it do.
+        sandbox = await asyncio.to_thread(find_sandbox, self._config)
+        home = sandbox.home
+        if not home:
+            self._home = TemporaryDirectory(prefix="headrace-episode-", ignore_cleanup_errors=True)
+            home = self._home.name
         ours, theirs = socket.socketpair()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *_command(self._config, theirs.fileno()),
+                *sandbox.command(theirs.fileno()),
+                cwd="/" if sandbox.home else home,
+                env=child_variables(inherited(), self._config, home),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -97,6 +88,7 @@ class ChildProcess:
             )
         except BaseException:
             ours.close()
+            await self.kill()
             raise
         finally:
             theirs.close()
@@ -107,6 +99,11 @@ class ChildProcess:
         except WaitTimeoutError as error:
             await self.kill()
             raise EnvironmentFailedError(f"{error} (environment.start_s); {self._last_words()}") from error
+        except ChildDiedError as error:
+            await self.kill()
+            if sandbox.refused(self._tail):
+                raise ConfigError(f"environments cannot be isolated: {self._last_words()}. {WAYS_OUT}") from error
+            raise
         except BaseException:
             await self.kill()
             raise
@@ -160,9 +157,13 @@ class ChildProcess:
                 os.killpg(process.pid, signal.SIGKILL)
             await wait_for(process.wait(), _KILL_S, "a killed child to end")
         if self._listening is not None:
+            await asyncio.wait({self._listening}, timeout=_LAST_WORDS_S)
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
             self._listening = None
+        if self._home is not None:
+            self._home.cleanup()
+            self._home = None
 
     async def _asked(self, frame: Json) -> object:
         assert self._writer is not None
@@ -214,26 +215,6 @@ class ChildProcess:
     def _last_words(self) -> str:
         said = self._tail.strip()
         return f"it printed: ...{said[-500:]}" if said else "it printed nothing"
-
-
-def _command(config: ChildConfig, fd: int) -> list[str]:
-    """The child's command line, in a sandbox where there is one. Raises ConfigError if it needs one that is missing."""
-    own = [sys.executable, "-P", "-m", "headrace.services.environment.child.main", "--fd", str(fd)]
-    own += ["--max-result-chars", str(config.max_result_chars), "--memory-mib", str(config.memory_mib)]
-    own += ["--cpu-s", str(config.cpu_s), "--environment", config.environment]
-    own += [word for tool in config.tools for word in ("--tool", tool)]
-    own += ["--path", str(config.path)] if config.path is not None else []
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        if not config.network:
-            raise ConfigError(
-                "environments are kept from the network by bubblewrap, and there is no `bwrap`: install it "
-                "(apt-get install bubblewrap), or set environment.network = true"
-            )
-        return own
-    # A process namespace of its own: what the user's code starts ends with it, whatever session it has moved to.
-    apart = ["--unshare-pid", "--die-with-parent", *([] if config.network else ["--unshare-net"])]
-    return [bwrap, "--dev-bind", "/", "/", "--proc", "/proc", *apart, "--", *own]
 
 
 def _ended(status: int | None) -> str:

@@ -8,10 +8,9 @@ from headrace.services.trainer.algorithms.algorithm import Algorithm
 from headrace.services.trainer.algorithms.own_check import BatchShape, check_estimator, check_loss
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
-from headrace.services.trainer.durability.own_code import checked_digest
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.own_code import algorithm_code, checked_digest
 
 
 def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Algorithm:
@@ -23,9 +22,10 @@ def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Al
     if not table.own_functions:
         return build_algorithm(table)
     if table.path is not None:
-        folder = code or RunPaths(settings.code_dir).code
+        own = algorithm_code(settings.code_dir)
+        folder = code or own.folder
         if code is None:
-            checked_digest(settings.code_dir)
+            checked_digest(own)
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
         for target in table.own_functions:
@@ -38,7 +38,7 @@ def load_algorithm(settings: TrainerSettings, *, code: Path | None = None) -> Al
 
 def code_digest(settings: TrainerSettings) -> str:
     """Digest of the run's copy of `algorithm.path`; empty without one."""
-    return checked_digest(settings.code_dir) if settings.algorithm.path is not None else ""
+    return checked_digest(algorithm_code(settings.code_dir)) if settings.algorithm.path is not None else ""
 
 
 def _check(table: AlgorithmTable, algorithm: Algorithm, shape: BatchShape) -> None:

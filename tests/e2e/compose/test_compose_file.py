@@ -14,6 +14,9 @@ from tests.e2e.compose.resolved import ROOT, parse, variables
 
 PROFILES = ("cpu", "gpu", "one-gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
+COMBINATIONS += [(name, "environment") for name in PROFILES[:3]]
+SANDBOX = ["seccomp=deploy/compose/seccomp-sandbox.json", "apparmor=unconfined"]
+"""What bubblewrap needs, where programs of others run in it."""
 ONCE = {"setup", "prepare", "prepare-cpu", "prepare-one-gpu"}
 """They end before the others start."""
 
@@ -33,6 +36,7 @@ def test_each_profile_starts_what_it_says() -> None:
     assert started({"gpu"}) == shared | gpu
     one_gpu = {"prepare-one-gpu", "orchestrator", "rollout-one-gpu", "trainer", "dcgm-exporter"}
     assert started({"one-gpu"}) == shared | one_gpu
+    assert started({"environment"}) == {"environment"}, "a run that plays nothing starts none"
     assert started({"observability"}) == {"setup", "prometheus", "grafana"}
     assert variables()["COMPOSE_PROFILES"] == "gpu,observability"
 
@@ -43,7 +47,7 @@ def test_every_container_is_held_tightly(name: str) -> None:
     assert one["user"] == "10001:10001"
     assert one["read_only"] is True and one["init"] is True
     assert one["cap_drop"] == ["ALL"] and "cap_add" not in one
-    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert one["security_opt"] == ["no-new-privileges:true", *(SANDBOX if name == "environment" else [])]
     assert "privileged" not in one and one.get("network_mode", "none") == "none"
     assert not {"pid", "ipc", "userns_mode", "devices"} & one.keys()
     assert one["tmpfs"]
@@ -105,7 +109,7 @@ def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
         "core": 1,
         "torch": 1,
         "engine": 1,
-        "cpu": 4,
+        "cpu": 5,
         "gpu": 2,
     }
 
@@ -156,16 +160,20 @@ def test_the_documented_end_takes_down_every_profile() -> None:
     assert set(named) == SERVICES.keys()
 
 
-def test_images_of_the_trainer_take_extras_and_only_the_trainer_keys_of_trackers() -> None:
+def test_images_of_the_trainer_take_extras() -> None:
     asked = {name for name, one in SERVICES.items() if "EXTRAS" in one.get("build", {}).get("args", ())}
     assert asked == {"trainer", "trainer-cpu", *ONCE} - {"setup"} and variables()["TRAINER_EXTRAS"] == ""
     for part in re.split(r"^FROM ", (ROOT / "deploy/docker/trainer.Dockerfile").read_text(), flags=re.MULTILINE):
         name = part.splitlines()[0].rpartition(" AS ")[2]
         assert ("\nARG EXTRAS=\n" in part and '"/wanted/$extra.txt"' in part) == (name in ("cpu", "gpu")), name
-    file = {"path": "deploy/compose/trackers.env", "required": False}
+
+
+def test_keys_are_in_files_of_their_own_that_git_ignores() -> None:
+    wanted = {"trainer": "trackers", "trainer-cpu": "trackers", "environment": "environment"}
     files = {name: one["env_file"] for name, one in SERVICES.items() if "env_file" in one}
-    assert files == {"trainer": [file], "trainer-cpu": [file]}
-    assert "/deploy/compose/trackers.env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert files == {name: [{"path": f"deploy/compose/{file}.env", "required": False}] for name, file in wanted.items()}
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {f"/deploy/compose/{file}.env" for file in wanted.values()} <= set(ignored)
 
 
 def test_two_trainers_cannot_be_started_together() -> None:

@@ -10,6 +10,7 @@ from tests.e2e.compose.resolved import ROOT, Service, compose, facts, variables
 from tests.e2e.compose.wanted import Facts, wanted
 
 _DEFAULT = tuple(variables()["COMPOSE_PROFILES"].split(","))
+STARTED = [("cpu",), ("gpu",), ("one-gpu",), ("observability",), ("cpu", "environment"), _DEFAULT]
 NODE = {"HEADRACE_NODE", "HEADRACE_RENDEZVOUS"}
 OVERRIDES = {
     "code-rewards.yml": ("cpu", "gpu"),
@@ -29,7 +30,9 @@ def all_facts(services: dict[str, Service]) -> dict[str, Facts]:
     return {name: facts(one) for name, one in services.items()}
 
 
-@pytest.mark.parametrize("profiles", [("cpu",), ("gpu",), ("one-gpu",), ("observability",), _DEFAULT], ids="+".join)
+@pytest.mark.parametrize(
+    "profiles", [("cpu",), ("gpu",), ("one-gpu",), ("observability",), ("cpu", "environment"), _DEFAULT], ids="+".join
+)
 def test_every_service_of_a_profile_is_what_the_table_says(profiles: tuple[str, ...]) -> None:
     assert all_facts(resolved(",".join(profiles))) == wanted(*profiles)
 

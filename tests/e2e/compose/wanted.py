@@ -51,6 +51,7 @@ def _config(name: str) -> list[str]:
 
 _ORCHESTRATOR = _image("orchestrator", "cpu", "")
 _REWARD = _image("reward", "cpu", "")
+_ENVIRONMENT = _image("environment", "cpu", "")
 _TRAINER_CPU = _image("trainer", "cpu", "-cpu", "TORCH_INDEX", "EXTRAS")
 _TRAINER_GPU_IMAGE = _image("trainer", "gpu", "-gpu", "ENGINE_IMAGE", "EXTRAS")
 _ROLLOUT_CPU = _image("rollout", "cpu", "-cpu", "TORCH_INDEX")
@@ -217,7 +218,8 @@ ONE_GPU: dict[str, Facts] = {
     "rollout-one-gpu": {**GPU["rollout"], "gpus": _TRAINER_GPU},
 }
 OBSERVABILITY: dict[str, Facts] = {"setup": _SETUP, "prometheus": _PROMETHEUS, "grafana": _GRAFANA}
-PROFILES = {"cpu": CPU, "gpu": GPU, "one-gpu": ONE_GPU, "observability": OBSERVABILITY}
+ENVIRONMENT = {"environment": _common(8, 120, "environment", _ENVIRONMENT, after=_REWARD_AFTER)}
+PROFILES = {"cpu": CPU, "gpu": GPU, "one-gpu": ONE_GPU, "observability": OBSERVABILITY, "environment": ENVIRONMENT}
 
 
 def wanted(*profiles: str) -> dict[str, Facts]:

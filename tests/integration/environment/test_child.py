@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.child.process import ChildConfig, ChildProcess
+from headrace.services.environment.child.process import ChildProcess
 from headrace.wire.errors import ConfigError
 from tests.waiting import until_async
 
@@ -147,13 +148,15 @@ async def test_what_has_not_the_form_is_refused_by_name(answer: str, words: str)
         assert words in str(caught.value)
 
 
-async def test_a_tool_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_tool_that_hangs_is_killed_with_all_that_it_started() -> None:
     need_sandbox()
     async with child("hang") as one:
         await reset(one)
-        with pytest.raises(ChildLateError, match=r"step of the environment took longer than environment.tool_s = 3 s"):
-            await use(one, "hang", seconds=3.0, where=str(tmp_path / "pid"))
-        assert not one.alive and (tmp_path / "pid").read_text()
+        call = asyncio.create_task(use(one, "hang", seconds=5.0))
+        await until_async(sleepers)
+        with pytest.raises(ChildLateError, match=r"step of the environment took longer than environment.tool_s = 5 s"):
+            await call
+        assert not one.alive
     await until_async(lambda: not sleepers())
 
 

@@ -167,7 +167,7 @@ async def test_a_limit_ends_an_episode_which_is_scored_as_it_stands(
 async def test_what_the_environment_breaks_abstains_and_the_next_episode_is_played(
     tmp_path: Path, config: dict[str, Any], task: dict[str, Any], limits: dict[str, Any], reason: str, words: str
 ) -> None:
-    arguments = {"end": {"how": "kill"}, "hang": {"where": str(tmp_path / "pid")}}.get(task.get("prompt", ""), {})
+    arguments = {"end": {"how": "kill"}}.get(task.get("prompt", ""), {})
 
     def says(text: str, request: pb.SampleRequest) -> str:
         call = {"name": task.get("prompt", ""), "arguments": arguments}

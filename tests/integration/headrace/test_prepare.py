@@ -7,6 +7,9 @@ import pytest
 import redis
 
 from headrace.cli.app import run
+from headrace.services.environment.app import check_digest
+from headrace.services.environment.identity import with_copied_code
+from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.entry import read_settings
 from tests.valkey import Valkey
@@ -119,3 +122,55 @@ def test_the_demo_asks_the_broker_before_it_trains_its_model(
     assert run(demo) == 2
     assert "no broker" in capsys.readouterr().err
     assert "supervised stage" not in said.out + said.err and not folder.exists()
+
+
+GAME = "class Sums:\n    def reset(self, task, rollout_id, attempt):\n        return task['prompt']\n"
+
+
+@pytest.fixture
+def played(file: Path) -> Path:
+    """A config whose rows are played by code in a folder beside it."""
+    (file.parent / "game").mkdir()
+    (file.parent / "game" / "game.py").write_text(GAME)
+    file.write_text(RUN + '[environment]\nname = "game:Sums"\npath = "game"\n')
+    return file
+
+
+def test_an_environment_is_copied_and_its_service_finds_its_settings(
+    played: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare(played, valkey) == 0
+    assert "start the environment service too" in capsys.readouterr().out
+    folder = played.parent / "runs" / "away"
+    assert (folder / "environment" / "game.py").read_text() == GAME
+    settings = with_copied_code(read_settings(EnvironmentSettings, folder / "config" / "environment.json"))
+    check_digest(settings)
+    assert settings.environment.path == folder / "environment" and settings.http_port == 8080
+    written = {path.name: path.stat().st_mtime_ns for path in (folder / "config").iterdir()}
+    assert written["orchestrator.json"] >= written["environment.json"], "a service that waits for the last finds all"
+    # Whoever moves the folder or loses it goes on with the copy; whoever edits it does not.
+    (folder / "state.sqlite").touch()
+    (played.parent / "game").rename(played.parent / "moved")
+    assert prepare(played, valkey) == 0
+    (played.parent / "moved").rename(played.parent / "game")
+    (played.parent / "game" / "game.py").write_text(GAME + "\n")
+    assert prepare(played, valkey) == 2
+    assert (folder / "environment" / "game.py").read_text() == GAME
+
+
+def test_a_run_without_an_environment_has_no_settings_of_its_service(
+    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare(file, valkey) == 0
+    assert "environment" not in capsys.readouterr().out
+    assert not (file.parent / "runs" / "away" / "config" / "environment.json").exists()
+
+
+def test_an_environment_whose_folder_is_not_there_is_refused_by_file_and_key(
+    played: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (played.parent / "game").rename(played.parent / "moved")
+    assert prepare(played, valkey) == 2
+    said = capsys.readouterr().err
+    assert "run.toml" in said and "[environment] path" in said and "there is no folder" in said
+    assert not (played.parent / "runs").exists()

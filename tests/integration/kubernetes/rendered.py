@@ -24,14 +24,17 @@ COMPONENTS = {
     "leader-worker-set": ("gpu", "hub", "leader-worker-set"),
     "keda": ("keda",),
     "hpa": ("hpa",),
+    "environment": ("environment", "colocate"),
+    "environment-keda": ("environment", "keda", "environment-keda"),
+    "environment-sandbox": ("environment", "environment-sandbox"),
     "kueue": ("kueue",),
     "monitoring": ("monitoring",),
     "grafana": ("grafana",),
     "sandbox-gvisor": ("sandbox-gvisor",),
     "tls": ("tls",),
     "everything": (
-        *("gpu", "hub", "colocate", "leader-worker-set", "jobset", "kueue", "monitoring", "grafana"),
-        *("sandbox-gvisor", "tls"),
+        *("gpu", "hub", "environment", "environment-sandbox", "colocate", "leader-worker-set", "jobset", "kueue"),
+        *("monitoring", "grafana", "sandbox-gvisor", "tls"),
     ),
 }
 ALL = (*OVERLAYS, *(f"base+{name}" for name in COMPONENTS))

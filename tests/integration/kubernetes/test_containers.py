@@ -25,10 +25,17 @@ def test_no_container_has_more_rights_than_it_needs(name):
         }, where
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] == spec["securityContext"]["fsGroup"] == 10001
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["securityContext"]["seccompProfile"] == seccomp(name, where), where
         assert spec["automountServiceAccountToken"] is False and spec["enableServiceLinks"] is False
         assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
         assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+
+
+def seccomp(name, where):
+    """Where children run in bubblewrap, the profile of deploy/compose; else what the container's runtime has."""
+    if where.startswith("Deployment/environment/") and name in ("base+environment-sandbox", "base+everything"):
+        return {"type": "Localhost", "localhostProfile": "headrace/seccomp-sandbox.json"}
+    return {"type": "RuntimeDefault"}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -54,7 +61,7 @@ def test_images_are_those_of_compose():
     env = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if re.match(r"[A-Z_]+=", line))
     tag, prefix = env["IMAGE_TAG"], env["IMAGE_PREFIX"]
     used = {container["image"] for name in ALL for _, _, container, _ in containers(render(name))}
-    ours = {f"{prefix}{name}:{tag}" for name in ("orchestrator", "reward")}
+    ours = {f"{prefix}{name}:{tag}" for name in ("orchestrator", "reward", "environment")}
     ours |= {f"{prefix}{name}:{tag}-{kind}" for name in ("rollout", "trainer") for kind in ("cpu", "gpu")}
     assert used == ours | {env["VALKEY_IMAGE"]}
 
@@ -64,7 +71,10 @@ def test_every_container_that_stays_has_three_probes(name):
     for where, _, container, first in containers(render(name)):
         probes = {"startupProbe", "livenessProbe", "readinessProbe"}
         assert (probes & container.keys()) == (set() if first else probes), where
-        if container["command"][:3] == ["python", "-P", "-m"] and not first:
+        if where == "Deployment/environment/environment":
+            paths = [container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")]
+            assert paths == ["/healthz", "/healthz", "/readyz"]
+        elif container["command"][:3] == ["python", "-P", "-m"] and not first:
             assert container["readinessProbe"]["grpc"]["service"] in SERVICES, where
             # A service that cannot do its work is not helped by a restart.
             assert container["livenessProbe"]["grpc"] == container["startupProbe"]["grpc"] == {"port": 7000}

@@ -53,6 +53,17 @@ def test_another_number_of_nodes_is_the_same_everywhere(my_run):
     assert (job["parallelism"], job["completions"], told["NODES"]) == (4, 4, "4")
 
 
+def test_the_components_of_episodes_join_an_overlay_of_one_node(my_run):
+    (components,) = [text for text in YAML if "components/environment\n" in text]
+    (my_run / "kustomization.yaml").write_text(YAML[0] + components)
+    manifests = kustomize(my_run)
+    spec = named(manifests, "Deployment", "environment")["spec"]["template"]["spec"]
+    assert spec["affinity"] == named(manifests, "Deployment", "rollout")["spec"]["template"]["spec"]["affinity"]
+    assert spec["securityContext"]["seccompProfile"]["type"] == "Localhost"
+    budgets = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "PodDisruptionBudget"}
+    assert {one["maxUnavailable"] for one in budgets.values()} == {"100%"} and "environment" in budgets
+
+
 def test_every_component_and_overlay_is_told_of():
     told = set(re.findall(r"`([a-z-]+)`", TEXT))
     assert COMPONENTS.keys() - {"everything"} <= told

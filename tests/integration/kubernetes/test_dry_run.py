@@ -23,12 +23,15 @@ OBJECTS = {
     "base+leader-worker-set": 34,
     "base+keda": 35,
     "base+hpa": 33,
+    "base+environment": 38,
+    "base+environment-keda": 43,
+    "base+environment-sandbox": 38,
     "base+kueue": 31,
     "base+monitoring": 35,
     "base+grafana": 34,
     "base+sandbox-gvisor": 31,
     "base+tls": 33,
-    "base+everything": 45,
+    "base+everything": 52,
 }
 """How many objects each has."""
 NO_SCHEMA = {"LocalQueue"}

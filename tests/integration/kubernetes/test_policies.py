@@ -22,6 +22,13 @@ EDGES = {
 }
 
 
+EPISODES = {
+    ("environment", "valkey", 6379),
+    ("environment", "orchestrator", 7000),
+    ("environment", "rollout", 7000),
+    (PROMETHEUS, "environment", 8080),
+}
+"""What comes with the environment service; a test compares them with those of a run that plays."""
 NODES = {
     (TRAINER_NODE, TRAINER, 29500),
     (TRAINER_NODE, TRAINER, "ephemeral"),
@@ -33,6 +40,12 @@ NODES = {
 
 def test_the_edges_are_those_of_the_design():
     assert policy_edges("cpu") == EDGES
+
+
+def test_the_component_environment_adds_the_edges_of_episodes_and_no_others():
+    assert policy_edges("base+environment") == EDGES | EPISODES
+    ingress, egress = one_sided("base+environment")
+    assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
 
 
 def test_several_pods_of_a_trainer_add_only_those_among_them():

@@ -60,3 +60,8 @@ def test_the_rewards_image_names_what_the_command_line_needs() -> None:
     done = headrace("check", "/nowhere", extras=("reward", "tracing"))
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "pip install 'headrace[cli]'" in done.stderr and "typer" in done.stderr
+
+
+def test_the_environments_image_renders_conversations_without_torch() -> None:
+    there = installed("environment", "tracing")
+    assert {"transformers", "tokenizers", "jinja2"} <= there and "torch" not in there

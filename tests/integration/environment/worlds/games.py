@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Literal
 
@@ -85,11 +86,9 @@ def grow(kind: Literal["memory", "text", "prints"], mib: int) -> str:
     return "y" * (mib << 20)
 
 
-def hang(where: str) -> str:
+def hang() -> str:
     """Starts a process that outlives it, and never returns."""
-    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    with open(where, "w") as file:
-        file.write(f"{child.pid}")
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
     while True:
         time.sleep(1)
 
@@ -115,6 +114,32 @@ def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
 def fail(text: str) -> str:
     """Raises."""
     raise RuntimeError(text)
+
+
+def look(path: str) -> str:
+    """What is at a path: the text of a file, the names in a folder, or the error."""
+    if os.path.isdir(path):
+        return ",".join(sorted(os.listdir(path)))
+    with open(path, errors="replace") as file:
+        return file.read()
+
+
+def note(path: str, text: str) -> str:
+    """Writes a file."""
+    with open(path, "w") as file:
+        file.write(text)
+    return "written"
+
+
+def variables() -> dict:
+    """Its environment, its folder, and where temporary files go."""
+    return {**os.environ, "cwd": os.getcwd(), "temporary": tempfile.gettempdir()}
+
+
+def processes() -> list:
+    """The command lines of all processes that it sees."""
+    numbers = [name for name in os.listdir("/proc") if name.isdecimal()]
+    return [open(f"/proc/{name}/cmdline").read() for name in numbers]
 
 
 def connect(port: int) -> str:

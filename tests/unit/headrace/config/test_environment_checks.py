@@ -23,6 +23,7 @@ PLAYED: dict[str, Any] = {
     [
         ({"environment": {"name": "g:S", "episode_s": 2000.0}}, "must be below trainer.batch_timeout_s = 1800"),
         ({"environment": {"name": "g:S", "slots": 3}}, "environment.slots = 3 must be at least batch.group_size = 4"),
+        ({"environment": {"name": "g:S", "sandbox": "none"}}, "nothing that keeps an environment from the network"),
         ({"environment": {"path": "game"}}, "neither name nor tools say what is played"),
         ({"rollout": {"sampling": {"forced_lengths_column": "n"}}}, "is for completions, not for episodes"),
         ({"run": {"stage": "sft"}}, "[environment] is for run.stage = 'rl', not 'sft'"),
@@ -48,9 +49,10 @@ def test_a_run_has_workers_only_if_it_plays() -> None:
 def test_a_worker_is_given_the_digest_and_no_ports_of_the_table(tmp_path: Path) -> None:
     config = RunFile.model_validate(PLAYED | {"model": {"dtype": "float32"}})
     spec = specs(config)[-1]
-    place = MachineLayout(tmp_path, "redis://x", {"orchestrator": Ports(grpc_port=1, http_port=2)}, ())
+    ports = {"orchestrator": Ports(grpc_port=1, http_port=2)}
+    place = MachineLayout(tmp_path, "redis://x", ports, (), environment_digest="d")
     found = settings_of(config, spec, place, Ports(grpc_port=3, http_port=4)).model_dump()
-    assert found["environment_digest"] == environment_digest(EnvironmentTable(name="game:Sums"))
+    assert found["environment_digest"] == "d"
     assert (found["grpc_port"], found["http_port"]) == (3, 4)
 
 
@@ -58,9 +60,26 @@ def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: 
     (tmp_path / "game.py").write_text("class Sums: ...\n")
     table = EnvironmentTable(name="game:Sums", path=tmp_path)
     digest = environment_digest(table)
-    for name, value in (("slots", 3), ("replicas", 2), ("hold_s", 1.0)):
+    of_the_machine = {"slots": 3, "replicas": 2, "hold_s": 1.0, "folders": (tmp_path,), "variables": ("A",)}
+    for name, value in of_the_machine.items():
         assert environment_digest(table.model_copy(update={name: value})) == digest, name
     for name, value in (("max_turns", 2), ("tools", ("game:add",)), ("tool_s", 1.0)):
         assert environment_digest(table.model_copy(update={name: value})) != digest, name
     (tmp_path / "game.py").write_text("class Sums: pass\n")
     assert environment_digest(table) != digest
+
+
+def test_the_digest_of_a_mounted_config_map_is_that_of_its_files(tmp_path: Path) -> None:
+    """Kubernetes keeps the files in a folder with a date in its name, and links to them."""
+    digests = set()
+    for name in ("..2026_01", "..2026_02"):
+        folder = tmp_path / name.strip(".")
+        (folder / name).mkdir(parents=True)
+        (folder / name / "game.py").write_text("class Sums: ...\n")
+        (folder / "..data").symlink_to(name)
+        (folder / "game.py").symlink_to("..data/game.py")
+        digests.add(environment_digest(EnvironmentTable(name="game:Sums", path=folder)))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "game.py").write_text("class Sums: ...\n")
+    assert digests == {environment_digest(EnvironmentTable(name="game:Sums", path=plain))}

@@ -52,3 +52,15 @@ def test_the_policy_of_a_run_is_kept(config: Path, tmp_path: Path) -> None:
     assert resumed(run_dir, masking) == "mask"
     with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
         resumed(run_dir, resolve(config))
+
+
+def test_what_a_run_with_an_environment_has_chosen_is_kept_by_a_resume_from_the_same_file(
+    config: Path, tmp_path: Path
+) -> None:
+    config.write_text(config.read_text() + '[environment]\nname = "game:Sums"\n')
+    first = settle(resolve(config), tmp_path / "none", goes_on=False)
+    assert first.config.run.stale == "mask"
+    run_dir = made(tmp_path / "run", first)
+    assert resumed(run_dir, resolve(config)) == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(run_dir, resolve(config, arguments=["--run.stale", "wait"]))

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.run.own_code import MOST_MIB, staged_code
-from headrace.services.trainer.durability.own_code import checked_digest, read_files, recorded_files
+from headrace.run.own_code import MOST_MIB, staged_code, staged_environment
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.own_code import algorithm_code, environment_code, read_files, recorded_files
+from headrace.wire.rundir.own_code import checked_digest as checked
 
 
 @pytest.fixture
@@ -37,6 +38,10 @@ def start(run, *, resume=False, accept=False, source=True):
         return code is not None
 
 
+def checked_digest(run_dir):
+    return checked(algorithm_code(run_dir))
+
+
 def copied(run_dir):
     return sorted(path.relative_to(run_dir / "algorithm").as_posix() for path in (run_dir / "algorithm").rglob("*.*"))
 
@@ -51,7 +56,7 @@ def test_a_start_copies_the_folder_whole(run):
 
 def test_a_run_without_a_folder_has_no_copy(run):
     assert not start(run, source=False)
-    assert recorded_files(run[1]) is None and not (run[1] / "algorithm").exists()
+    assert recorded_files(algorithm_code(run[1])) is None and not (run[1] / "algorithm").exists()
 
 
 def test_a_resume_with_the_same_folder_changes_nothing(run):
@@ -139,3 +144,47 @@ def test_the_digest_is_of_names_and_contents(run):
     (source / "__pycache__" / "other.pyc").write_bytes(b"y")
     assert read_files(source).digest == renamed.digest
     assert json.loads(json.dumps(dict(first.sha256))) == dict(first.sha256) and isinstance(source, Path)
+
+
+def play(run, *, resume=False):
+    """As a start of a run with an environment does; returns whether there was something to publish."""
+    resolved = SimpleNamespace(
+        config=SimpleNamespace(environment=SimpleNamespace(path=run[0])), place=lambda *keys: ".".join(keys)
+    )
+    with staged_environment(resolved, run[1], resume=resume) as code:
+        if code is not None:
+            code.publish()
+        return code is not None
+
+
+def test_an_environment_is_copied_once_and_played_from_the_copy(run):
+    source, run_dir = run
+    assert play(run) and not play(run, resume=True)
+    own = environment_code(run_dir)
+    assert checked(own) == read_files(source).digest and (own.folder / "package" / "table.json").is_file()
+    # Modules are compared by the digest that the tasks name; a file beside them is reported, and the copy kept.
+    (source / "package" / "table.json").write_text("[]")
+    assert not play(run, resume=True) and (own.folder / "package" / "table.json").read_text() == "{}"
+    source.rename(source.with_name("elsewhere"))
+    assert not play(run, resume=True)
+
+
+def test_a_copy_of_an_environment_that_was_edited_by_hand_is_refused(run):
+    play(run)
+    (environment_code(run[1]).folder / "mine.py").write_text("one = 3\n")
+    with pytest.raises(ConfigError, match=r"environment.path: its copy .* was edited \(changed: mine.py\)"):
+        play(run, resume=True)
+
+
+def test_a_run_from_before_there_were_copies_gets_one_when_it_is_resumed(run):
+    assert play(run, resume=True) and environment_code(run[1]).folder.is_dir()
+
+
+def test_a_linked_folder_is_copied_and_counted_as_its_files(run, tmp_path):
+    source, run_dir = run
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "more.py").write_text("")
+    (source / "lib").symlink_to(tmp_path / "lib")
+    start(run)
+    assert "lib/more.py" in copied(run_dir) and checked_digest(run_dir) == read_files(source).digest
+    assert not start(run, resume=True)

@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from headrace.services.trainer.config.replay import ReplaySettings
-from headrace.services.trainer.durability.own_code import publish_copy, read_files, stage_copy
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.own_functions import code_digest, load_algorithm
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.own_code import algorithm_code, publish_copy, read_files, stage_copy
 
 TEXT = """
 from headrace.services.trainer.algorithms.algorithm import Estimate
@@ -29,7 +29,8 @@ def started(tmp_path, monkeypatch):
         source.mkdir()
         (source / f"{name}.py").write_text(TEXT)
         (tmp_path / "run" / "config").mkdir(parents=True)
-        publish_copy(stage_copy(source, tmp_path / "run"), tmp_path / "run")
+        own = algorithm_code(tmp_path / "run")
+        publish_copy(stage_copy(source, own), own)
         names.append(name)
         return {
             "run_dir": str(tmp_path / "run"),

@@ -1,0 +1,32 @@
+"""What a child runs, and what bounds it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildConfig:
+    """What a child runs, what it sees, and its limits."""
+
+    environment: str = ""
+    """`module:Class`; empty = tools alone."""
+    tools: tuple[str, ...] = ()
+    path: Path | None = None
+    """Folder of the user's modules, last on the import path."""
+    run_dir: Path | None = None
+    """The run directory, hidden from the child even where a folder that it may read holds it."""
+    folders: tuple[Path, ...] = ()
+    """Further folders that it may read."""
+    variables: tuple[str, ...] = ()
+    """Further environment variables that it is given."""
+    sandbox: bool = True
+    """Whether it is started in bubblewrap where there is one."""
+    network: bool = False
+    memory_mib: int = 0
+    """Address space; 0 = no limit."""
+    cpu_s: float = 0.0
+    """Seconds of a CPU for an episode; 0 = no limit."""
+    max_result_chars: int = 4000
+    """Longest result of a tool; what is longer is cut."""
+    max_frame_bytes: int = 1 << 24
+    start_s: float = 30.0

@@ -1,0 +1,119 @@
+"""What the user's code sees of its machine: secrets are planted where a service has them, and looked for."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.services.environment.child import sandbox
+from headrace.services.environment.child.process import ChildProcess
+from headrace.wire.errors import ConfigError
+from tests.integration.environment.test_child import child, need_sandbox, reset, use
+
+SECRET = "planted-3f9c"
+
+
+async def said(one: ChildProcess, tool: str, **arguments: Any) -> str:
+    answer = await use(one, tool, **arguments)
+    return str(answer["messages"][0]["content"])
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run directory with secrets, and the copy of the user's code, below a folder that a child may read."""
+    folder = tmp_path / "shared" / "run"
+    (folder / "config").mkdir(parents=True)
+    (folder / "config" / "orchestrator.json").write_text(SECRET)
+    (folder / "environment").mkdir()
+    games = Path(__file__).parent / "worlds" / "games.py"
+    (folder / "environment" / "games.py").write_text(games.read_text())
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "url").write_text(f"redis://:{SECRET}@valkey")
+    return folder
+
+
+async def test_files_of_the_run_and_of_the_machine_are_hidden_and_what_is_named_can_be_read(run_dir: Path) -> None:
+    need_sandbox()
+    shared, broker = run_dir.parent, run_dir.parents[1] / "broker"
+    (shared / "words.txt").write_text("apple")
+    places = {"run_dir": run_dir, "path": run_dir / "environment", "folders": (shared,)}
+    async with child("look", "note", network=False, **places) as one:
+        await reset(one)
+        assert await said(one, "look", path=str(shared / "words.txt")) == "apple"
+        assert await said(one, "look", path=str(run_dir)) == "environment"
+        secret = broker / "url"
+        for hidden in (run_dir / "config" / "orchestrator.json", secret, f"/proc/1/root{secret}", "/etc/shadow"):
+            assert SECRET not in (answer := await said(one, "look", path=str(hidden)))
+            assert "FileNotFoundError" in answer or "PermissionError" in answer, answer
+        for closed in (Path("/x"), Path("/usr/x"), shared / "x", run_dir / "x", run_dir / "environment" / "games.py"):
+            answer = await said(one, "note", path=str(closed), text="x")
+            assert "Read-only" in answer or "PermissionError" in answer, (closed, answer)
+
+
+async def test_each_has_a_folder_of_its_own_that_ends_with_it() -> None:
+    need_sandbox()
+    async with child("look", "note") as one, child("look") as other:
+        await reset(one)
+        await reset(other)
+        assert await said(one, "note", path="mine", text="x") == "written"
+        assert "mine" in (await said(one, "look", path="/tmp")).split(",")
+        assert "mine" not in (await said(other, "look", path="/tmp")).split(",")
+    assert not Path("/tmp/mine").exists()
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_variables_are_those_of_a_list_and_those_that_the_config_names(
+    isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isolated:
+        need_sandbox()
+    for name in ("HEADRACE_BROKER__URL", "WANDB_API_KEY", "HF_TOKEN", "SEARCH_KEY"):
+        monkeypatch.setenv(name, f"{name}-{SECRET}")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    async with child("variables", variables=("SEARCH_KEY",), sandbox=isolated, max_result_chars=100_000) as one:
+        await reset(one)
+        found: dict[str, str] = json.loads(await said(one, "variables"))
+    assert found.pop("SEARCH_KEY") == f"SEARCH_KEY-{SECRET}" and SECRET not in str(found), found
+    assert (found["LC_ALL"], found["PATH"]) == ("C.UTF-8", os.environ["PATH"])
+    assert found["HOME"] == found["TMPDIR"] == found["cwd"] == found["temporary"]
+    assert isolated == (found["cwd"] == "/tmp")
+    assert isolated or not Path(found["cwd"]).exists(), "its folder is gone with it"
+
+
+async def test_a_variable_that_is_named_and_not_set_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"environment.variables: NOT_SET_HERE is not set"):
+        async with child("add", variables=("NOT_SET_HERE",)):
+            pass
+
+
+async def test_no_process_of_another_is_seen() -> None:
+    need_sandbox()
+    async with child("processes") as one:
+        await reset(one)
+        seen = await said(one, "processes")
+    assert "child.main" in seen and "pytest" not in seen, seen
+
+
+async def test_where_no_sandbox_can_be_made_the_start_is_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As bubblewrap says it in a container whose seccomp profile refuses namespaces."""
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ConfigError, match=r"cannot be isolated: .*No permissions.*environment-sandbox.*sandbox = "):
+        async with child("add", network=False):
+            pass
+
+
+async def test_without_proc_an_environment_is_played_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container, where a /proc of one's own cannot be mounted."""
+    need_sandbox()
+    monkeypatch.setattr(sandbox, "_mounts_proc", lambda bwrap: False)
+    async with child("look", "add", network=False) as one:
+        await reset(one)
+        assert await said(one, "add", a=1, b=2) == "3"
+        assert await said(one, "look", path="/proc") == ""
