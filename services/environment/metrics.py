@@ -37,7 +37,10 @@ TOKENS = Counter(
     "headrace_environment_tokens", "Tokens of episodes: sampled by the policy, read (what others wrote).", ["kind"]
 )
 TOOL_CALLS = Counter(
-    "headrace_environment_tool_calls", "Calls of tools by outcome: returned, raised, refused.", ["tool", "outcome"]
+    "headrace_environment_tool_calls",
+    "Calls of tools by outcome: returned, raised, refused (it could not be called), malformed (no call could be read), "
+    "late (environment.tool_s passed), lost (the process ended), broken_off.",
+    ["tool", "outcome"],
 )
 TOOL_SECONDS = Histogram("headrace_environment_tool_seconds", "One call of a tool.", ["tool"], buckets=_SECONDS)
 CHILDREN_ENDED = Counter(

@@ -43,4 +43,4 @@ def test_the_config_of_the_page_is_valid() -> None:
 def test_the_page_names_every_way_in_which_an_episode_ends() -> None:
     (table,) = re.findall(r"^\| finish reason \|.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines())))
-    assert named == {str(one) for one in FinishReason} - {"tool_lost"}  # No tool has a server of its own yet.
+    assert named == {str(one) for one in FinishReason}
