@@ -23,6 +23,9 @@ export type RolloutPage = Schemas["RolloutPage"];
 export type Token = Schemas["TokenView"];
 export type Rollout = Schemas["RolloutView"];
 export type Group = Schemas["GroupView"];
+export type Episode = Schemas["EpisodeView"];
+export type Message = Schemas["MessageView"];
+export type Segment = Schemas["SegmentView"];
 
 export type Phase = Schemas["PhaseSpan"];
 export type Member = Schemas["PublicationMember"];

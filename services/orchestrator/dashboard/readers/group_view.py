@@ -101,7 +101,9 @@ def _tokens(row: RolloutRecord, decode: Decode) -> tuple[TokenView, ...]:
     nothing: list[str | None] = [None] * len(ids)
     texts = decode(ids) or nothing
     logprobs = row.logprobs or [None] * len(ids)
-    advantages = row.token_advantages or [row.advantage] * len(ids)
+    # A token that was read has no advantage; older files do not say which those are.
+    own = [row.logprobs is None or one is not None for one in logprobs]
+    advantages = row.token_advantages or [row.advantage if is_own else None for is_own in own]
     return tuple(
         TokenView(id=token, text=text, logprob=number_or_none(logprob), advantage=number_or_none(advantage))
         for token, text, logprob, advantage in zip(ids, texts, logprobs, advantages, strict=False)
