@@ -64,14 +64,22 @@ class EpisodePlayer:
         self._renderer, self._turns, self._limits = renderer, turns, limits
 
     async def play(
-        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, *, last: bool = True
+        self,
+        child: ChildProcess,
+        prompt: PromptGroup,
+        header: Header,
+        index: int,
+        *,
+        last: bool = True,
+        state: EpisodeState | None = None,
     ) -> Rollout:
-        """Plays rollout `index` of a group in `child`.
+        """Plays rollout `index` of a group in `child`; `state`, a new one, is kept up to date meanwhile.
 
         Raises ContractError for a turn that no replica can sample; ChildDiedError if the child ends in the middle of an
         episode that is not the `last` attempt.
         """
-        state = EpisodeState(rollout_id=rollout_id(header.group_id, index))
+        state = state or EpisodeState(rollout_id=rollout_id(header.group_id, index))
+        state.wait("environment", "the environment to begin")
         begin = time.monotonic()
         try:
             reason, error = await self._played(child, prompt, header, index, state)

@@ -799,6 +799,44 @@ export interface components {
             requeued: boolean;
         };
         /**
+         * EnvironmentStatus
+         * @description One environment worker with a live lease.
+         */
+        EnvironmentStatus: {
+            /** Id */
+            id: string;
+            /**
+             * Slots
+             * @description Episodes that it plays at a time.
+             */
+            slots: number;
+            /**
+             * Playing
+             * @description Episodes in play.
+             */
+            playing: number;
+            /**
+             * Waiting
+             * @description Episodes that wait for a slot, and groups that wait for weights.
+             */
+            waiting: number;
+            /**
+             * Seen
+             * @description Unix seconds of its last report.
+             */
+            seen: number;
+            /**
+             * Waits
+             * @description The longest first, at most 16.
+             */
+            waits: components["schemas"]["EpisodeWait"][];
+            /**
+             * Notes
+             * @description What people should know, such as a high share of abstentions.
+             */
+            notes: string[];
+        };
+        /**
          * EpisodeView
          * @description One episode.
          */
@@ -834,6 +872,32 @@ export interface components {
              * @description What ended it, where the finish reason is an error or a time limit.
              */
             error: string;
+        };
+        /**
+         * EpisodeWait
+         * @description What one episode waits for.
+         */
+        EpisodeWait: {
+            /**
+             * Id
+             * @description Its rollout id; the group's id where a whole group waits for weights.
+             */
+            id: string;
+            /**
+             * Kind
+             * @description `tool`, `environment`, `engine`, `slot` or `weights`.
+             */
+            kind: string;
+            /**
+             * Waits For
+             * @description In words, such as `the tools search`.
+             */
+            waits_for: string;
+            /**
+             * Since
+             * @description Unix seconds.
+             */
+            since: number;
         };
         /**
          * EvaluationRow
@@ -1643,6 +1707,12 @@ export interface components {
             };
             /** @description None while nothing is published. */
             publication: components["schemas"]["PublicationStatus"] | null;
+            /**
+             * Environments
+             * @description Environment workers with a live lease, by id.
+             * @default []
+             */
+            environments: components["schemas"]["EnvironmentStatus"][];
             run: components["schemas"]["RunIdentity"];
             operator: components["schemas"]["OperatorStatus"];
             /**

@@ -11,6 +11,8 @@ export type Row = Record<string, unknown>;
 export type Status = Schemas["RunStatus"];
 export type Trainer = Schemas["TrainerStatus"];
 export type Replica = Schemas["ReplicaStatus"];
+export type EnvironmentWorker = Schemas["EnvironmentStatus"];
+export type EpisodeWait = Schemas["EpisodeWait"];
 export type Evaluation = Schemas["EvaluationRow"];
 export type StreamStats = Schemas["QueueRow"];
 
