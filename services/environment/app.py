@@ -19,7 +19,8 @@ from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.environment.service import EpisodeGroups, report_to
 from headrace.services.environment.settings import EnvironmentSettings
-from headrace.wire.contracts import DropReason
+from headrace.services.environment.warnings import EpisodeWarnings
+from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
@@ -52,6 +53,13 @@ async def serve(settings: EnvironmentSettings) -> int:
             broken.set_result(error)
             shutdown.event.set()
 
+    warnings = EpisodeWarnings(events, deterministic=settings.deterministic)
+    failing = report_to(EnvironmentHealth(table.outage_s), end)
+
+    def outcome(group: RolloutGroup) -> None:
+        warnings.take(group)
+        failing(group)
+
     groups = EpisodeGroups(
         EpisodePlayer(renderer, turns, limits_of(settings)),
         pool,
@@ -61,7 +69,7 @@ async def serve(settings: EnvironmentSettings) -> int:
         digest=settings.environment_digest,
         limit=max(table.slots // settings.batch.group_size, 1),
         hold_s=table.hold_s,
-        outcome=report_to(EnvironmentHealth(table.outage_s), end),
+        outcome=outcome,
     )
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
@@ -86,7 +94,7 @@ async def serve(settings: EnvironmentSettings) -> int:
         report = report_episodes(
             settings.orchestrator_address,
             groups.in_hand,
-            lambda: (),
+            warnings.notes,
             run_id=settings.run.id,
             worker_id=worker_id,
             slots=table.slots,

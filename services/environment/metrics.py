@@ -10,6 +10,11 @@ GROUPS = Counter(
     ["outcome"],
 )
 EPISODES = Counter("headrace_environment_episodes", "Episodes played, by finish reason.", ["finish_reason"])
+EPISODES_BY_LENGTH = Counter(
+    "headrace_environment_episodes_by_length",
+    "Episodes played, by finish reason and by tokens sampled: up to 0, 64, 256, 1024, 4096, 16384, or more.",
+    ["finish_reason", "tokens"],
+)
 PLAYED_AGAIN = Counter(
     "headrace_environment_episodes_played_again", "Episodes begun anew because their process ended in the middle."
 )

@@ -71,5 +71,7 @@ class EnvironmentSettings(ServiceSettings):
     environment: EnvironmentTable = EnvironmentTable()
     context_length: int = Field(0, ge=0)
     """Longest context and completion together; 0 = the model's own limit."""
+    deterministic: bool = False
+    """`rollout.deterministic`: a time limit that ends an episode is reported, as it depends on the machine."""
     environment_digest: str = ""
     """Digest of the environment's code and config when the run began; a service with another one refuses to play."""

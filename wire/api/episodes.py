@@ -18,9 +18,9 @@ class MessageView(ApiModel):
 
     role: str
     content: str
-    """Of a tool, its result as the policy reads it; empty where there is none."""
+    """A tool's is its result as the policy reads it; empty where there is none."""
     name: str = ""
-    """Of the tool."""
+    """Name of the tool."""
     turn: int | None = None
     """Number of the policy's turn, from 0."""
     segment: int | None = None
@@ -34,15 +34,15 @@ class MessageView(ApiModel):
     """`incarnation.version` of each policy that sampled the turn."""
     replica_id: str = ""
     reward: float | None = None
-    """Of the turn."""
+    """The environment's reward of the turn."""
     arguments: str = ""
-    """Of the call: a JSON object; empty for a call that could not be read."""
+    """The call's arguments as a JSON object; empty for a call that could not be read."""
     outcome: str = ""
-    """Of the call: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call."""
+    """How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call."""
     cut: int = 0
     """Characters of the result that the policy does not read."""
     seconds: float | None = None
-    """Of the turn, from the question to the answer, or of the call."""
+    """Duration of the turn, from the question to the answer, or of the call."""
 
 
 class EpisodeView(ApiModel):

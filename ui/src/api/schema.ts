@@ -1050,12 +1050,12 @@ export interface components {
             role: string;
             /**
              * Content
-             * @description Of a tool, its result as the policy reads it; empty where there is none.
+             * @description A tool's is its result as the policy reads it; empty where there is none.
              */
             content: string;
             /**
              * Name
-             * @description Of the tool.
+             * @description Name of the tool.
              * @default
              */
             name: string;
@@ -1094,18 +1094,18 @@ export interface components {
             replica_id: string;
             /**
              * Reward
-             * @description Of the turn.
+             * @description The environment's reward of the turn.
              */
             reward?: number | null;
             /**
              * Arguments
-             * @description Of the call: a JSON object; empty for a call that could not be read.
+             * @description The call's arguments as a JSON object; empty for a call that could not be read.
              * @default
              */
             arguments: string;
             /**
              * Outcome
-             * @description Of the call: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call.
+             * @description How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call.
              * @default
              */
             outcome: string;
@@ -1117,7 +1117,7 @@ export interface components {
             cut: number;
             /**
              * Seconds
-             * @description Of the turn, from the question to the answer, or of the call.
+             * @description Duration of the turn, from the question to the answer, or of the call.
              */
             seconds?: number | null;
         };
