@@ -1,12 +1,15 @@
 """Starts the environment service: `python -P -m headrace.services.environment --config RUN/config/environment.json`.
 
-With `--check` it only loads the user's code in a child: a dry run asks whether it can be played.
+With `--check` it only loads the user's code in a child: a dry run asks whether it can be played. With `--play` it plays
+one episode, and writes it as a JSON line.
 """
 
 import argparse
 import asyncio
+import json
+import sys
 
-from headrace.services.environment.settings import EnvironmentSettings
+from headrace.services.environment.settings import EnvironmentSettings, PlayOnceSettings
 from headrace.wire.entry import end_process, run_service
 
 
@@ -24,8 +27,19 @@ def check(settings: EnvironmentSettings) -> int:
     return asyncio.run(load(settings))
 
 
+def play(settings: PlayOnceSettings) -> int:
+    """Plays one episode."""
+    from headrace.services.environment.play_once import play_once
+
+    sys.stdout.write(json.dumps(asyncio.run(play_once(settings))) + "\n")
+    return 0
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--play", action="store_true")
     asked = parser.parse_known_args()[0]
+    if asked.play:
+        end_process(run_service("environment", PlayOnceSettings, play))
     end_process(run_service("environment", EnvironmentSettings, check if asked.check else main))

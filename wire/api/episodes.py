@@ -38,7 +38,7 @@ class MessageView(ApiModel):
     arguments: str = ""
     """The call's arguments as a JSON object; empty for a call that could not be read."""
     outcome: str = ""
-    """How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call."""
+    """How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered` (the episode ended in it)."""
     cut: int = 0
     """Characters of the result that the policy does not read."""
     seconds: float | None = None

@@ -1105,7 +1105,7 @@ export interface components {
             arguments: string;
             /**
              * Outcome
-             * @description How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered`: the episode ended in the call.
+             * @description How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered` (the episode ended in it).
              * @default
              */
             outcome: string;
