@@ -9,24 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.episodes import GAME, played_run
+from tests.e2e.episodes import holding_game, played_run
 from tests.e2e.harness import TinyRun
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-TURN = "        self.turns += 1"
-WAITS = """        while __import__('os').path.exists(HOLD):
-            __import__('time').sleep(0.02)
-"""
-HOLDS = GAME.replace(TURN, WAITS + TURN)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[TinyRun]:
     """A long run whose environment stands still while there is a file."""
-    game = f"HOLD = {str(tmp_path / 'hold')!r}\n{HOLDS}"
-    assert HOLDS != GAME
-    made = played_run(tmp_path / "tiny", game=game, steps=2000, staleness=1)
+    made = played_run(tmp_path / "tiny", game=holding_game(tmp_path / "hold"), steps=2000, staleness=1)
     yield made
     made.close()
 
