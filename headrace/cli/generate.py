@@ -6,14 +6,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
+from rich.console import Group
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.generate_answer import ANSWER_S, PATH, answer_from_checkpoint, stream_answer
 from headrace.cli.operate import TokenFile, Url, Where
+from headrace.cli.play_episode import Played, play_episode, task_of
+from headrace.inspect.conversation import conversation
+from headrace.inspect.screen import show_table
 from headrace.operate.client import find_client, is_alive
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
+from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.errors import ConfigError
+
+_LOGPROBS = TypeAdapter(list[float | None])
 
 
 def generate(
@@ -29,6 +37,15 @@ def generate(
     top_p: Annotated[float, typer.Option("--top-p", min=0, max=1)] = 1.0,
     stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; may be repeated.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, show_default=False)] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Play an episode of the run's environment, and show it.")
+    ] = False,
+    task: Annotated[
+        str, typer.Option("--task", help="With --environment: the task, a JSON object.", show_default=False)
+    ] = "",
+    held_out: Annotated[
+        int, typer.Option("--held-out", min=0, help="With --environment: else the held-out task of this number.")
+    ] = 0,
     step: Annotated[
         int | None, typer.Option("--step", min=1, help="Of this checkpoint, also of a live run.", show_default=False)
     ] = None,
@@ -39,6 +56,22 @@ def generate(
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
     with reported_errors(output, stopped="stopped"):
+        if environment:
+            if run_dir is None or url:
+                raise ConfigError("--environment needs the run directory, which has the environment")
+            if messages is not None or stop:
+                raise ConfigError("--environment plays a task: give --task, --prompt or --held-out alone")
+            play: dict[str, object] = {
+                "task_json": task_of(run_dir, prompt, task, held_out),
+                "temperature": temperature,
+                "top_p": top_p,
+                **{key: value for key, value in (("max_tokens", max_tokens), ("seed", seed)) if value is not None},
+            }
+            is_live = step is None and is_alive(run_dir)
+            _show(play_episode(run_dir, play, inherited_environment(), is_live=is_live, step=step), output, json)
+            return
+        if task:
+            raise ConfigError("--task is a task of an environment: give --environment too")
         request: dict[str, object] = {
             "messages": _messages(prompt, messages),
             "temperature": temperature,
@@ -60,6 +93,15 @@ def generate(
             sys.stdout.write(text)
             sys.stdout.flush()
         output.result("")
+
+
+def _show(played: Played, output: Output, json: bool) -> None:
+    if json:
+        output.result(json_line(played))
+        return
+    episode = EpisodeView.model_validate(played["episode"])
+    logprobs = _LOGPROBS.validate_python(played["logprobs"])
+    show_table(output.console, Group(*conversation(episode, logprobs, str(played["finish_reason"]))))
 
 
 def _messages(prompt: str, file: Path | None) -> list[object]:

@@ -58,7 +58,7 @@ def answer_from_checkpoint(
 
     Raises ConfigError for a run whose model the engine cannot decode, ChildFailedError.
     """
-    run, model, rollout = _tables(run_dir)
+    run, model, rollout = engine_tables(run_dir)
     if run.stage == "reward_model":
         raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model gives scores, not answers")
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -88,7 +88,7 @@ def answer_from_checkpoint(
     return found
 
 
-def _tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
+def engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Tables of the run's config, as far as decoding a single row needs them."""
     path = RunPaths(run_dir).run_toml
     try:

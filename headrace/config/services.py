@@ -115,6 +115,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",
         "context_length": config.rollout.context_length,
+        "deterministic": config.rollout.deterministic,
         "environment_digest": place.environment_digest,
     }
     return cls.model_validate(

@@ -13,7 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.inspect.results import StepTail
-from headrace.inspect.waits import Party, evaluation_in_words, parties, publication_in_words, refusals_in_words
+from headrace.inspect.waits import (
+    Party,
+    episode_waits,
+    evaluation_in_words,
+    parties,
+    publication_in_words,
+    refusals_in_words,
+)
 from headrace.services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
@@ -155,6 +162,7 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
         *_speed(metrics),
         *texts,
         _table(parties(status, view.services), now),
+        *(Text(line, style="dim") for line in (episode_waits(status, now) if status else ())),
         *(Text(line, style="yellow") for line in said),
     )
 
@@ -167,6 +175,7 @@ def _in_force(status: RunStatus, now: float) -> Iterator[str]:
         yield evaluation_in_words(status, now)
     yield from _operator(status.operator)
     yield from refusals_in_words(status)
+    yield from (f"{one.id}: {note}" for one in status.environments for note in one.notes)
 
 
 def _speed(metrics: Metrics) -> list[Text]:

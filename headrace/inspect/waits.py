@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.supervisor.process_monitor import MonitorState
-from headrace.wire.api.status import PublicationStatus, ReplicaStatus, RunStatus, StreamStatus
+from headrace.wire.api.status import (
+    EnvironmentStatus,
+    EpisodeWait,
+    PublicationStatus,
+    ReplicaStatus,
+    RunStatus,
+    StreamStatus,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +59,17 @@ def duration(seconds: float) -> str:
 def parties(status: RunStatus | None, processes: Mapping[str, str]) -> list[Party]:
     """One party for each process and each replica; `processes` is empty for a run without a supervisor here."""
     replicas = {one.id: one for one in status.replicas} if status else {}
-    names = list(processes) or ["orchestrator", "trainer", *replicas, "reward"]
+    workers = {one.id: one for one in status.environments} if status else {}
+    names = list(processes) or ["orchestrator", "trainer", *replicas, "reward", *workers]
     found = []
     for name in names:
+        if name in workers:
+            found.append(_environment(Party(who=name, process=processes.get(name, "")), workers.pop(name)))
+            continue
         replica = replicas.pop(name, None) or replicas.pop(name.removeprefix("rollout-"), None)
         found.append(_party(name, processes.get(name, ""), status, replica))
-    return found + [_replica(Party(who=name), one) for name, one in replicas.items()]
+    found += [_replica(Party(who=name), one) for name, one in replicas.items()]
+    return found + [_environment(Party(who=name), one) for name, one in workers.items()]
 
 
 def publication_in_words(publication: PublicationStatus) -> str:
@@ -137,12 +149,39 @@ def _reward(party: Party, stream: StreamStatus | None) -> Party:
     return replace(party, doing=f"{stream.pending} groups at work, {stream.undelivered} wait")
 
 
+def episode_waits(status: RunStatus, now: float) -> list[str]:
+    """Lists the episodes that wait longest: which, on which worker, for what, how long."""
+    waits = sorted(((wait, one.id) for one in status.environments for wait in one.waits), key=lambda two: two[0].since)
+    said = [
+        f"{wait.id} on {worker} waits for {_from(wait)}, {duration(max(0.0, now - wait.since))}"
+        for wait, worker in waits[:_EPISODES]
+    ]
+    more = sum(one.playing + one.waiting for one in status.environments) - len(said)
+    return [*said, f"and {more} more episodes"] if more > 0 else said
+
+
+def _from(wait: EpisodeWait) -> str:
+    return f"{wait.waits_for} from the engine" if wait.kind == "engine" else wait.waits_for
+
+
+def _environment(party: Party, one: EnvironmentStatus) -> Party:
+    doing = f"{one.playing} of {one.slots} slots play" + (f", {one.waiting} wait" if one.waiting else "")
+    party = replace(party, state="alive", doing=doing)
+    if not one.waits:
+        return replace(party, waits_for="tasks", source="orchestrator")
+    longest = one.waits[0]
+    source = {"engine": "rollout", "weights": "trainer"}.get(longest.kind, "")
+    return replace(party, waits_for=f"{longest.waits_for} ({longest.id})", source=source, since=longest.since)
+
+
 def _backlog(status: RunStatus) -> bool:
     """Whether there are generated groups that no reward replica has begun to score."""
     stream = status.streams.get("rollouts")
     return stream is not None and stream.undelivered > 0
 
 
+_EPISODES = 5
+"""Episodes that are listed by name."""
 _UNPROVEN = {
     "compared": "weights compared with other replicas, not proven",
     "canary": "weights held against the canary alone, not proven",

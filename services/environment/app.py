@@ -16,9 +16,11 @@ from headrace.services.environment.player.episode import EpisodeLimits, EpisodeP
 from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.reporting import report_episodes
 from headrace.services.environment.service import EpisodeGroups, report_to
 from headrace.services.environment.settings import EnvironmentSettings
-from headrace.wire.contracts import DropReason
+from headrace.services.environment.warnings import EpisodeWarnings
+from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
@@ -51,6 +53,13 @@ async def serve(settings: EnvironmentSettings) -> int:
             broken.set_result(error)
             shutdown.event.set()
 
+    warnings = EpisodeWarnings(events, deterministic=settings.deterministic)
+    failing = report_to(EnvironmentHealth(table.outage_s), end)
+
+    def outcome(group: RolloutGroup) -> None:
+        warnings.take(group)
+        failing(group)
+
     groups = EpisodeGroups(
         EpisodePlayer(renderer, turns, limits_of(settings)),
         pool,
@@ -60,7 +69,7 @@ async def serve(settings: EnvironmentSettings) -> int:
         digest=settings.environment_digest,
         limit=max(table.slots // settings.batch.group_size, 1),
         hold_s=table.hold_s,
-        outcome=report_to(EnvironmentHealth(table.outage_s), end),
+        outcome=outcome,
     )
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
@@ -82,7 +91,15 @@ async def serve(settings: EnvironmentSettings) -> int:
     log.info("serving", http_port=http.port, environment=table.label, slots=table.slots)
     try:
         follow = follow_replicas(settings.orchestrator_address, settings.run.id, directory)
-        await _until_stopped(shutdown, worker.run(shutdown.event), follow)
+        report = report_episodes(
+            settings.orchestrator_address,
+            groups.in_hand,
+            warnings.notes,
+            run_id=settings.run.id,
+            worker_id=worker_id,
+            slots=table.slots,
+        )
+        await _until_stopped(shutdown, worker.run(shutdown.event), follow, report)
     finally:
         await pool.close()
         await turns.close()
@@ -94,16 +111,17 @@ async def serve(settings: EnvironmentSettings) -> int:
     return 0
 
 
-async def _until_stopped(shutdown: Shutdown, work: Awaitable[None], follow: Awaitable[None]) -> None:
-    """Runs both; when one ends, the other is stopped, and what is in flight is handed back."""
-    working, following = asyncio.ensure_future(work), asyncio.ensure_future(follow)
+async def _until_stopped(shutdown: Shutdown, work: Awaitable[None], *beside: Awaitable[None]) -> None:
+    """Runs all; when one ends, the others are stopped, and what is in flight is handed back."""
+    working, others = asyncio.ensure_future(work), [asyncio.ensure_future(one) for one in beside]
     try:
-        await asyncio.wait({working, following}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         shutdown.event.set()
-        following.cancel()
-        await asyncio.gather(working, following, return_exceptions=True)
-    for task in (working, following):
+        for one in others:
+            one.cancel()
+        await asyncio.gather(working, *others, return_exceptions=True)
+    for task in (working, *others):
         if not task.cancelled():
             task.result()
 

@@ -5,6 +5,7 @@ from headrace.wire.errors import HeadraceError
 
 FIRST_GROUPS = 3
 """Groups that fail whole with one and the same error, before any episode was played to an end."""
+_FAILURES = (FinishReason.ENVIRONMENT_ERROR, FinishReason.TOOL_LOST)
 
 
 class EnvironmentOutageError(HeadraceError):
@@ -26,11 +27,7 @@ class EnvironmentHealth:
 
     def take(self, group: RolloutGroup, now: float) -> None:
         """Takes a group into account. Raises EnvironmentOutageError."""
-        errors = [
-            one.episode.error
-            for one in group.rollouts
-            if one.finish_reason is FinishReason.ENVIRONMENT_ERROR and one.episode
-        ]
+        errors = [one.episode.error for one in group.rollouts if one.finish_reason in _FAILURES and one.episode]
         if len(errors) < len(group.rollouts):
             self._played, self._errors = True, []
             return

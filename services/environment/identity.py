@@ -3,10 +3,12 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import TypeVar
 
 from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
 from headrace.wire.rundir.own_code import environment_code, files_in
 
+SettingsT = TypeVar("SettingsT", bound=EnvironmentSettings)
 _SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s", "folders", "variables", "sandbox"})
 """Settings that change no episode."""
 
@@ -23,7 +25,7 @@ def environment_digest(table: EnvironmentTable) -> str:
     return found.hexdigest()[:16]
 
 
-def with_copied_code(settings: EnvironmentSettings, code: Path | None = None) -> EnvironmentSettings:
+def with_copied_code(settings: SettingsT, code: Path | None = None) -> SettingsT:
     """The settings with the run's copy of `environment.path` in its place; `code`: a copy that is not yet the run's."""
     table = settings.environment
     if table.path is None:

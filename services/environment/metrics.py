@@ -10,6 +10,11 @@ GROUPS = Counter(
     ["outcome"],
 )
 EPISODES = Counter("headrace_environment_episodes", "Episodes played, by finish reason.", ["finish_reason"])
+EPISODES_BY_LENGTH = Counter(
+    "headrace_environment_episodes_by_length",
+    "Episodes played, by finish reason and by tokens sampled: up to 0, 64, 256, 1024, 4096, 16384, or more.",
+    ["finish_reason", "tokens"],
+)
 PLAYED_AGAIN = Counter(
     "headrace_environment_episodes_played_again", "Episodes begun anew because their process ended in the middle."
 )
@@ -37,7 +42,10 @@ TOKENS = Counter(
     "headrace_environment_tokens", "Tokens of episodes: sampled by the policy, read (what others wrote).", ["kind"]
 )
 TOOL_CALLS = Counter(
-    "headrace_environment_tool_calls", "Calls of tools by outcome: returned, raised, refused.", ["tool", "outcome"]
+    "headrace_environment_tool_calls",
+    "Calls of tools by outcome: returned, raised, refused (it could not be called), malformed (no call could be read), "
+    "late (environment.tool_s passed), lost (the process ended), broken_off.",
+    ["tool", "outcome"],
 )
 TOOL_SECONDS = Histogram("headrace_environment_tool_seconds", "One call of a tool.", ["tool"], buckets=_SECONDS)
 CHILDREN_ENDED = Counter(

@@ -9,6 +9,7 @@ from headrace.services.environment.child.errors import ChildDiedError, Environme
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.player.in_hand import EpisodesInHand
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.wire import tracing
 from headrace.wire.contracts import (
@@ -17,6 +18,7 @@ from headrace.wire.contracts import (
     Header,
     Message,
     PromptGroup,
+    Purpose,
     Rollout,
     RolloutGroup,
     encode,
@@ -56,6 +58,7 @@ class EpisodeGroups:
         self._player, self._pool, self._directory, self._events = player, pool, directory, events
         self._worker_id, self._digest, self._limit, self._hold_s = worker_id, digest, limit, hold_s
         self._outcome = outcome
+        self.in_hand = EpisodesInHand()
         self._in_flight = self._held = 0
 
     def capacity(self, in_flight: int) -> int:
@@ -89,7 +92,7 @@ class EpisodeGroups:
     async def _played(self, prompt: PromptGroup, header: Header) -> RolloutGroup:
         self._count(1)
         try:
-            await self._hold(prompt.min_version)
+            await self._hold(prompt.min_version, header)
             begin = time.monotonic()
             async with asyncio.TaskGroup() as tasks:
                 playing = [tasks.create_task(self._one(prompt, header, index)) for index in range(prompt.group_size)]
@@ -111,23 +114,27 @@ class EpisodeGroups:
         return await self._attempt(prompt, header, index, last=True)
 
     async def _attempt(self, prompt: PromptGroup, header: Header, index: int, *, last: bool) -> Rollout:
+        name = rollout_id(header.group_id, index)
         try:
-            async with self._pool.child() as child:
-                return await self._player.play(child, prompt, header, index, last=last)
+            with self.in_hand.episode(name, _training_index(header), "slot", "a free slot") as state:
+                async with self._pool.child() as child:
+                    return await self._player.play(child, prompt, header, index, last=last, state=state)
         except EnvironmentFailedError as error:
             if isinstance(error, ChildDiedError) and not last:
                 raise
             # Its process was not ready: nothing has begun.
             metrics.EPISODES.labels(FinishReason.ENVIRONMENT_ERROR.value).inc()
-            return lost_rollout(rollout_id(header.group_id, index), str(error))
+            return lost_rollout(name, str(error))
 
-    async def _hold(self, min_version: int) -> None:
+    async def _hold(self, min_version: int, header: Header) -> None:
         """Waits up to `hold_s` for the weights that the group needs: they are most likely being published."""
         if self._directory.serves(min_version):
             return
         self._count(0, 1)
+        what = f"weights of version {min_version}"
         try:
-            await self._directory.wait_to_serve(min_version, self._hold_s)
+            with self.in_hand.episode(header.group_id, _training_index(header), "weights", what):
+                await self._directory.wait_to_serve(min_version, self._hold_s)
         except WaitTimeoutError as error:
             raise HandBack(str(error), _AWAY_S) from error
         finally:
@@ -140,6 +147,10 @@ class EpisodeGroups:
         self._held += held
         metrics.IN_FLIGHT.set(self._in_flight)
         metrics.HELD.set(self._held)
+
+
+def _training_index(header: Header) -> int:
+    return header.group_index if header.purpose is Purpose.TRAIN else -1
 
 
 def lost_rollout(name: str, error: str) -> Rollout:

@@ -86,5 +86,29 @@ class EnvironmentSettings(ServiceSettings):
     environment: EnvironmentTable = EnvironmentTable()
     context_length: int = Field(0, ge=0)
     """Longest context and completion together; 0 = the model's own limit."""
+    deterministic: bool = False
+    """`rollout.deterministic`: a time limit that ends an episode is reported, as it depends on the machine."""
     environment_digest: str = ""
     """Digest of the environment's code and config when the run began; a service with another one refuses to play."""
+
+
+class PlayTable(Table):
+    """`[play]`: one episode for people."""
+
+    task_json: str
+    max_tokens: int = Field(128, ge=1)
+    temperature: float = Field(1.0, ge=0)
+    """0 = greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int | None = Field(None, ge=0)
+    stop_token_ids: tuple[int, ...] = ()
+    address: str = ""
+    """host:port of the replica that samples the turns; empty = those that the orchestrator lists."""
+    version: int = Field(0, ge=0)
+    """Version of the weights behind `address`: a number of steps."""
+
+
+class PlayOnceSettings(EnvironmentSettings):
+    """A worker's settings, and the episode."""
+
+    play: PlayTable

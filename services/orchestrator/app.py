@@ -66,7 +66,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
     run.tell_end_again()
-    status = Status(store, state, registry, issuer, publisher, evaluation)
+    status = Status(store, state, registry, issuer, publisher, evaluation, run.environments)
     desk = AnnotationService(settings.run_dir)
     files = Files.of(settings.run_dir, settings.model.path)
     operator = Operator(state, registry, events, settings.run_dir)

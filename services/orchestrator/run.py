@@ -12,6 +12,7 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.publication.gpu_turns import TurnScheduler
 from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry, gpus_of
 from headrace.services.orchestrator.state.run_metrics import RunMetrics
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
@@ -52,7 +53,10 @@ class Run:
         self.evaluation = evaluation
         self.turns = TurnScheduler(registry, publisher, clients, self._evaluating)
         self._events = events
-        self._whereabouts = GroupLocator(registry, broker, settings.orchestrator.reconcile_s)
+        self.environments = EnvironmentWorkers(registry.lease_s)
+        self._whereabouts = GroupLocator(
+            registry, broker, settings.orchestrator.reconcile_s, environments=self.environments
+        )
         self._began = time.monotonic()
         """Start time: until one lease has passed, live replicas may not have registered with this process yet."""
 

@@ -64,6 +64,13 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         ):
             yield places
 
+    async def ReportEpisodes(  # noqa: D102
+        self, request: pb.ReportEpisodesRequest, context: object
+    ) -> pb.ReportEpisodesResponse:
+        self._check_run(request.run_id)
+        self._run.environments.report(request, time.monotonic())
+        return pb.ReportEpisodesResponse(lease_s=self._run.registry.lease_s)
+
     async def RegisterTrainer(  # noqa: D102
         self, request: pb.RegisterTrainerRequest, context: object
     ) -> pb.RegisterTrainerResponse:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
+from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import STATE_NAMES, Registry, Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
@@ -33,6 +34,7 @@ class Status:
         issuer: Issuer,
         publisher: PublicationCoordinator,
         evaluation: Evaluation | None,
+        environments: EnvironmentWorkers | None = None,
     ) -> None:
         self._store = store
         self._state = state
@@ -40,6 +42,7 @@ class Status:
         self._issuer = issuer
         self._publisher = publisher
         self._evaluation = evaluation
+        self._environments = environments or EnvironmentWorkers(registry.lease_s)
         self.streams: dict[str, StreamStats] = {}
 
     def view(self) -> RunProgress:
@@ -72,6 +75,7 @@ class Status:
             replicas=self.replicas(),
             streams=self.streams_view(),
             publication=self._publication(),
+            environments=self._environments.view(time.monotonic()),
         )
 
     @property

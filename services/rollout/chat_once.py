@@ -21,7 +21,7 @@ from headrace.wire.v1 import rollout_pb2 as pb
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_INSTALL_S = 60.0
+INSTALL_S = 60.0
 _CLOSE_S = 5.0
 
 
@@ -32,8 +32,8 @@ async def chat_once(settings: ChatOnceSettings) -> dict[str, object]:
     engine = make_engine(settings)
     try:
         version = PolicyVersion(incarnation=0, version=table.version)
-        await engine.adopt(dict(_weights(settings.model.path)), version, _INSTALL_S)
-        gate = _open_gate(version)
+        await engine.adopt(dict(weights_of(settings.model.path)), version, INSTALL_S)
+        gate = open_gate(version)
         chat = ChatService(engine, gate, decoder.tokenizer, replica_id="here", at_once=1)
         pieces = [piece async for piece in chat.answer(_request(settings, decoder.tokenizer))]
     finally:
@@ -67,7 +67,8 @@ def _request(settings: ChatOnceSettings, tokenizer: "PreTrainedTokenizerBase") -
     return request
 
 
-def _open_gate(version: PolicyVersion) -> Gate:
+def open_gate(version: PolicyVersion) -> Gate:
+    """A gate behind which these weights serve."""
     gate = Gate()
     gate.move(ReplicaState.PENDING_WEIGHTS)
     gate.move(ReplicaState.UPDATING)
@@ -75,7 +76,7 @@ def _open_gate(version: PolicyVersion) -> Gate:
     return gate
 
 
-def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+def weights_of(folder: Path) -> Iterator[tuple[str, Tensor]]:
     """All tensors of the folder, in one file or several. Raises ConfigError."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:

@@ -252,6 +252,12 @@ ELSEWHERE = {
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
     "examples/tools/run.sh runs/tools": ("tests/e2e/test_tools_example.py", '"run.sh"'),
+    "headrace explain g59/3 RUN_DIR": ("tests/e2e/test_seeing_episodes.py", 'said("explain", "g0/1"'),
+    "headrace generate RUN_DIR --environment": ("tests/e2e/test_seeing_episodes.py", 'run.run_dir, "--environment"'),
+    """headrace generate RUN_DIR --environment --task '{"a": 12, "b": 30}' --seed 1""": (
+        "tests/e2e/test_seeing_episodes.py",
+        '"--task", ',
+    ),
     "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
 }
 """Run by another test or by continuous integration: the file, and what must stand in it."""

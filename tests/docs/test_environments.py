@@ -50,4 +50,4 @@ def test_what_the_page_shows_to_an_environment_is_what_the_table_of_the_config_t
 def test_the_page_names_every_way_in_which_an_episode_ends() -> None:
     (table,) = re.findall(r"^\| finish reason \|.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines())))
-    assert named == {str(one) for one in FinishReason} - {"tool_lost"}  # No tool has a server of its own yet.
+    assert named == {str(one) for one in FinishReason}

@@ -39,6 +39,16 @@ class Sums:
         return float(self.liked)
 '''
 
+_TURN = "        self.turns += 1"
+_HELD = """        while __import__('os').path.exists(HOLD):
+            __import__('time').sleep(0.02)
+"""
+
+
+def holding_game(file: Path) -> str:
+    """The game, which stands still in a step while there is a file."""
+    return f"HOLD = {str(file)!r}\n{GAME.replace(_TURN, _HELD + _TURN)}"
+
 
 def played_run(folder: Path, *, game: str = GAME, **shape: Any) -> TinyRun:
     """A tiny run in which every row is played; `shape` as of TinyRun."""

@@ -1,5 +1,6 @@
 """`/api/rollouts`: the list of trained rollouts, and one group token by token."""
 
+from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.api.model import ApiModel
 
 
@@ -92,6 +93,8 @@ class RolloutView(ApiModel):
     replica_id: str
     spans: tuple[VersionSpanView, ...]
     tokens: tuple[TokenView, ...]
+    episode: EpisodeView | None = None
+    """The conversation, where an environment was played."""
 
 
 class GroupView(ApiModel):

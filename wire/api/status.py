@@ -123,6 +123,37 @@ class ReplicaStatus(ApiModel):
     engine: str
 
 
+class EpisodeWait(ApiModel):
+    """What one episode waits for."""
+
+    id: str
+    """Its rollout id; the group's id where a whole group waits for weights."""
+    kind: str
+    """`tool`, `environment`, `engine`, `slot` or `weights`."""
+    waits_for: str
+    """In words, such as `the tools search`."""
+    since: float
+    """Unix seconds."""
+
+
+class EnvironmentStatus(ApiModel):
+    """One environment worker with a live lease."""
+
+    id: str
+    slots: int
+    """Episodes that it plays at a time."""
+    playing: int
+    """Episodes in play."""
+    waiting: int
+    """Episodes that wait for a slot, and groups that wait for weights."""
+    seen: float
+    """Unix seconds of its last report."""
+    waits: tuple[EpisodeWait, ...]
+    """The longest first, at most 16."""
+    notes: tuple[str, ...]
+    """What people should know, such as a high share of abstentions."""
+
+
 class PublicationStatus(ApiModel):
     """The publication that the trainer waits for."""
 
@@ -208,6 +239,8 @@ class RunProgress(ApiModel):
     """Stream name -> its entry counts."""
     publication: PublicationStatus | None
     """None while nothing is published."""
+    environments: tuple[EnvironmentStatus, ...] = ()
+    """Environment workers with a live lease, by id."""
 
 
 class RunStatus(RunProgress):

@@ -20,9 +20,9 @@ class FinishReason(StrEnum):
     TIME = "time"
     """The episode's deadline passed."""
     ENVIRONMENT_ERROR = "environment_error"
-    """The environment raised an error, or its process died."""
+    """The environment raised an error, or its process died outside of a tool."""
     TOOL_LOST = "tool_lost"
-    """A tool's server went away. An error that a tool returns is text for the model, and ends nothing."""
+    """A tool's process was lost in a call. An error that a tool returns is text for the model, and ends nothing."""
 
     @property
     def is_limit(self) -> bool:

@@ -55,6 +55,9 @@ EVENTS: Mapping[str, EventKind] = {
     "engine_awake": EventKind(("seconds",)),
     # The reward service's.
     "group_scored": EventKind(("group_id", "attempt", "trace"), frequent=True),
+    # An environment worker's, beside `group_generated`.
+    "abstentions_high": EventKind(("share", "episodes", "reasons", "lengths")),
+    "determinism_broken": EventKind(("rollout_id", "error")),
     # That of a command which resumes a run.
     "code_changed": EventKind(("before", "after", "files")),
 }

@@ -17,6 +17,7 @@ from headrace.wire.rundir.layout import rollout_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
+EPISODE = "episode"
 COLUMNS: Mapping[str, str] = {
     "step": "int64",
     "group_index": "int64",
@@ -42,6 +43,7 @@ COLUMNS: Mapping[str, str] = {
     "token_ids": "list<int32>",
     "logprobs": "list<float>",  # the engine's; null for tokens that were not sampled
     "token_advantages": "list<float>",  # null unless they differ within the rollout
+    EPISODE: "string",  # JSON, see episode_column.py; the column is there only where episodes are
 }
 """Column -> Arrow type, in the order of the file."""
 _NAME = re.compile(r"step-(\d{6,12})\.parquet")
@@ -54,9 +56,9 @@ def columns(*names: str) -> tuple[str, ...]:
     return parquet.checked(names, COLUMNS, "rollouts")
 
 
-def schema() -> "pa.Schema":
-    """The schema of a new file."""
-    return parquet.schema(COLUMNS)
+def schema(*, episodes: bool = False) -> "pa.Schema":
+    """The schema of a new file, with or without episodes: that of a run without an environment stays as it was."""
+    return parquet.schema({name: kind for name, kind in COLUMNS.items() if episodes or name != EPISODE})
 
 
 def step_of(name: str) -> int | None:
@@ -82,7 +84,8 @@ def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist(list(rows), schema=schema())
+    given = list(rows)
+    table = pa.Table.from_pylist(given, schema=schema(episodes=any(row.get(EPISODE) for row in given)))
     folder.mkdir(parents=True, exist_ok=True)
     path = rollout_file(folder, step)
     # For people: training and resuming do without.

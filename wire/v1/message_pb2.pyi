@@ -54,9 +54,9 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_TIME: _FinishReason.ValueType  # 4
     """Episodes only, not scored: the deadline passed."""
     FINISH_REASON_ENVIRONMENT_ERROR: _FinishReason.ValueType  # 5
-    """Episodes only, not scored: the environment raised an error, or its process died."""
+    """Episodes only, not scored: the environment raised an error, or its process died outside of a tool."""
     FINISH_REASON_TOOL_LOST: _FinishReason.ValueType  # 6
-    """Episodes only, not scored: a tool's server went away."""
+    """Episodes only, not scored: the process was lost in a call of a tool."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper): ...
 
@@ -70,9 +70,9 @@ FINISH_REASON_TURN_LIMIT: FinishReason.ValueType  # 3
 FINISH_REASON_TIME: FinishReason.ValueType  # 4
 """Episodes only, not scored: the deadline passed."""
 FINISH_REASON_ENVIRONMENT_ERROR: FinishReason.ValueType  # 5
-"""Episodes only, not scored: the environment raised an error, or its process died."""
+"""Episodes only, not scored: the environment raised an error, or its process died outside of a tool."""
 FINISH_REASON_TOOL_LOST: FinishReason.ValueType  # 6
-"""Episodes only, not scored: a tool's server went away."""
+"""Episodes only, not scored: the process was lost in a call of a tool."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final

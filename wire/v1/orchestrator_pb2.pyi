@@ -291,6 +291,100 @@ class ReplicaPlace(_message.Message):
 Global___ReplicaPlace: _TypeAlias = ReplicaPlace  # noqa: Y015
 
 @_typing.final
+class ReportEpisodesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    worker_id: _builtins.str
+    slots: _builtins.int
+    """Episodes that it plays at a time."""
+    @_builtins.property
+    def episodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodeInHand]:
+        """All that it has in hand, those that wait for a slot or for weights included."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What people should know, in words."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        slots: _builtins.int = ...,
+        episodes: _abc.Iterable[Global___EpisodeInHand] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "notes", b"notes", "run_id", b"run_id", "slots", b"slots", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEpisodesRequest: _TypeAlias = ReportEpisodesRequest  # noqa: Y015
+
+@_typing.final
+class EpisodeInHand(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    GROUP_INDEX_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Rollout id; the group's id where a whole group waits for weights."""
+    group_index: _builtins.int
+    """Of a training group; -1 = of an evaluation."""
+    kind: _builtins.str
+    """`slot`, `weights`, `environment`, `engine` or `tool`."""
+    waits_for: _builtins.str
+    """In words."""
+    seconds: _builtins.float
+    """For so long."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        group_index: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        waits_for: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_index", b"group_index", "id", b"id", "kind", b"kind", "seconds", b"seconds", "waits_for", b"waits_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpisodeInHand: _TypeAlias = EpisodeInHand  # noqa: Y015
+
+@_typing.final
+class ReportEpisodesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_S_FIELD_NUMBER: _builtins.int
+    lease_s: _builtins.float
+    """The next report comes before that."""
+    def __init__(
+        self,
+        *,
+        lease_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_s", b"lease_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEpisodesResponse: _TypeAlias = ReportEpisodesResponse  # noqa: Y015
+
+@_typing.final
 class RegisterTrainerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -713,6 +807,7 @@ class RunStatus(_message.Message):
     OPERATOR_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
     BOTTLENECK_FIELD_NUMBER: _builtins.int
+    ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     reason: _builtins.str
     step: _builtins.int
@@ -748,6 +843,8 @@ class RunStatus(_message.Message):
     def operator(self) -> Global___OperatorStatus: ...
     @_builtins.property
     def bottleneck(self) -> Global___Bottleneck: ...
+    @_builtins.property
+    def environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnvironmentStatus]: ...
     def __init__(
         self,
         *,
@@ -774,10 +871,11 @@ class RunStatus(_message.Message):
         operator: Global___OperatorStatus | None = ...,
         now: _builtins.float = ...,
         bottleneck: Global___Bottleneck | None = ...,
+        environments: _abc.Iterable[Global___EnvironmentStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "operator", b"operator", "publication", b"publication", "run", b"run", "trainer", b"trainer", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "environments", b"environments", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__evaluating_since: _TypeAlias = _typing.Literal["evaluating_since"]  # noqa: Y015
     _WhichOneofArgType__evaluating_since: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since"]  # noqa: Y015
@@ -797,6 +895,73 @@ class RunStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_until) -> _WhichOneofReturnType__waiting_until | None: ...
 
 Global___RunStatus: _TypeAlias = RunStatus  # noqa: Y015
+
+@_typing.final
+class EnvironmentStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    PLAYING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    slots: _builtins.int
+    playing: _builtins.int
+    waiting: _builtins.int
+    seen: _builtins.float
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodeWait]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        slots: _builtins.int = ...,
+        playing: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        seen: _builtins.float = ...,
+        waits: _abc.Iterable[Global___EpisodeWait] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "notes", b"notes", "playing", b"playing", "seen", b"seen", "slots", b"slots", "waiting", b"waiting", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentStatus: _TypeAlias = EnvironmentStatus  # noqa: Y015
+
+@_typing.final
+class EpisodeWait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    kind: _builtins.str
+    waits_for: _builtins.str
+    since: _builtins.float
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        waits_for: _builtins.str = ...,
+        since: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "since", b"since", "waits_for", b"waits_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpisodeWait: _TypeAlias = EpisodeWait  # noqa: Y015
 
 @_typing.final
 class EvaluationRow(_message.Message):

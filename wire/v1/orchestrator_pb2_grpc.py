@@ -49,6 +49,11 @@ class OrchestratorServiceStub:
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReplicaList.FromString,
                 _registered_method=True)
+        self.ReportEpisodes = channel.unary_unary(
+                '/wire.v1.OrchestratorService/ReportEpisodes',
+                request_serializer=wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesResponse.FromString,
+                _registered_method=True)
         self.RegisterTrainer = channel.unary_unary(
                 '/wire.v1.OrchestratorService/RegisterTrainer',
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.RegisterTrainerRequest.SerializeToString,
@@ -95,6 +100,13 @@ class OrchestratorServiceServicer:
     def WatchReplicas(self, request, context):
         """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
         lease. A caller that hears nothing more goes on with the last list.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportEpisodes(self, request, context):
+        """What an environment worker plays, for people: renews its lease. A worker that is not heard plays on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +163,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.WatchReplicas,
                     request_deserializer=wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.FromString,
                     response_serializer=wire_dot_v1_dot_orchestrator__pb2.ReplicaList.SerializeToString,
+            ),
+            'ReportEpisodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEpisodes,
+                    request_deserializer=wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesResponse.SerializeToString,
             ),
             'RegisterTrainer': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterTrainer,
@@ -259,6 +276,33 @@ class OrchestratorService:
             '/wire.v1.OrchestratorService/WatchReplicas',
             wire_dot_v1_dot_orchestrator__pb2.WatchReplicasRequest.SerializeToString,
             wire_dot_v1_dot_orchestrator__pb2.ReplicaList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportEpisodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.OrchestratorService/ReportEpisodes',
+            wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesRequest.SerializeToString,
+            wire_dot_v1_dot_orchestrator__pb2.ReportEpisodesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,8 @@ class OrchestratorServiceStub:
     """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
     lease. A caller that hears nothing more goes on with the last list.
     """
+    ReportEpisodes: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportEpisodesRequest, _orchestrator_pb2.ReportEpisodesResponse]
+    """What an environment worker plays, for people: renews its lease. A worker that is not heard plays on."""
     RegisterTrainer: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterTrainerRequest, _orchestrator_pb2.RegisterTrainerResponse]
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]
@@ -58,6 +60,8 @@ class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
     """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
     lease. A caller that hears nothing more goes on with the last list.
     """
+    ReportEpisodes: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportEpisodesRequest, _orchestrator_pb2.ReportEpisodesResponse]  # type: ignore[assignment]
+    """What an environment worker plays, for people: renews its lease. A worker that is not heard plays on."""
     RegisterTrainer: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.RegisterTrainerRequest, _orchestrator_pb2.RegisterTrainerResponse]  # type: ignore[assignment]
     """Numbers the trainer's life and takes over what its journal knows."""
     ReportProgress: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ReportProgressRequest, _orchestrator_pb2.ReportProgressResponse]  # type: ignore[assignment]
@@ -93,6 +97,14 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Where turns of episodes can be sampled: a list at once, then one at each change, and a repetition often enough for its
         lease. A caller that hears nothing more goes on with the last list.
         """
+
+    @_abc_1.abstractmethod
+    def ReportEpisodes(
+        self,
+        request: _orchestrator_pb2.ReportEpisodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.ReportEpisodesResponse, _abc.Awaitable[_orchestrator_pb2.ReportEpisodesResponse]]:
+        """What an environment worker plays, for people: renews its lease. A worker that is not heard plays on."""
 
     @_abc_1.abstractmethod
     def RegisterTrainer(

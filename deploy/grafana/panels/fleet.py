@@ -1,6 +1,7 @@
-"""Rollout replicas, their engines, the weights that go to them, GPUs, and the rewards behind them."""
+"""Rollout replicas, their engines, the weights that go to them, GPUs, environments, and the rewards behind them."""
 
 from deploy.grafana.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.grafana.panels.environments import ENVIRONMENTS
 from deploy.grafana.panels.gpus import GPUS
 from deploy.grafana.panels.rewards import REWARDS
 from deploy.grafana.queries import REPLICA, RUN, RUN_VARIABLE, each, increase, of_run, quantile, rate, recorded
@@ -216,12 +217,12 @@ _ENGINE = Row(
 DASHBOARD = Dashboard(
     uid="headrace-fleet",
     title="Headrace: fleet",
-    description="Rollout replicas, their engines, the weights that go to them, GPUs, and the rewards behind them.",
+    description="Rollout replicas, their engines, weights, GPUs, environments, and the rewards behind them.",
     variables=(
         RUN_VARIABLE,
         Variable(
             name="replica", label="Replica", query='label_values(headrace_rollout_policy_version{run=~"$run"}, replica)'
         ),
     ),
-    rows=(_REPLICAS, _WORK, _WEIGHTS, _ENGINE, GPUS, REWARDS),
+    rows=(_REPLICAS, _WORK, _WEIGHTS, _ENGINE, GPUS, ENVIRONMENTS, REWARDS),
 )

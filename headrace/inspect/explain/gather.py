@@ -1,15 +1,16 @@
 """Collects the records of one group from a run's events, journal and rollouts, without judging them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.wire.contracts import ScoredGroup, decode
+from headrace.wire.contracts import Rollout, ScoredGroup, decode
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
 from headrace.wire.rundir import prompts, rollouts
+from headrace.wire.rundir.episode_column import episode_text, episode_view
 from headrace.wire.rundir.events import name_of, read_events
 from headrace.wire.rundir.jsonl import Record
 from headrace.wire.rundir.layout import RunPaths
@@ -127,6 +128,8 @@ def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str,
     for row in rows:
         row["components"] = json.loads(row["components"])
         row["spans"] = json.loads(row.get("spans") or "[]")
+        played = episode_view(row.get(rollouts.EPISODE), [one is not None for one in row.get("logprobs") or ()], _ids)
+        row[rollouts.EPISODE] = None if played is None else played.model_dump()
     return sorted(rows, key=lambda row: int(row["rollout_index"]))
 
 
@@ -153,4 +156,20 @@ def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
             "trained_tokens": rollout.trained_tokens,
             "replica_id": group.replica_id,
             "spans": [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans],
+            "logprobs": [
+                float(one) if is_own else None
+                for one, is_own in zip(rollout.logprobs, rollout.trained_mask, strict=True)
+            ],
+            rollouts.EPISODE: _played(rollout),
         }
+
+
+def _played(rollout: Rollout) -> dict[str, Any] | None:
+    if rollout.episode is None:
+        return None
+    found = episode_view(episode_text(rollout.episode), rollout.trained_mask.tolist(), _ids)
+    return None if found is None else found.model_dump()
+
+
+def _ids(_: Sequence[int]) -> None:
+    """No texts of tokens: the messages have those of the conversation."""

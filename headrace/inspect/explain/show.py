@@ -7,7 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headrace.inspect.conversation import conversation
 from headrace.inspect.explain.story import Moment, Story
+from headrace.wire.api.episodes import EpisodeView
 
 _LONGEST = 160
 
@@ -73,7 +75,11 @@ def _details(story: Story) -> Iterator[RenderableType]:
             yield Text(f"reason: {row['reason']}")
         for begin, end, version, digest in row["spans"]:
             yield Text(f"tokens {begin} to {end}: version {version} (weights {str(digest)[:17] or 'without digest'})")
-        yield Text(f"completion: {row['completion']}")
+        if row.get("episode"):
+            episode = EpisodeView.model_validate(row["episode"])
+            yield from conversation(episode, row["logprobs"] or (), str(row["finish_reason"]))
+        else:
+            yield Text(f"completion: {row['completion']}")
 
 
 def _number(value: object) -> str:

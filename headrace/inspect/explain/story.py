@@ -113,7 +113,10 @@ def _whereabouts(found: Gathered, status: RunStatus | None) -> str:
     elif "group_generated" in names:
         said = f"generated; it waits for its score{_queue(streams.get('rollouts'))}"
     else:
-        said = f"issued; it waits for a replica, or one is at work on it{_queue(streams.get('prompts'))}"
+        is_played = streams.get("episodes") is not None
+        by = "an environment worker" if is_played else "a replica"
+        queue = _queue(streams.get("episodes" if is_played else "prompts"))
+        said = f"issued; it waits for {by}, or one is at work on it{queue}"
     return said if status is not None else f"{said}. The run is not alive: continue it with --resume"
 
 

@@ -8,27 +8,24 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.services.environment import metrics
 from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
-from headrace.services.environment.child.frames import Json
+from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
-from headrace.services.environment.player.tool_calls import read_calls
+from headrace.services.environment.player.state import EpisodeState, rollout_of
+from headrace.services.environment.player.tool_calls import SaidCalls, read_calls
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, TurnLateError
 from headrace.wire.contracts import (
     EnvironmentReward,
-    Episode,
     FinishReason,
     Header,
     PromptGroup,
     Rollout,
-    Turn,
-    played_turns,
     rollout_id,
     turn_seed,
 )
@@ -60,37 +57,6 @@ class EpisodeEndedError(Exception):
         self.reason, self.error = reason, error
 
 
-@dataclass(slots=True)
-class EpisodeState:
-    """What has been played so far."""
-
-    rollout_id: str
-    messages: list[Json] = field(default_factory=list)
-    """As the chat template reads them."""
-    record: list[Json] = field(default_factory=list)
-    """As people read them, with what is known of each."""
-    tools: list[Json] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-    turn_rewards: list[float] = field(default_factory=list)
-    reward: EnvironmentReward | None = None
-    seen: Seen | None = None
-    text: str = ""
-    """What the policy said last."""
-    replica_id: str = ""
-    waits_for: str = "the environment to begin"
-
-    @property
-    def sampled(self) -> int:
-        """Tokens that the policy has sampled."""
-        return sum(len(turn.completion_ids) for turn in self.turns)
-
-    def hear(self, messages: Sequence[Json], notes: Sequence[Mapping[str, object]] = ()) -> None:
-        """Takes messages of others; `notes` are what is known of the last ones."""
-        self.messages += messages
-        known: list[Mapping[str, object]] = [{}] * (len(messages) - len(notes)) + list(notes)
-        self.record += [{**message, **note} for message, note in zip(messages, known, strict=True)]
-
-
 class EpisodePlayer:
     """Plays episodes of one environment with one model."""
 
@@ -98,24 +64,33 @@ class EpisodePlayer:
         self._renderer, self._turns, self._limits = renderer, turns, limits
 
     async def play(
-        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, *, last: bool = True
+        self,
+        child: ChildProcess,
+        prompt: PromptGroup,
+        header: Header,
+        index: int,
+        *,
+        last: bool = True,
+        state: EpisodeState | None = None,
     ) -> Rollout:
-        """Plays rollout `index` of a group in `child`.
+        """Plays rollout `index` of a group in `child`; `state`, a new one, is kept up to date meanwhile.
 
         Raises ContractError for a turn that no replica can sample; ChildDiedError if the child ends in the middle of an
         episode that is not the `last` attempt.
         """
-        state = EpisodeState(rollout_id=rollout_id(header.group_id, index))
+        state = state or EpisodeState(rollout_id=rollout_id(header.group_id, index))
+        state.wait("environment", "the environment to begin")
         begin = time.monotonic()
         try:
             reason, error = await self._played(child, prompt, header, index, state)
         except ChildDiedError as died:
             if not last:
                 raise
-            reason, error = FinishReason.ENVIRONMENT_ERROR, str(died)
+            lost = state.waits_kind == "tool"
+            reason, error = FinishReason.TOOL_LOST if lost else FinishReason.ENVIRONMENT_ERROR, str(died)
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
-        return _rollout(state, reason, error)
+        return rollout_of(state, reason, error)
 
     async def _played(
         self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
@@ -199,7 +174,7 @@ class EpisodePlayer:
         )
 
     async def _turn(self, request: pb.SampleRequest, state: EpisodeState) -> SampledTurn:
-        state.waits_for = f"turn {request.turn} of the policy"
+        state.wait("engine", f"turn {request.turn} of the policy")
         begin = time.monotonic()
         said = await self._turns.sample(request, seconds=self._limits.episode_s, preferred=state.replica_id)
         seconds = time.monotonic() - begin
@@ -226,31 +201,50 @@ class EpisodePlayer:
     async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
         """Gives the policy's message to the environment; returns whether the episode is over."""
         said = read_calls(state.text) if state.tools else read_calls("")
+        metrics.TOOL_CALLS.labels("unknown", "malformed").inc(len(said.malformed))
         if said.malformed and not said.calls:
             state.turn_rewards.append(math.nan)
-            state.hear(_refusals(said.malformed))
+            _refuse(state, said)
             return False
-        names = ", ".join(str(call["name"]) for call in said.calls)
-        state.waits_for = f"the tools {names}" if names else "the environment's step"
-        message: Json = {"role": "assistant", "content": state.text, "tool_calls": list(said.calls)}
-        begin = time.monotonic()
-        answer = await child.step(message, timeout_s=self._limits.tool_s)
-        metrics.TURN_SECONDS.labels("environment").observe(time.monotonic() - begin)
-        for call in answer["calls"]:
-            metrics.TOOL_CALLS.labels(call["name"], call["outcome"]).inc()
-            metrics.TOOL_SECONDS.labels(call["name"]).observe(call["seconds"])
+        answer = await self._called(child, state, said) if said.calls else await self._stepped(child, state, said)
         state.turn_rewards.append(math.nan if answer["turn_reward"] is None else answer["turn_reward"])
         state.hear(answer["messages"], answer["calls"] if len(answer["calls"]) == len(answer["messages"]) else ())
-        state.hear(_refusals(said.malformed))
+        _refuse(state, said)
         if answer["reward"] is not None or answer["components"] or answer["metrics"]:
             state.reward = EnvironmentReward(
                 value=answer["reward"], components=answer["components"], metrics=answer["metrics"]
             )
         return bool(answer["done"])
 
+    async def _called(self, child: ChildProcess, state: EpisodeState, said: SaidCalls) -> EnvironmentStep:
+        """Calls tools. A process that ends or is killed meanwhile is a tool lost: the environment had no say."""
+        # What comes of the calls is recorded behind them; those without a result stay visible as such.
+        state.record[-1]["tool_calls"] = list(said.calls)
+        state.wait("tool", f"the tools {', '.join(str(call['name']) for call in said.calls)}")
+        try:
+            answer = await self._stepped(child, state, said)
+        except (EnvironmentFailedError, ChildLateError, asyncio.CancelledError) as error:
+            outcome = {ChildDiedError: "lost", ChildLateError: "late"}.get(type(error), "broken_off")
+            for call in said.calls:
+                metrics.TOOL_CALLS.labels(state.tool_label(call["name"]), outcome).inc()
+            raise
+        for note in answer["calls"]:
+            metrics.TOOL_CALLS.labels(note["name"], note["outcome"]).inc()
+            metrics.TOOL_SECONDS.labels(note["name"]).observe(note["seconds"])
+        return answer
+
+    async def _stepped(self, child: ChildProcess, state: EpisodeState, said: SaidCalls) -> EnvironmentStep:
+        if not said.calls:
+            state.wait("environment", "the environment's step")
+        message: Json = {"role": "assistant", "content": state.text, "tool_calls": list(said.calls)}
+        begin = time.monotonic()
+        answer = await child.step(message, timeout_s=self._limits.tool_s)
+        metrics.TURN_SECONDS.labels("environment").observe(time.monotonic() - begin)
+        return answer
+
     async def _rewarded(self, child: ChildProcess, state: EpisodeState) -> None:
         """Asks the environment for its reward of the whole, which counts in place of that of its last step."""
-        state.waits_for = "the environment's reward"
+        state.wait("environment", "the environment's reward")
         answer = await child.reward(state.messages, timeout_s=self._limits.tool_s)
         if answer["value"] is not None or answer["components"] or answer["metrics"]:
             before = state.reward or EnvironmentReward()
@@ -261,37 +255,11 @@ class EpisodePlayer:
             )
 
 
-def _refusals(malformed: Sequence[str]) -> list[Json]:
-    return [{"role": "tool", "name": "", "content": text} for text in malformed]
+def _refuse(state: EpisodeState, said: SaidCalls) -> None:
+    """Tells the policy of its calls that cannot be read."""
+    messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
+    state.hear(messages, [{"outcome": "malformed"}] * len(messages))
 
 
 def _continues(seen: Seen | None, context: Seen) -> bool:
     return seen is not None and np.array_equal(context.token_ids[: len(seen.token_ids)], seen.token_ids)
-
-
-def _rollout(state: EpisodeState, reason: FinishReason, error: str) -> Rollout:
-    """What was played as a rollout; its text is the policy's last message."""
-    played = played_turns(state.turns)
-    metrics.TOKENS.labels("sampled").inc(int(played.loss_mask.sum()))
-    metrics.TOKENS.labels("read").inc(
-        int((~played.loss_mask).sum()) + sum(len(segment.context_ids) for segment in played.segments)
-    )
-    rewards = state.turn_rewards if any(not math.isnan(one) for one in state.turn_rewards) else []
-    return Rollout(
-        rollout_id=state.rollout_id,
-        token_ids=played.token_ids,
-        logprobs=played.logprobs,
-        finish_reason=reason,
-        spans=played.spans,
-        text=state.text,
-        loss_mask=played.loss_mask if len(played.loss_mask) else None,
-        episode=Episode(
-            segments=played.segments,
-            turn_ends=played.turn_ends,
-            # An episode that was broken off within a turn has no reward of that turn.
-            turn_rewards=(*rewards, *[math.nan] * (len(state.turns) - len(rewards))) if rewards else (),
-            reward=state.reward,
-            messages_json=json.dumps(state.record),
-            error=error,
-        ),
-    )

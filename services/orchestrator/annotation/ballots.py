@@ -66,8 +66,14 @@ class Ballots:
         return 2 * overlap <= len(seen)
 
     def ranked(self) -> Iterator[Record]:
-        """Rows for the stages reward_model and dpo: pairs in which one side has a strict majority of the verdicts."""
+        """Rows for the stages reward_model and dpo: pairs in which one side has a strict majority of the verdicts.
+
+        Pairs of episodes stay in the votes alone: those stages train one answer to one prompt, and would train what
+        tools wrote.
+        """
         for pair_id, pair in self.pairs.items():
+            if pair.is_episode:
+                continue
             verdicts = Counter(self.verdicts(pair_id))
             for chosen, rejected in (("left", "right"), ("right", "left")):
                 if 2 * verdicts[chosen] > verdicts.total():

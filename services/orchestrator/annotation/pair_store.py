@@ -18,7 +18,9 @@ from headrace.wire.telemetry import get_logger
 
 log = get_logger("annotation")
 
-_COLUMNS = rollouts.columns("step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason")
+_COLUMNS = rollouts.columns(
+    "step", "group_id", "rollout_index", "sample_id", "prompt", "completion", "finish_reason", rollouts.EPISODE
+)
 _STEPS_KEPT = 4
 _LOOK_S = 2.0
 _LOOK_AT_MOST_S = 0.5

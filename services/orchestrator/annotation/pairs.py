@@ -5,9 +5,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from pydantic import JsonValue, TypeAdapter
+
+from headrace.wire.contracts.transcript import Transcript, transcript_of
+from headrace.wire.json_text import read_lenient
 
 Message = dict[str, JsonValue]
 Record = dict[str, JsonValue]
@@ -21,7 +24,7 @@ class Side:
     rollout_index: int
     text: str
     truncated: bool
-    """Cut off by the token limit."""
+    """Cut off by a limit of tokens or turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class CompletionPair:
     """The messages passed to the chat template, or the text as the policy received it."""
     left: Side
     right: Side
+    is_episode: bool = False
+    """Its sides are conversations, tools included: for people, never rows of a training stage."""
 
     def as_record(self) -> Record:
         """The pair as JSON values; `from_record` is the inverse."""
@@ -61,6 +66,7 @@ class RolloutText(TypedDict):
     prompt: str
     completion: str
     finish_reason: str
+    episode: NotRequired[str | None]
 
 
 def pairs_of_step(rows: Iterable[RolloutText], messages: Mapping[str, Sequence[Message]]) -> list[CompletionPair]:
@@ -71,7 +77,7 @@ def pairs_of_step(rows: Iterable[RolloutText], messages: Mapping[str, Sequence[M
     outer white space one is used: a chat template would render them identically.
     """
     groups: dict[str, dict[str, RolloutText]] = {}
-    for row in rows:
+    for row in map(_as_read, rows):
         text = row["completion"].strip()
         if text:
             groups.setdefault(row["group_id"], {}).setdefault(text, row)
@@ -93,14 +99,34 @@ def _pair(one: RolloutText, other: RolloutText, messages: Sequence[Message] | No
         step=one["step"],
         group_id=one["group_id"],
         sample_id=one["sample_id"],
-        prompt=one["prompt"] if messages is None else tuple(messages),
+        prompt=_asked(one) or (one["prompt"] if messages is None else tuple(messages)),
         left=left,
         right=right,
+        is_episode=bool(one.get("episode")),
     )
 
 
+def _as_read(row: RolloutText) -> RolloutText:
+    """The row with an episode's whole conversation as its completion."""
+    answer = _transcript(row).answer
+    return {**row, "completion": answer} if answer else row
+
+
+def _asked(row: RolloutText) -> tuple[Message, ...]:
+    return _transcript(row).asked
+
+
+def _transcript(row: RolloutText) -> Transcript:
+    found = read_lenient(row.get("episode") or "{}")
+    return transcript_of(found.get("messages") if isinstance(found, dict) else None)
+
+
 def _side(row: RolloutText) -> Side:
-    return Side(rollout_index=row["rollout_index"], text=row["completion"], truncated=row["finish_reason"] == "length")
+    return Side(
+        rollout_index=row["rollout_index"],
+        text=row["completion"],
+        truncated=row["finish_reason"] in ("length", "turn_limit"),
+    )
 
 
 def _digest(*parts: str | int) -> str:

@@ -2,6 +2,7 @@
 
 import time
 
+from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import Purpose, decode_header
 from headrace.wire.errors import ContractError, TransientError
@@ -18,10 +19,18 @@ _WORDS = {
 
 
 class GroupLocator:
-    """Locates a group by the replicas' heartbeats; queries the broker, rarely, only if no replica has it."""
+    """Locates a group by the reports of replicas and workers; queries the broker, rarely, only if none has it."""
 
-    def __init__(self, registry: Registry, broker: Broker, reconcile_s: float) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        broker: Broker,
+        reconcile_s: float,
+        *,
+        environments: EnvironmentWorkers | None = None,
+    ) -> None:
         self._registry = registry
+        self._environments = environments
         self._broker = broker
         self._reconcile_s = reconcile_s
         self._index = -1
@@ -35,6 +44,10 @@ class GroupLocator:
         if own:
             self._index = -1
             return f"{' and '.join(own)} generate{'s' if len(own) == 1 else ''} it"
+        played = self._environments.whereabouts(group_index, now) if self._environments is not None else ""
+        if played:
+            self._index = -1
+            return played
         if self._index != group_index:
             # It will most likely move on before a query is worth its cost.
             self._index, self._looked_at, self._seen = group_index, now, ""

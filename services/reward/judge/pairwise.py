@@ -11,7 +11,7 @@ from headrace.services.reward import metrics
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
 from headrace.services.reward.judge.judge_scorer import JudgeScorer
 from headrace.services.reward.judge.pairs import round_robin, standings
-from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_text, read_template, task_of
+from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_read, as_text, read_template, task_of
 from headrace.services.reward.judge.settings import PairwiseOptions
 from headrace.services.reward.judge.single import version_of
 from headrace.services.reward.judge.verdicts import Allowed
@@ -43,7 +43,7 @@ class PairwiseJudge(JudgeScorer):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
-        errand = self._chat.errand()
+        errand, samples = self._chat.errand(), [as_read(sample) for sample in samples]
         if self._options.against == "reference":
             return await together([self._against_reference(sample, errand) for sample in samples])
         groups: dict[str, list[int]] = {}

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 
 from headrace.services.reward.judge.untrusted import block
 from headrace.services.reward.judge.verdicts import Allowed
 from headrace.services.reward.scorer import Sample
+from headrace.wire.contracts.transcript import read_transcript
 from headrace.wire.errors import ConfigError
 
 RULES = """\
@@ -100,6 +102,18 @@ class Instructions:
         return (
             f"Answer with exactly one JSON object of this form and nothing else: {json.dumps(example)}\nHere {allowed}."
         )
+
+
+def as_read(sample: Sample) -> Sample:
+    """The sample as a judge reads it: of an episode the whole conversation, not the policy's last message alone."""
+    if sample.episode is None:
+        return sample
+    try:
+        read = read_transcript(sample.episode.messages_json)
+    except ValueError:
+        return sample
+    columns = {**sample.columns, _MESSAGES: list(read.asked)} if read.asked else sample.columns
+    return replace(sample, completion=read.answer or sample.completion, columns=columns)
 
 
 def task_of(sample: Sample) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.services.reward.endpoint import EndpointError, RequestBudget, together
 from headrace.services.reward.judge.judge_scorer import JudgeScorer
-from headrace.services.reward.judge.prompts import SINGLE, Instructions, as_text, read_template, task_of
+from headrace.services.reward.judge.prompts import SINGLE, Instructions, as_read, as_text, read_template, task_of
 from headrace.services.reward.judge.settings import ChatOptions, JudgeOptions
 from headrace.services.reward.judge.untrusted import neutral
 from headrace.services.reward.judge.verdicts import Allowed
@@ -34,7 +34,7 @@ class Judge(JudgeScorer):
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """Returns one verdict per sample; raises ScorerDownError if the endpoint serves no request."""
         errand = self._chat.errand()
-        return await together([self._judge(sample, errand) for sample in samples])
+        return await together([self._judge(as_read(sample), errand) for sample in samples])
 
     async def _judge(self, sample: Sample, errand: RequestBudget) -> Verdict:
         votes = await together([self._vote(sample, errand) for _ in range(self._options.votes)])

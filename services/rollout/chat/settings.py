@@ -25,3 +25,10 @@ class ChatOnceSettings(RolloutSettings):
     """A replica's settings, with the folder as its model, and the chat."""
 
     chat: ChatOnceTable
+
+
+class TurnsOnceSettings(RolloutSettings):
+    """A replica's settings, with a folder as its model."""
+
+    version: int = Field(0, ge=0)
+    """Version of the weights in the folder: a number of steps."""

@@ -14,6 +14,7 @@ from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.telemetry import trace_id
 
 
@@ -91,6 +92,7 @@ def _row(
         "spans": json.dumps(spans),
         "token_ids": rollout.token_ids,
         "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
+        rollouts.EPISODE: None if rollout.episode is None else episode_text(rollout.episode),
         "token_advantages": None if told is None else _where(trained, told[trained[rollout.trained_mask]]),
     }
 

@@ -12,9 +12,11 @@ import pytest
 
 from headrace.model.tiny_models import END
 from headrace.services.environment import metrics
+from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.contracts import FinishReason, PromptGroup, Rollout, turn_seed
 from headrace.wire.contracts.arrays import ids_from_bytes
 from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.rundir.episode_column import episode_text, episode_view
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
 from tests.integration.environment.stage import FORGETFUL, Stage, played, stage
@@ -27,6 +29,14 @@ SUM = {"a": 12, "b": 34}
 async def play(it: Stage, prompt: PromptGroup, index: int = 0, attempt: int = 0) -> Rollout:
     async with it.pool.child() as child:
         return await it.player.play(child, prompt, builders.header(3, attempt=attempt), index)
+
+
+def seen(rollout: Rollout) -> EpisodeView:
+    """The conversation as people see it."""
+    assert rollout.episode is not None
+    found = episode_view(episode_text(rollout.episode), rollout.trained_mask.tolist(), lambda ids: None)
+    assert found is not None
+    return found
 
 
 def counting(text: str, request: pb.SampleRequest) -> str:
@@ -117,6 +127,16 @@ async def test_tools_are_called_and_their_results_are_context(tmp_path: Path) ->
             "Error: the argument 'b' is missing; the arguments are a, b",
         ]
         assert [one["outcome"] for one in messages if one["role"] == "tool"] == ["returned", "refused"]
+        view = seen(rollout)
+        assert [(one.name, one.arguments) for one in view.messages if one.outcome] == [
+            ("add", '{"a": 12, "b": 34}'),
+            ("add", '{"a": 1}'),
+        ]
+        assert [(one.read_from == one.start, one.versions) for one in view.messages if one.turn is not None] == [
+            (True, ("1.0",)),
+            (False, ("1.0",)),
+            (False, ("1.0",)),
+        ]
         text = it.tokenizer.decode(rollout.token_ids[~rollout.trained_mask].tolist())
         assert text.startswith(f"[tool]46{END}[assistant]")
 
@@ -127,6 +147,7 @@ async def test_a_call_that_cannot_be_read_is_answered_not_executed(tmp_path: Pat
         rollout = await play(it, played({"prompt": "go"}))
         messages = json.loads(rollout.episode.messages_json) if rollout.episode else []
         assert re.match(r"Error: call 1 is no call of a tool", messages[2]["content"])
+        assert messages[2]["outcome"] == "malformed"
         assert rollout.finish_reason is FinishReason.STOP
 
 
@@ -158,7 +179,7 @@ async def test_a_limit_ends_an_episode_which_is_scored_as_it_stands(
     [
         ({"environment": "games:Raises"}, {}, {}, "environment_error", r"KeyError: 'no such task' \(games.py:\d+\)"),
         ({"environment": "games:Says"}, {"answer": "3"}, {}, "environment_error", "step returned 3"),
-        ({"tools": ("games:end",)}, {"prompt": "end"}, {}, "environment_error", "was ended by SIGKILL"),
+        ({"tools": ("games:end",)}, {"prompt": "end"}, {}, "tool_lost", "was ended by SIGKILL"),
         ({"tools": ("games:hang",)}, {"prompt": "hang"}, {"tool_s": 3.0}, "time", "environment.tool_s = 3 s"),
         ({"tools": ("games:hang",)}, {"prompt": "hang"}, {"episode_s": 4.0}, "time", "passed: the tools hang"),
     ],
@@ -178,6 +199,12 @@ async def test_what_the_environment_breaks_abstains_and_the_next_episode_is_play
         assert rollout.finish_reason == reason and rollout.must_abstain
         assert rollout.episode is not None and re.search(words, rollout.episode.error), rollout.episode.error
         if "tools" in config:
+            # The call in which it ended is seen, with its arguments and without a result.
+            (call,) = [one for one in seen(rollout).messages if one.outcome]
+            assert (call.name, call.outcome) == (task["prompt"], "unanswered")
+            assert json.loads(call.arguments) == arguments
+            outcome = "lost" if reason == "tool_lost" else "late" if "tool_s" in limits else "broken_off"
+            assert metrics.TOOL_CALLS.labels(task["prompt"], outcome)._value.get() >= 1
             after = await play(it, played({"prompt": "again"}))
             assert after.finish_reason is FinishReason.STOP and len(rollout.token_ids)
 

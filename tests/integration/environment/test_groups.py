@@ -105,7 +105,7 @@ async def test_an_episode_whose_process_is_killed_is_played_again_with_the_same_
         assert [request.turn for request in replica.asked] == [0, 0, 1] and replica.asked[0] == replica.asked[1]
 
 
-async def test_an_episode_whose_process_dies_each_time_ends_as_an_error_of_its_environment(tmp_path: Path) -> None:
+async def test_an_episode_whose_process_dies_in_the_same_tool_each_time_has_lost_it(tmp_path: Path) -> None:
     def dies(text: str, request: pb.SampleRequest) -> str:
         return '<tool_call>{"name": "end", "arguments": {"how": "kill"}}</tool_call>'
 
@@ -116,7 +116,7 @@ async def test_an_episode_whose_process_dies_each_time_ends_as_an_error_of_its_e
         await works.issue(0, {"prompt": "end"})
         (group,) = await works.rollouts(1)
         (rollout,) = group.rollouts
-        assert rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR and rollout.episode is not None
+        assert rollout.finish_reason is FinishReason.TOOL_LOST and rollout.episode is not None
         assert "SIGKILL" in rollout.episode.error and len(it.replicas["rollout-0"].asked) == 3
         assert metrics.PLAYED_AGAIN._value.get() == before + 2
 
@@ -201,22 +201,26 @@ async def test_a_child_that_cannot_start_costs_episodes_and_not_the_worker(tmp_p
         assert all("for the environment to be loaded (environment.start_s)" in error for error in errors), errors
 
 
-def failed(error: str = "KeyError: 'x' (game.py:3)") -> RolloutGroup:
+def failed(
+    error: str = "KeyError: 'x' (game.py:3)", reason: FinishReason = FinishReason.ENVIRONMENT_ERROR
+) -> RolloutGroup:
     group = builders.played_group()
     rollouts = tuple(builders.lost_rollout(member=n) for n in range(2))
     assert rollouts[0].episode is not None
-    lost = tuple(replace(one, episode=replace(rollouts[0].episode, error=error)) for one in rollouts)
+    episode = replace(rollouts[0].episode, error=error)
+    lost = tuple(replace(one, finish_reason=reason, episode=episode) for one in rollouts)
     return replace(group, rollouts=lost)
 
 
-def test_an_environment_that_fails_the_first_groups_in_one_way_ends_the_run_by_its_line() -> None:
+@pytest.mark.parametrize("reason", [FinishReason.ENVIRONMENT_ERROR, FinishReason.TOOL_LOST])
+def test_an_environment_that_fails_the_first_groups_in_one_way_ends_the_run_by_its_line(reason: FinishReason) -> None:
     health = EnvironmentHealth(outage_s=300)
     for _ in range(FIRST_GROUPS - 1):
-        health.take(failed(), 0.0)
+        health.take(failed(reason=reason), 0.0)
     with pytest.raises(
         EnvironmentOutageError, match=r"first 3 groups failed in the environment: KeyError: 'x' \(game.py:3\)"
     ):
-        health.take(failed(), 1.0)
+        health.take(failed(reason=reason), 1.0)
 
 
 @pytest.mark.parametrize("first", [builders.played_group, lambda: failed("another error")])

@@ -799,6 +799,107 @@ export interface components {
             requeued: boolean;
         };
         /**
+         * EnvironmentStatus
+         * @description One environment worker with a live lease.
+         */
+        EnvironmentStatus: {
+            /** Id */
+            id: string;
+            /**
+             * Slots
+             * @description Episodes that it plays at a time.
+             */
+            slots: number;
+            /**
+             * Playing
+             * @description Episodes in play.
+             */
+            playing: number;
+            /**
+             * Waiting
+             * @description Episodes that wait for a slot, and groups that wait for weights.
+             */
+            waiting: number;
+            /**
+             * Seen
+             * @description Unix seconds of its last report.
+             */
+            seen: number;
+            /**
+             * Waits
+             * @description The longest first, at most 16.
+             */
+            waits: components["schemas"]["EpisodeWait"][];
+            /**
+             * Notes
+             * @description What people should know, such as a high share of abstentions.
+             */
+            notes: string[];
+        };
+        /**
+         * EpisodeView
+         * @description One episode.
+         */
+        EpisodeView: {
+            /** Messages */
+            messages: components["schemas"]["MessageView"][];
+            /** Segments */
+            segments: components["schemas"]["SegmentView"][];
+            /** Turns */
+            turns: number;
+            /** Sampled Tokens */
+            sampled_tokens: number;
+            /**
+             * Read Tokens
+             * @description Those between turns; the contexts of segments are beside them.
+             */
+            read_tokens: number;
+            /**
+             * Reward
+             * @description The environment's; None: it gave none.
+             */
+            reward: number | null;
+            /** Components */
+            components: {
+                [key: string]: number;
+            };
+            /** Metrics */
+            metrics: {
+                [key: string]: number;
+            };
+            /**
+             * Error
+             * @description What ended it, where the finish reason is an error or a time limit.
+             */
+            error: string;
+        };
+        /**
+         * EpisodeWait
+         * @description What one episode waits for.
+         */
+        EpisodeWait: {
+            /**
+             * Id
+             * @description Its rollout id; the group's id where a whole group waits for weights.
+             */
+            id: string;
+            /**
+             * Kind
+             * @description `tool`, `environment`, `engine`, `slot` or `weights`.
+             */
+            kind: string;
+            /**
+             * Waits For
+             * @description In words, such as `the tools search`.
+             */
+            waits_for: string;
+            /**
+             * Since
+             * @description Unix seconds.
+             */
+            since: number;
+        };
+        /**
          * EvaluationRow
          * @description One evaluation of one version, also a line of `evals.jsonl`; offline stages add numbers of their own.
          */
@@ -939,6 +1040,86 @@ export interface components {
             service: string;
         } & {
             [key: string]: components["schemas"]["JsonValue"];
+        };
+        /**
+         * MessageView
+         * @description One message: of the policy (it has a turn), of a tool (it has an outcome), or of the environment.
+         */
+        MessageView: {
+            /** Role */
+            role: string;
+            /**
+             * Content
+             * @description A tool's is its result as the policy reads it; empty where there is none.
+             */
+            content: string;
+            /**
+             * Name
+             * @description Name of the tool.
+             * @default
+             */
+            name: string;
+            /**
+             * Turn
+             * @description Number of the policy's turn, from 0.
+             */
+            turn?: number | null;
+            /**
+             * Segment
+             * @description Number of the turn's segment, from 0.
+             */
+            segment?: number | null;
+            /**
+             * Read From
+             * @description Tokens [read_from, start) of the completion were read before the turn, and are not trained.
+             */
+            read_from?: number | null;
+            /** Start */
+            start?: number | null;
+            /**
+             * End
+             * @description Tokens [start, end) of the completion were sampled in the turn, its stop token included.
+             */
+            end?: number | null;
+            /**
+             * Versions
+             * @description `incarnation.version` of each policy that sampled the turn.
+             * @default []
+             */
+            versions: string[];
+            /**
+             * Replica Id
+             * @default
+             */
+            replica_id: string;
+            /**
+             * Reward
+             * @description The environment's reward of the turn.
+             */
+            reward?: number | null;
+            /**
+             * Arguments
+             * @description The call's arguments as a JSON object; empty for a call that could not be read.
+             * @default
+             */
+            arguments: string;
+            /**
+             * Outcome
+             * @description How the call ended: `returned`, `raised`, `refused`, `malformed`, or `unanswered` (the episode ended in it).
+             * @default
+             */
+            outcome: string;
+            /**
+             * Cut
+             * @description Characters of the result that the policy does not read.
+             * @default 0
+             */
+            cut: number;
+            /**
+             * Seconds
+             * @description Duration of the turn, from the question to the answer, or of the call.
+             */
+            seconds?: number | null;
         };
         /**
          * MetricSeries
@@ -1375,6 +1556,8 @@ export interface components {
             spans: components["schemas"]["VersionSpanView"][];
             /** Tokens */
             tokens: components["schemas"]["TokenView"][];
+            /** @description The conversation, where an environment was played. */
+            episode?: components["schemas"]["EpisodeView"] | null;
         };
         /**
          * RunComparison
@@ -1524,6 +1707,12 @@ export interface components {
             };
             /** @description None while nothing is published. */
             publication: components["schemas"]["PublicationStatus"] | null;
+            /**
+             * Environments
+             * @description Environment workers with a live lease, by id.
+             * @default []
+             */
+            environments: components["schemas"]["EnvironmentStatus"][];
             run: components["schemas"]["RunIdentity"];
             operator: components["schemas"]["OperatorStatus"];
             /**
@@ -1540,6 +1729,23 @@ export interface components {
         Said: {
             /** Said */
             said: string;
+        };
+        /**
+         * SegmentView
+         * @description Tokens [start, end) of the completion, which the engine saw behind a context of their own.
+         */
+        SegmentView: {
+            /** Start */
+            start: number;
+            /** End */
+            end: number;
+            /** Context Tokens */
+            context_tokens: number;
+            /**
+             * Context Text
+             * @description None without a tokenizer.
+             */
+            context_text: string | null;
         };
         /**
          * StreamStatus

@@ -11,6 +11,8 @@ export type Row = Record<string, unknown>;
 export type Status = Schemas["RunStatus"];
 export type Trainer = Schemas["TrainerStatus"];
 export type Replica = Schemas["ReplicaStatus"];
+export type EnvironmentWorker = Schemas["EnvironmentStatus"];
+export type EpisodeWait = Schemas["EpisodeWait"];
 export type Evaluation = Schemas["EvaluationRow"];
 export type StreamStats = Schemas["QueueRow"];
 
@@ -23,6 +25,9 @@ export type RolloutPage = Schemas["RolloutPage"];
 export type Token = Schemas["TokenView"];
 export type Rollout = Schemas["RolloutView"];
 export type Group = Schemas["GroupView"];
+export type Episode = Schemas["EpisodeView"];
+export type Message = Schemas["MessageView"];
+export type Segment = Schemas["SegmentView"];
 
 export type Phase = Schemas["PhaseSpan"];
 export type Member = Schemas["PublicationMember"];

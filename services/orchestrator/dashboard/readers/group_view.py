@@ -1,6 +1,6 @@
 """One group with all its rollouts, as the dashboard shows them side by side. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -9,9 +9,9 @@ from headrace.wire.api.rollouts import GroupView, RolloutView, TokenView, Versio
 from headrace.wire.errors import DataError
 from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
+from headrace.wire.rundir.episode_column import Decode, episode_view
 
 _SPAN = ("start", "end", "version", "weights_digest")
-Decode = Callable[[Sequence[int]], list[str] | None]
 
 
 class RolloutRecord(BaseModel):
@@ -45,6 +45,8 @@ class RolloutRecord(BaseModel):
     token_ids: list[int] | None = None
     logprobs: list[float | None] | None = None
     token_advantages: list[float | None] | None = None
+    episode: str | None = None
+    """JSON: see `headrace.wire.rundir.episode_column`."""
 
 
 COLUMNS = rollouts.columns(*RolloutRecord.model_fields)
@@ -89,6 +91,7 @@ def _rollout(row: RolloutRecord, decode: Decode) -> RolloutView:
         replica_id=row.replica_id or "",
         spans=_spans(row.spans),
         tokens=_tokens(row, decode),
+        episode=episode_view(row.episode, [one is not None for one in row.logprobs or ()], decode),
     )
 
 
@@ -98,7 +101,9 @@ def _tokens(row: RolloutRecord, decode: Decode) -> tuple[TokenView, ...]:
     nothing: list[str | None] = [None] * len(ids)
     texts = decode(ids) or nothing
     logprobs = row.logprobs or [None] * len(ids)
-    advantages = row.token_advantages or [row.advantage] * len(ids)
+    # A token that was read has no advantage; older files do not say which those are.
+    own = [row.logprobs is None or one is not None for one in logprobs]
+    advantages = row.token_advantages or [row.advantage if is_own else None for is_own in own]
     return tuple(
         TokenView(id=token, text=text, logprob=number_or_none(logprob), advantage=number_or_none(advantage))
         for token, text, logprob, advantage in zip(ids, texts, logprobs, advantages, strict=False)

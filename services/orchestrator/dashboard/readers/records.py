@@ -24,7 +24,7 @@ _KEPT_PUBLICATIONS = 200
 PUBLICATION = "publication"
 _MOST_VERSION = 2**53
 """Largest integer that JavaScript represents exactly."""
-_TELLERS = ("orchestrator", "trainer")
+_TELLERS = ("orchestrator", "trainer", "environment")
 
 
 class Evals:
@@ -50,7 +50,7 @@ class Evals:
 
 
 class RunLog:
-    """Run-level events of orchestrator and trainer over all their incarnations, without per-group events."""
+    """Run-level events of orchestrator, trainer and environment workers over all their lives; none of single groups."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = RunPaths(run_dir).events

@@ -1,6 +1,7 @@
 """A group's life, as events and journal tell it: trained, dropped, on its way, issued and delivered again."""
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,8 @@ from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, tell
 from headrace.wire.api.status import RunStatus
 from headrace.wire.journal import BatchRecord, DroppedRecord
+from headrace.wire.rundir.episode_column import episode_text, episode_view
+from tests import builders
 from tests.status import run_status
 
 GROUP = "demo/g00000005"
@@ -92,6 +95,36 @@ def test_one_rollout_is_told_with_its_scores_and_spans() -> None:
     for part in ("score exact: 1", "reason: as told", "tokens 0 to 3: version 1.2 (weights abcdef)"):
         assert part in text, part
     assert "answer 0" not in text
+
+
+def test_an_episode_is_told_as_a_conversation() -> None:
+    messages = [
+        {"role": "user", "content": "When was Ada born?"},
+        {"role": "assistant", "content": "I look.", "turn": 0, "seconds": 0.5, "replica": "rollout-1",
+         "versions": ["1.2"], "tool_calls": [{"name": "find", "arguments": {"who": "Ada"}}]},
+        {"role": "tool", "name": "find", "content": "1815", "outcome": "returned", "seconds": 0.25},
+    ]  # fmt: skip
+    played = builders.played_rollout()
+    assert played.episode is not None
+    text = episode_text(replace(played.episode, messages_json=json.dumps(messages), error="tool_s passed"))
+    view = episode_view(text, played.trained_mask.tolist(), lambda ids: None)
+    assert view is not None
+    found = trained()
+    found.rollouts[1] |= {
+        "episode": view.model_dump(), "logprobs": [-0.5, None, -0.25, -0.75, -1.0], "finish_reason": "time",
+    }  # fmt: skip
+    lines = said(told(found, name="g5/1"))
+    for part in (
+        "user",
+        "When was Ada born?",
+        "policy, turn 1; tokens 0 to 1 sampled; logprob mean -0.500, lowest -0.500; version 1.2; on rollout-1; 0.500 s",
+        'tool find({"who": "Ada"}); returned; 0.250 s',
+        "1815",
+        "ended by time: tool_s passed; 3 turns, 4 tokens sampled, 1 read between turns",
+        "environment: reward 0.75, found 1, calls 2",
+    ):
+        assert part in lines, part
+    json.dumps(asdict(told(found, name="g5/1")))
 
 
 def test_a_journaled_batch_that_is_not_done_is_in_training() -> None:

@@ -23,6 +23,7 @@ BOUNDED = {
         "operation",
         "tool",
         "part",
+        "tokens",
     ),
 }
 """Labels whose values are few: enums, or names out of the config."""

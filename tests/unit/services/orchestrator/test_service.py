@@ -11,7 +11,22 @@ from tests.status import run_status
 
 
 async def test_the_status_is_the_same_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = run_status(step=7, replicas=[{"id": "r", "version": "1.7"}], streams={"dead": {"length": 2}})
+    wait = {"id": "r/g7/1", "kind": "tool", "waits_for": "the tools search", "since": 990.5}
+    worker = {
+        "id": "environment-0",
+        "slots": 8,
+        "playing": 1,
+        "waiting": 0,
+        "seen": 999.5,
+        "waits": [wait],
+        "notes": [],
+    }
+    status = run_status(
+        step=7,
+        replicas=[{"id": "r", "version": "1.7"}],
+        streams={"dead": {"length": 2}},
+        environments=[worker, {**worker, "id": "environment-1", "waits": [], "notes": ["7% abstained"]}],
+    )
     servicer = OrchestratorServicer.__new__(OrchestratorServicer)
     monkeypatch.setattr(servicer, "_status", lambda: status, raising=False)
     server = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)

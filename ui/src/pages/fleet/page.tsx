@@ -2,6 +2,7 @@ import type { Fleet } from "../../api/types";
 import { Loading, Problem } from "../../parts/basics";
 import { useResource } from "../../parts/resource";
 import { status } from "../../state/live";
+import { Environments } from "./environments";
 import { Publications } from "./publications";
 import { Replicas } from "./replicas";
 import { TrainerCard } from "./trainer";
@@ -20,6 +21,7 @@ export function FleetPage() {
       {found.problem && <Problem words={found.problem} again={found.reload} />}
       {view && <TrainerCard view={view} />}
       {view && <Replicas addresses={addresses} view={view} onDone={found.reload} />}
+      {view && <Environments view={view} />}
       <Publications publications={found.data.publications} />
     </>
   );

@@ -8,6 +8,7 @@ const EVERY_MS = 2_000;
 const OLD_S = 60;
 
 const ABOUT: Record<string, string> = {
+  episodes: "issued, for the environment workers",
   prompts: "issued, for the rollout replicas",
   rollouts: "generated, for reward",
   scored: "scored, for the trainer",

@@ -2,6 +2,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import type { Rollout } from "../../api/types";
 import { num, plural } from "../../format";
+import { Conversation } from "./conversation";
 import { LongText } from "./long";
 import type { Mode } from "./shade";
 import { TokenText } from "./tokens";
@@ -39,12 +40,14 @@ export function RolloutCard({ rollout, mode, largest, isChosen }: Props) {
           </div>
         </dl>
       </header>
-      {hasText ? (
+      {rollout.episode ? (
+        <Conversation rollout={rollout} episode={rollout.episode} mode={mode} largest={largest} title={title} />
+      ) : hasText ? (
         <TokenText tokens={rollout.tokens} mode={mode} largest={largest} label={title} />
       ) : (
         <LongText class="token-text" text={rollout.completion} label={title} />
       )}
-      {!hasText && <p class="muted small note">The tokens' texts are not known: there is no tokenizer beside the run.</p>}
+      {!hasText && (!rollout.episode || rollout.tokens.length > 0) && <p class="muted small note">The tokens' texts are not known: there is no tokenizer beside the run.</p>}
       {rollout.reason && <p class="verdict">{rollout.reason}</p>}
       <Components rollout={rollout} />
       <Origin rollout={rollout} />

@@ -26,9 +26,19 @@ function besides(token: DOMRect): Omit<Place, "at"> {
   };
 }
 
+interface TokenProps {
+  tokens: Token[];
+  mode: Mode;
+  largest: number;
+  label: string;
+  /** Place of the first in the rollout, which has `total`, where they are a part of it. */
+  first?: number;
+  total?: number;
+}
+
 /** A rollout's text, token by token: the mouse or the arrow keys tell of each. */
-export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number; label: string }) {
-  const { tokens, mode, largest, label } = props;
+export function TokenText(props: TokenProps) {
+  const { tokens, mode, largest, label, first = 0, total = tokens.length } = props;
   const box = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState<Place | null>(null);
   const { shown, more } = useLong(tokens.length, "tokens");
@@ -87,13 +97,13 @@ export function TokenText(props: { tokens: Token[]; mode: Mode; largest: number;
       >
         {texts}
       </div>
-      {token && place && <Tip token={token} place={place} total={tokens.length} />}
+      {token && place && <Tip token={token} place={place} number={first + place.at + 1} total={total} />}
       {more}
     </>
   );
 }
 
-function Tip({ token, place, total }: { token: Token; place: Place; total: number }) {
+function Tip({ token, place, number, total }: { token: Token; place: Place; number: number; total: number }) {
   const put = (tip: HTMLElement | null) => {
     const { left, top, bottom } = place;
     Object.assign(tip?.style ?? {}, { left, top, bottom });
@@ -105,7 +115,7 @@ function Tip({ token, place, total }: { token: Token; place: Place; total: numbe
       <dl>
         <dt>token</dt>
         <dd>
-          {place.at + 1} of {total}, id {token.id}
+          {number} of {total}, id {token.id}
         </dd>
         <dt>logprob</dt>
         <dd>

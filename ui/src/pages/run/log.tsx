@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 
 import type { LogLine } from "../../api/types";
-import { clock, duration, plural } from "../../format";
+import { clock, duration, percent, plural } from "../../format";
 import { Empty, Segmented } from "../../parts/basics";
 import { log } from "../../state/live";
 
@@ -33,6 +33,12 @@ export function wordsOf({ t: _, service: __, event, ...others }: LogLine): strin
     const committed = members.filter((one: { committed?: boolean }) => one.committed).length;
     const seconds = typeof others.seconds === "number" ? ` in ${duration(others.seconds)}` : "";
     return `Version ${plain(others.version)} to ${plural(committed, "replica")} of ${members.length}${seconds}`;
+  }
+  if (event === "abstentions_high") {
+    return `${percent(Number(others.share), 1)} of the last ${plain(others.episodes)} episodes abstained, by reason ${plain(others.reasons)}, by tokens ${plain(others.lengths)}`;
+  }
+  if (event === "determinism_broken") {
+    return `A time limit ended ${plain(others.rollout_id)}, which is not deterministic: ${plain(others.error)}`;
   }
   if (event === "publication_committed") {
     return `Version ${plain(others.version)} on ${plain(others.replica_id)} over ${plain(others.route)}`;

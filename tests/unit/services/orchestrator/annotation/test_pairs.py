@@ -1,5 +1,6 @@
 """Which completions become pairs, and what their ids and sides depend on."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.services.orchestrator.annotation import pair_store as shelf_module
+from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.pair_store import PairStore
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, pairs_of_step
 from tests.annotation import row, write_prompts, write_step
@@ -135,3 +137,24 @@ def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
     # Between two looks it is the pair itself that is found missing.
     (tmp_path / "rollouts" / "step-000001.parquet").unlink()
     assert shelf.pair(ids[2]) is None and list(shelf.newest()) == []
+
+
+def test_a_pair_of_episodes_shows_the_conversations_and_is_no_row_of_a_training_stage() -> None:
+    def played(index: int, result: str) -> dict[str, Any]:
+        messages = [
+            {"role": "user", "content": "When?"},
+            {"role": "assistant", "content": "<call>", "turn": 0},
+            {"role": "tool", "name": "find", "content": result, "outcome": "returned"},
+        ]
+        return row(1, 0, index, "same", episode=json.dumps({"messages": messages}))
+
+    (pair,) = pairs_of_step([played(0, "1815"), played(1, "1816")], {})
+    assert pair.prompt == ({"role": "user", "content": "When?"},)
+    assert texts(pair) == {f"assistant:\n<call>\n\ntool find:\n{year}" for year in ("1815", "1816")}
+    assert CompletionPair.from_record(pair.as_record()) == pair
+    (plain,) = pairs_of_step(rows(["a", "b"]), {})
+    ballots = Ballots()
+    for one in (pair, plain):
+        ballots.apply({"kind": "pair", **one.as_record()})
+        ballots.apply({"kind": "vote", "pair": one.pair_id, "annotator": "ann", "choice": "left"})
+    assert [one["pair"] for one in ballots.ranked()] == [plain.pair_id]

@@ -41,7 +41,7 @@ def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
         {"id": 5, "text": "a", "logprob": -0.5, "advantage": 1.0},
         {"id": 6, "text": "b", "logprob": None, "advantage": None},
     ]
-    assert [token.advantage for token in second.tokens] == [0.5, 0.5]
+    assert [token.advantage for token in second.tokens] == [0.5, None]  # What was not sampled is not trained.
     assert first.components == {"exact": 1.0, "judge": None}
     assert [span.model_dump() for span in first.spans] == [
         {"start": 0, "end": 2, "version": "1.3", "weights_digest": "d"}

@@ -4,6 +4,7 @@ import pytest
 
 from headrace.services.orchestrator.issuing import group_locator
 from headrace.services.orchestrator.issuing.group_locator import GroupLocator
+from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import Message, encode
 from headrace.wire.errors import TransientError
@@ -70,3 +71,15 @@ async def test_a_broker_that_is_away_is_reported(
     where = GroupLocator(registry, broker, 60.0)
     await where.of(7)
     assert await where.of(7) == "its place is unknown: no broker"
+
+
+async def test_a_worker_that_plays_it_is_named_with_the_episode_and_what_it_waits_for(
+    registry: Registry, broker: MemoryBroker
+) -> None:
+    workers = EnvironmentWorkers(lease_s=60.0)
+    episode = pb.EpisodeInHand(id="r/g7/1", group_index=7, kind="tool", waits_for="the tools search", seconds=12.0)
+    workers.report(
+        pb.ReportEpisodesRequest(worker_id="environment-0", episodes=[episode]), group_locator.time.monotonic()
+    )
+    where = GroupLocator(registry, broker, 60.0, environments=workers)
+    assert (await where.of(7)).startswith("environment-0 plays it: r/g7/1 waits for the tools search, 1")

@@ -6,11 +6,15 @@ from pyarrow import parquet
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.records.rollout_log import write_rollouts
 from headrace.wire.contracts import Message, Score, ScoredGroup, encode
+from headrace.wire.rundir.episode_column import episode_view
 from tests import builders
 
 
 def ready(group):
-    scores = tuple(Score(rollout_id=one.rollout_id, value=float(place)) for place, one in enumerate(group.rollouts))
+    scores = tuple(
+        Score(rollout_id=one.rollout_id, value=None if one.must_abstain else float(place))
+        for place, one in enumerate(group.rollouts)
+    )
     scored = ScoredGroup(group=group, scores=scores)
     message = Message(header=builders.header(4), body=scored)
     return ReadyGroup(
@@ -88,3 +92,16 @@ def test_tokens_over_the_bound_are_in_the_log_as_not_trained(tmp_path):
     assert [row["token_advantages"] for row in rows] == [[None, 0.5], [None, -0.5, None]]
     rows = parquet.read_table(write_rollouts(tmp_path, 3, [group], [0.5, -0.5], flat, most_lag=2)).to_pylist()
     assert [row["trained_tokens"] for row in rows] == [2, 2] and rows[0]["token_advantages"] is None
+
+
+def test_an_episode_is_in_the_log_with_its_turns_and_its_error(tmp_path):
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(builders.played_group(4))], [0.5])).to_pylist()
+    masks = [[one is not None for one in row["logprobs"]] for row in rows]
+    played, failed = (
+        episode_view(row["episode"], mask, lambda ids: None) for row, mask in zip(rows, masks, strict=True)
+    )
+    assert [(one.start, one.end) for one in played.segments] == [(0, 3), (3, 5)] and played.turns == 3
+    assert played.sampled_tokens == 4 and played.reward == 0.75
+    assert rows[1]["finish_reason"] == "environment_error" and failed.error.endswith("(game.py:12)")
+    plain = parquet.read_schema(write_rollouts(tmp_path, 2, [ready(builders.group(4))], [0.5, -0.5]))
+    assert "episode" not in plain.names

@@ -1,0 +1,144 @@
+"""Plays one episode of a run's environment: with the replicas of a live run, or with the checkpoint of an ended one."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from headrace.cli.export import export_model
+from headrace.cli.generate_answer import engine_tables
+from headrace.run.child import last_words, run_child
+from headrace.services.environment.settings import PlayOnceSettings
+from headrace.services.rollout.chat.settings import TurnsOnceSettings
+from headrace.services.rollout.settings import RolloutTable
+from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.rundir import prompts
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.settings import ModelTable
+
+_START_S = 600.0
+_BESIDE_S = 120.0
+"""Beyond the episode's own deadline: for imports, and for the environment's code."""
+_TASK = TypeAdapter(dict[str, JsonValue])
+Played = dict[str, JsonValue]
+
+
+def task_of(run_dir: Path, prompt: str, task: str, held_out: int) -> str:
+    """The task as JSON: `task`, or `{"prompt": prompt}`, or that of a held-out row. Raises ConfigError."""
+    if task:
+        try:
+            return json.dumps(_TASK.validate_json(task))
+        except ValidationError:
+            raise ConfigError(f"--task {task}: not a JSON object") from None
+    if prompt:
+        return json.dumps({"prompt": prompt})
+    try:
+        rows = prompts.read(RunPaths(run_dir).eval_prompts, "environment").to_pylist()
+        return json.dumps(json.loads(rows[held_out]["environment"])["task"])
+    except (DataError, IndexError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{run_dir} has no held-out task {held_out} ({error}): give --task '{{...}}' or --prompt TEXT"
+        ) from None
+
+
+def play_episode(
+    run_dir: Path, play: Mapping[str, object], environment: Mapping[str, str], *, is_live: bool, step: int | None
+) -> Played:
+    """Plays it; `play` has the keys of `[play]`. Raises ConfigError for a run without an environment."""
+    settings = _settings(run_dir, play)
+    if is_live:
+        return _played(settings, environment)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
+        run, model, rollout = engine_tables(run_dir)
+        engine = TurnsOnceSettings(
+            run=run,
+            run_dir=Path(folder),
+            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head),
+            rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
+            version=int(exported["step"]),
+        )
+        with _engine(engine, environment, Path(folder)) as address:
+            here = settings.play.model_copy(update={"address": address, "version": engine.version})
+            return _played(settings.model_copy(update={"play": here, "model": engine.model}), environment)
+
+
+def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:
+    path = RunPaths(run_dir).settings("environment-0")
+    if not path.is_file():
+        raise ConfigError(f"{run_dir} has no environment to play: {path} is missing")
+    of_run = _json(RunPaths(run_dir).settings("orchestrator"))
+    sampling = of_run.get("sampling")
+    most = sampling.get("max_tokens") if isinstance(sampling, dict) else None
+    table = {"max_tokens": most or 128, "stop_token_ids": of_run.get("stop_token_ids") or (), **play}
+    try:
+        return PlayOnceSettings.model_validate({**_json(path), "play": table})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _json(path: Path) -> dict[str, JsonValue]:
+    try:
+        return _TASK.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Played:
+    said = run_child(
+        "the episode",
+        "headrace.services.environment",
+        "--play",
+        settings=settings,
+        environment=environment,
+        timeout_s=settings.environment.episode_s + settings.environment.start_s + _BESIDE_S,
+    )
+    return _TASK.validate_json(said.strip().splitlines()[-1])
+
+
+@contextmanager
+def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """An engine with the checkpoint, in a process of its own; the address at which it samples turns."""
+    config, log = folder / "engine.json", folder / "engine.log"
+    config.write_text(settings.model_dump_json(), encoding="utf-8")
+    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
+    argv = python("headrace.services.rollout", "--turns", "--config", str(config))
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    try:
+        yield f"127.0.0.1:{_port(process, log)}"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    assert process.stdout is not None
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end:
+        if not select.select([process.stdout], [], [], end - time.monotonic())[0]:
+            break
+        line = process.stdout.readline()
+        if not line:
+            words = log.read_text(encoding="utf-8", errors="replace")
+            raise ChildFailedError("the engine", process.wait(10), last_words(words))
+        if line.startswith(b'{"port"'):
+            return int(json.loads(line)["port"])
+    raise WaitTimeoutError("the engine to start", _START_S)

@@ -1,0 +1,42 @@
+"""What a judge reads of an episode: the conversation, with what tools returned; of a completion what it read before."""
+
+import json
+from dataclasses import replace
+
+from headrace.services.reward.judge.prompts import as_read, task_of
+from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.scorer import Sample
+from tests import builders
+
+MESSAGES = [
+    {"role": "system", "content": "Use the tools."},
+    {"role": "user", "content": "When was Ada born?"},
+    {"role": "assistant", "content": "<call>", "turn": 0, "tool_calls": [{"name": "find", "arguments": {}}]},
+    {"role": "tool", "name": "find", "content": "1815", "outcome": "returned"},
+    {"role": "assistant", "content": "In 1815.", "turn": 1},
+]
+
+
+def played(messages: str) -> Sample:
+    group = builders.played_group()
+    episode = group.rollouts[0].episode
+    assert episode is not None
+    rollout = replace(group.rollouts[0], episode=replace(episode, messages_json=messages))
+    (sample,) = samples_of(replace(group, rollouts=(rollout, group.rollouts[1])), "g")
+    return sample
+
+
+def test_a_judge_reads_the_whole_conversation_and_what_the_policy_was_asked() -> None:
+    read = as_read(played(json.dumps(MESSAGES)))
+    assert task_of(read) == "system:\nUse the tools.\n\nuser:\nWhen was Ada born?"
+    assert read.completion == "assistant:\n<call>\n\ntool find:\n1815\n\nassistant:\nIn 1815."
+
+
+def test_rules_still_read_the_last_message_alone() -> None:
+    assert played(json.dumps(MESSAGES)).completion == "5"
+
+
+def test_a_completion_is_read_as_before_and_so_is_a_record_that_is_no_json() -> None:
+    plain = Sample(prompt="1+2=", completion="3")
+    assert as_read(plain) is plain
+    assert as_read(played("{")).completion == "5"

@@ -1,0 +1,57 @@
+"""An episode's messages as people and judges read them: what the policy was asked, and all that followed. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from headrace.wire.json_text import read_lenient
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    r"""A conversation in two parts.
+
+    >>> read_transcript('[{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "3", "turn": 0}]')
+    Transcript(asked=({'role': 'user', 'content': '1+2'},), answer='assistant:\n3')
+    """
+
+    asked: tuple[dict[str, JsonValue], ...]
+    """Messages before the policy's first: `role` and `content`."""
+    answer: str
+    """The policy's first message and all that follow it, each below its role; tools have their names."""
+
+
+def read_transcript(messages_json: str) -> Transcript:
+    """The transcript of `Episode.messages_json`. Raises ValueError for what is no JSON."""
+    return transcript_of(read_lenient(messages_json))
+
+
+def transcript_of(messages: JsonValue) -> Transcript:
+    """The transcript of a list of messages; what is no message is left out."""
+    told = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    first = next((place for place, one in enumerate(told) if _is_policys(one)), len(told))
+    return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
+
+
+def in_words(messages: Sequence[dict[str, JsonValue]]) -> str:
+    """The messages one below the other."""
+    return "\n\n".join(f"{_who(one)}:\n{_text(one, 'content')}" for one in messages)
+
+
+def _is_policys(message: dict[str, JsonValue]) -> bool:
+    return message.get("role") == "assistant" and isinstance(message.get("turn"), int)
+
+
+def _plain(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {"role": _text(message, "role"), "content": _text(message, "content")}
+
+
+def _who(message: dict[str, JsonValue]) -> str:
+    name = _text(message, "name")
+    return _text(message, "role") + (f" {name}" if name else "")
+
+
+def _text(message: dict[str, JsonValue], key: str) -> str:
+    found = message.get(key)
+    return found if isinstance(found, str) else ""
