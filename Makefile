@@ -18,15 +18,14 @@ CONSTRAINTS := $(if $(wildcard $(GPU)),constraints-gpu.txt,constraints.txt)
 TORCH := $(shell sed -n 's/^torch==//p' $(CONSTRAINTS))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
-# JOBS=N: the tests of so many files run at a time; JOBS=0: one after another, in one process. Without it as many as keep
-# two cores busy: tests that start processes wait for them half of the time.
-PURE_JOBS := $(or $(JOBS),2)
-PROCESS_JOBS := $(or $(JOBS),3)
+# The tests of so many files run at a time; JOBS=0: one after another, in one process. Three keep two cores busy: tests
+# wait for processes, peers and deadlines a third of the time.
+JOBS ?= 3
 # Tests that start no processes: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
 COMPOSE := tests/e2e/compose
 # Files in the order of the tree: the dearest, whole runs, are not left for the end.
-PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 # Idle OpenMP threads must sleep: spinning ones cost several services on few cores most of their time.
@@ -70,16 +69,16 @@ endef
 
 test: $(READY) ## Each claim once, through real processes; needs no Docker and no SGLang
 ifdef TESTS
-	$(PYTEST) $(PROCESS_JOBS) $(TESTS)
+	$(PYTEST) $(TESTS)
 else
 	$(call each,pure processes)
 endif
 
 pure: $(READY)
-	$(PYTEST) $(PURE_JOBS) -m "not long" $(PURE)
+	$(PYTEST) -m "not long" $(PURE)
 
 processes: $(READY)
-	$(PYTEST) $(PROCESS_JOBS) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
+	$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
 
 compose: $(READY) ## The tests of docker compose, where an engine answers
 	$(BIN)/python -m pytest -m "not long" $(COMPOSE)
@@ -92,7 +91,7 @@ else
 endif
 
 part-beside: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) $(PROCESS_JOBS) --part $(PART) -m "not alone"
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) --part $(PART) -m "not alone"
 
 part-alone: $(READY) sglang-venv
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART) -m alone
@@ -101,7 +100,7 @@ long: $(READY) sglang-venv
 ifdef TESTS
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 else
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) $(PROCESS_JOBS) -m "long and not alone"
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
 endif
 
@@ -130,7 +129,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(PYTEST) $(PURE_JOBS) -q -m "not long" $(PURE) --ignore=tests/contract/test_streams.py
+	$(PYTEST) -q -m "not long" $(PURE) --ignore=tests/contract/test_streams.py
 
 sizes: ## List files over 300 lines, fail on those over 500
 	@git ls-files '*.py' '*.proto' | grep -v '^wire/v1/' | xargs wc -l | awk '$$2 != "total" && $$1 > 300 { print "long file: " $$2 " (" $$1 " lines)"; if ($$1 > 500) bad = 1 } END { exit bad }'

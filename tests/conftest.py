@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests use."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -51,3 +52,10 @@ def valkey(tmp_path: Path) -> "Iterator[Valkey]":
     server.start()
     yield server
     server.stop()
+
+
+def pytest_collection_finish() -> None:
+    # What is imported by now stays: without this each full collection walks through all of torch and transformers.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
