@@ -46,7 +46,7 @@ _HELD = """        while __import__('os').path.exists(HOLD):
 
 
 def holding_game(file: Path) -> str:
-    """The game, which stands still in a step while there is a file."""
+    """The game, which stands still in a step while there is a file, whose folder is among `environment.folders`."""
     return f"HOLD = {str(file)!r}\n{GAME.replace(_TURN, _HELD + _TURN)}"
 
 

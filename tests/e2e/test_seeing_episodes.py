@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[TinyRun]:
     """A long run whose environment stands still while there is a file."""
-    made = played_run(tmp_path / "tiny", game=holding_game(tmp_path / "hold"), steps=2000, staleness=1)
+    (tmp_path / "seen").mkdir()
+    made = played_run(tmp_path / "tiny", game=holding_game(tmp_path / "seen" / "hold"), steps=2000, staleness=1)
     yield made
     made.close()
 
@@ -41,9 +42,12 @@ def check_conversation(text: str) -> None:
 
 
 def test_episodes_are_seen_while_they_wait_and_afterwards(run: TinyRun, tmp_path: Path) -> None:
-    run.start("--run.stale=wait", "--environment.tool-s=90", "--eval.every=100000", "--trainer.batch-timeout-s=3000")
+    hold = tmp_path / "seen" / "hold"
+    sees = f"--environment.folders={json.dumps([str(hold.parent)])}"
+    calm = ("--environment.tool-s=90", "--eval.every=100000", "--trainer.batch-timeout-s=3000")
+    run.start("--run.stale=wait", sees, *calm)
     run.wait_for_step(2)
-    (tmp_path / "hold").touch()
+    hold.touch()
     run.wait_until(lambda: "environment-0 plays it: tiny/g" in awaited(run), "the trainer to name the episode")
     assert re.search(r"waits for the environment's step, \d+ s", awaited(run)), awaited(run)
     shown = said("status", run.run_dir)
@@ -51,7 +55,7 @@ def test_episodes_are_seen_while_they_wait_and_afterwards(run: TinyRun, tmp_path
     assert re.search(r"tiny/g\d+/\d on environment-0 waits for the environment's step, ", shown), shown
     (worker,) = result("status", run.run_dir)["orchestrator"]["environments"]
     assert worker["slots"] == 4 and worker["playing"] > 0 and worker["waits"][0]["kind"] == "environment"
-    (tmp_path / "hold").unlink()
+    hold.unlink()
     step = run.steps()
     run.wait_for_step(step + 2)
 

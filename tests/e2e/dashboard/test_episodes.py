@@ -72,10 +72,11 @@ def test_tokens_that_were_read_are_apart_and_have_neither_logprob_nor_advantage(
 
 @pytest.mark.timeout(600)
 def test_the_fleet_page_names_the_workers_and_what_their_episodes_wait_for(browser: Browser, tmp_path: Path) -> None:
-    hold = tmp_path / "hold"
+    hold = tmp_path / "seen" / "hold"
+    hold.parent.mkdir()
     hold.touch()
     run = played_run(tmp_path / "tiny", game=holding_game(hold))
-    run.start("--environment.tool-s=90")
+    run.start("--environment.tool-s=90", f"--environment.folders={json.dumps([str(hold.parent)])}")
     try:
         run.wait_until(lambda: any(one["waits"] for one in run.status().get("environments", [])), "an episode to wait")
         port = json.loads((run.run_dir / "run" / "orchestrator.json").read_text())["http_port"]

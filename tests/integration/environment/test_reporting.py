@@ -43,8 +43,7 @@ class Hears(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 async def test_the_orchestrator_hears_which_episode_waits_for_which_tool_and_which_for_a_slot(tmp_path: Path) -> None:
     def says(text: str, request: rollout_pb2.SampleRequest) -> str:
-        where = str(tmp_path / "pid").replace("/", "\\/")
-        return f'<tool_call>{{"name": "hang", "arguments": {{"where": "{where}"}}}}</tool_call>'
+        return '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
 
     hears = Hears()
     server = await serve({SERVICE_NAME: hears.add_to}, "127.0.0.1", 0)
