@@ -40,7 +40,7 @@ SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 # For GPUs, with the libraries of CUDA.
 SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
-SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py
+SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
 
 .PHONY: help demo gpu test pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto
 .PHONY: generate lock clean

@@ -41,6 +41,12 @@ SEGMENTS = Counter(
 TOKENS = Counter(
     "headrace_environment_tokens", "Tokens of episodes: sampled by the policy, read (what others wrote).", ["kind"]
 )
+PREFIX_TOKENS = Counter(
+    "headrace_environment_prefix_tokens",
+    "Tokens of later turns' contexts that the same replica had computed with the same weights: known, and of these"
+    " cached (not computed again). Engines that do not report their cache are left out.",
+    ["kind"],
+)
 TOOL_CALLS = Counter(
     "headrace_environment_tool_calls",
     "Calls of tools by outcome: returned, raised, refused (it could not be called), malformed (no call could be read), "

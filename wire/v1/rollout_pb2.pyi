@@ -79,6 +79,7 @@ class SampleResponse(_message.Message):
     SPANS_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     ENGINE_S_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """int32 [completion]"""
     logprobs: _builtins.bytes
@@ -87,6 +88,8 @@ class SampleResponse(_message.Message):
     replica_id: _builtins.str
     engine_s: _builtins.float
     """Seconds from its submission to the engine to its last token."""
+    cached_tokens: _builtins.int
+    """Tokens of the context whose keys and values the engine had kept; absent where it does not report them."""
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.VersionSpan]: ...
     def __init__(
@@ -98,12 +101,15 @@ class SampleResponse(_message.Message):
         spans: _abc.Iterable[_message_pb2.VersionSpan] | None = ...,
         replica_id: _builtins.str = ...,
         engine_s: _builtins.float = ...,
+        cached_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine_s", b"engine_s", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "replica_id", b"replica_id", "spans", b"spans", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens", "engine_s", b"engine_s", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "replica_id", b"replica_id", "spans", b"spans", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cached_tokens: _TypeAlias = _typing.Literal["cached_tokens"]  # noqa: Y015
+    _WhichOneofArgType__cached_tokens: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached_tokens) -> _WhichOneofReturnType__cached_tokens | None: ...
 
 Global___SampleResponse: _TypeAlias = SampleResponse  # noqa: Y015
 

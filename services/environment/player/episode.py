@@ -182,6 +182,7 @@ class EpisodePlayer:
         metrics.TURN_SECONDS.labels("engine").observe(said.engine_s)
         metrics.TURN_SECONDS.labels("wire").observe(max(seconds - said.engine_s, 0.0))
         assert state.seen is not None
+        _count_prefix(state, said)
         stopped = said.turn.finish_reason is FinishReason.STOP
         state.turns.append(said.turn)
         state.seen = self._renderer.with_answer(state.seen, said.turn.completion_ids)
@@ -259,6 +260,22 @@ def _refuse(state: EpisodeState, said: SaidCalls) -> None:
     """Tells the policy of its calls that cannot be read."""
     messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
     state.hear(messages, [{"outcome": "malformed"}] * len(messages))
+
+
+def _count_prefix(state: EpisodeState, said: SampledTurn) -> None:
+    """Counts what the engine computed again of a context that it had: it drops all that it kept with the weights."""
+    if said.cached_tokens is None or not state.turns or said.replica_id != state.replica_id:
+        return
+    before, now = state.turns[-1], said.turn
+    if len({span.version for span in (*before.spans[-1:], *now.spans)}) > 1:
+        return
+    # The last token was sampled, and never read.
+    had = np.concatenate([before.context_ids, before.completion_ids])[:-1]
+    length = min(len(had), len(now.context_ids))
+    differs = np.flatnonzero(had[:length] != now.context_ids[:length])
+    known = int(differs[0]) if len(differs) else length
+    metrics.PREFIX_TOKENS.labels("known").inc(known)
+    metrics.PREFIX_TOKENS.labels("cached").inc(min(said.cached_tokens, known))
 
 
 def _continues(seen: Seen | None, context: Seen) -> bool:

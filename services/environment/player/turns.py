@@ -46,6 +46,8 @@ class SampledTurn:
     replica_id: str
     engine_s: float
     """Seconds that the engine took."""
+    cached_tokens: int | None
+    """Tokens of the context that it had kept; None = it does not report them."""
 
 
 @dataclass(slots=True)
@@ -141,4 +143,5 @@ def _read(request: pb.SampleRequest, answer: pb.SampleResponse) -> SampledTurn:
         finish_reason=FINISH_FROM_PB[answer.finish_reason],
         spans=spans_from_pb(answer.spans),
     )
-    return SampledTurn(turn=turn, replica_id=answer.replica_id, engine_s=answer.engine_s)
+    cached = answer.cached_tokens if answer.HasField("cached_tokens") else None
+    return SampledTurn(turn=turn, replica_id=answer.replica_id, engine_s=answer.engine_s, cached_tokens=cached)

@@ -67,6 +67,8 @@ class Completion:
     """float32 [completion], nats: log softmax(logits / temperature) over the full vocabulary"""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
+    cached_tokens: int | None = None
+    """Tokens of the prompt whose keys and values the engine had kept; None = it does not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class TurnSampler:
             spans=spans_to_pb(completion.spans),
             replica_id=self._replica_id,
             engine_s=seconds,
+            cached_tokens=completion.cached_tokens,
         )
 
     def _late(self, seconds: float) -> pb.SampleResponse:

@@ -64,6 +64,8 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
         self.asked: list[pb.SampleRequest] = []
         self.version = PolicyVersion(incarnation=1, version=0)
         self.broken = self.late = False
+        self.cached: Callable[[pb.SampleRequest], int] | None = None
+        """Tokens of the context that it reports as kept; None = it reports none."""
         self.hold: asyncio.Event | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -92,6 +94,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
             spans=spans_to_pb([span]),
             replica_id=self.name,
             engine_s=0.001,
+            cached_tokens=None if self.cached is None else self.cached(request),
         )
 
 

@@ -13,7 +13,7 @@ import pytest
 from headrace.model.tiny_models import END
 from headrace.services.environment import metrics
 from headrace.wire.api.episodes import EpisodeView
-from headrace.wire.contracts import FinishReason, PromptGroup, Rollout, turn_seed
+from headrace.wire.contracts import FinishReason, PolicyVersion, PromptGroup, Rollout, turn_seed
 from headrace.wire.contracts.arrays import ids_from_bytes
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.rundir.episode_column import episode_text, episode_view
@@ -225,6 +225,36 @@ async def test_turns_stay_with_the_replica_that_has_their_prefix_and_move_if_it_
         assert [request.turn for request in home.asked] == [0, 1]
         assert [request.turn for request in other.asked] == [1, 2]
         assert home.asked[1] == other.asked[0]  # The same turn with the same seed.
+
+
+def prefix_tokens() -> tuple[float, float]:
+    known, cached = (metrics.PREFIX_TOKENS.labels(kind)._value.get() for kind in ("known", "cached"))
+    return known, cached
+
+
+async def test_what_a_replica_kept_of_a_context_is_counted_unless_its_weights_changed(tmp_path: Path) -> None:
+    def updated(text: str, request: pb.SampleRequest) -> str:
+        if request.turn == 2:
+            replica.version = PolicyVersion(incarnation=1, version=1)
+        return counting(text, request)
+
+    def lengths() -> list[int]:
+        return [len(ids_from_bytes(request.context_ids)) for request in replica.asked]
+
+    async with stage(tmp_path, updated, environment="games:Adder") as it:
+        (replica,) = it.replicas.values()
+        before = prefix_tokens()
+        await play(it, played({"a": 0, "b": 0}))
+        assert len(replica.asked) == 3 and prefix_tokens() == before, "it reports nothing"
+        replica.asked.clear()
+        # In the first turn what another episode left behind, later the whole first context.
+        replica.cached = lambda request: 5 if request.turn == 0 else lengths()[0]
+        replica.version = PolicyVersion(incarnation=1, version=0)
+        await play(it, played({"a": 0, "b": 0}))
+        # The third turn is of new weights: nothing of its context could have been kept.
+        known = lengths()[0] + len(it.tokenizer("44", add_special_tokens=False)["input_ids"])
+        assert known < lengths()[1] and len(lengths()) == 3
+        assert prefix_tokens() == (before[0] + known, before[1] + lengths()[0])
 
 
 async def test_a_turn_on_a_replica_that_hangs_moves_when_the_orchestrator_lists_it_no_more(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class RequestResult:
     """(end of the span within this part's tokens, version it was sampled under)."""
     computed_tokens: int
     """Number of prompt tokens that were not in the cache."""
+    cached_tokens: int
+    """Number of prompt tokens that were."""
 
 
 def check_request(request: GenerateRequest, limits: ServerLimits) -> int:
@@ -194,7 +196,8 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Requ
         kind = str(meta["finish_reason"]["type"])
         told = meta["weight_versions"] if adapter is None else _whole_span(len(ids), adapter)
         raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in told]
-        computed = int(meta["prompt_tokens"]) - int(meta.get("cached_tokens") or 0)
+        cached = int(meta.get("cached_tokens") or 0)
+        computed = int(meta["prompt_tokens"]) - cached
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
     if [token for _, token in entries] != ids:
@@ -209,6 +212,7 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Requ
         finish_reason=_FINISHED[kind],
         spans=_spans(raw_spans, len(ids)),
         computed_tokens=max(computed, 0),
+        cached_tokens=cached,
     )
 
 
@@ -261,6 +265,7 @@ def join_parts(parts: Sequence[RequestResult], digests: Mapping[PolicyVersion, s
             VersionSpan(start=start, end=end, version=version, weights_digest=digests[version])
             for start, (end, version) in zip(starts, spans, strict=False)
         ),
+        cached_tokens=parts[0].cached_tokens,
     )
 
 

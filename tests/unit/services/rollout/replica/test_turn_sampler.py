@@ -35,6 +35,7 @@ class HeldEngine:
         self.cancelled: list[str] = []
         self.may = asyncio.Event()
         self.error: Exception | None = None
+        self.cached_tokens: int | None = None
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         self.asked.append(request)
@@ -48,7 +49,14 @@ class HeldEngine:
         ids = np.array([request.seeds[0] % 7, 1], np.int32)
         span = VersionSpan(start=0, end=2, version=VERSION, weights_digest="d")
         logprobs = np.array([-0.5, -0.25], np.float32)
-        return (Completion(token_ids=ids, logprobs=logprobs, finish_reason=FinishReason.STOP, spans=(span,)),)
+        done = Completion(
+            token_ids=ids,
+            logprobs=logprobs,
+            finish_reason=FinishReason.STOP,
+            spans=(span,),
+            cached_tokens=self.cached_tokens,
+        )
+        return (done,)
 
 
 class Replica:
@@ -99,6 +107,16 @@ async def test_a_turn_is_one_call_of_the_engine_and_its_answer_names_versions_an
     assert floats_from_bytes(answer.logprobs).tolist() == [-0.5, -0.25]
     assert [span.version for span in spans_from_pb(answer.spans)] == [VERSION]
     assert outcomes("sampled") == before + 1 and replica.rows.turns == 0
+
+
+async def test_an_answer_says_what_the_engine_had_kept_of_the_context_if_it_reports_it(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    replica.engine.may.set()
+    assert not (await replica.begin()).HasField("cached_tokens")
+    for count in (0, 2):
+        replica.engine.cached_tokens = count
+        answer = await replica.begin()
+        assert answer.HasField("cached_tokens") and answer.cached_tokens == count
 
 
 async def test_a_replica_without_a_free_row_refuses_at_once_and_asks_its_engine_nothing(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def test_what_the_server_cannot_do_right_is_refused(prompt: list[int], sampling:
 def test_an_answer_becomes_a_part() -> None:
     part = read_part(answer())
     assert part.token_ids == [7, 9] and part.logprobs == [-0.5, -1.5]
-    assert part.finish_reason is FinishReason.STOP and part.spans == ((2, V1),) and part.computed_tokens == 1
+    assert part.finish_reason is FinishReason.STOP and part.spans == ((2, V1),)
+    assert (part.computed_tokens, part.cached_tokens) == (1, 2)
     assert read_part(answer(finish_reason={"type": "length", "length": 2})).finish_reason is FinishReason.LENGTH
     assert read_part(answer(finish_reason={"type": "abort", "message": ""})).finish_reason is None
 
@@ -153,7 +154,12 @@ def test_a_logprob_that_is_no_number_is_the_models_fault(value: object) -> None:
 
 def part(ids: list[int], *spans: tuple[int, PolicyVersion], reason: FinishReason | None = None) -> RequestResult:
     return RequestResult(
-        token_ids=ids, logprobs=[-0.5] * len(ids), finish_reason=reason, spans=spans, computed_tokens=0
+        token_ids=ids,
+        logprobs=[-0.5] * len(ids),
+        finish_reason=reason,
+        spans=spans,
+        computed_tokens=0,
+        cached_tokens=4,
     )
 
 
