@@ -1,6 +1,7 @@
 """A trainer of 1, 2 and 3 ranks: FSDP2 shards become one snapshot on rank 0, and travel on from there."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,5 +75,8 @@ def test_a_rank_that_never_joins_is_reported_at_the_deadline(tmp_path: Path) -> 
         assert "gathers\n" in processes[0].stderr
         _, errors = processes[0].communicate(timeout=120)
         assert processes[0].returncode == 1
-        assert "TransientError: the gather of" in errors and "Timed out waiting 3000ms" in errors, errors
+        # The second is what gloo calls the end of a wait that began after the one that ran out.
+        assert re.search(r"TransientError: the gather of .*(Timed out waiting 3000ms|Application timeout)", errors), (
+            errors
+        )
         assert processes[1].poll() is None, "it ended with the late one"
