@@ -74,9 +74,11 @@ def play_episode(
 
 
 def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:
-    path = RunPaths(run_dir).settings("environment-0")
-    if not path.is_file():
-        raise ConfigError(f"{run_dir} has no environment to play: {path} is missing")
+    # `headrace prepare` writes one file for all workers.
+    found = [RunPaths(run_dir).settings(name) for name in ("environment-0", "environment")]
+    path = next((one for one in found if one.is_file()), None)
+    if path is None:
+        raise ConfigError(f"{run_dir} has no environment to play: {found[0]} is missing")
     of_run = _json(RunPaths(run_dir).settings("orchestrator"))
     sampling = of_run.get("sampling")
     most = sampling.get("max_tokens") if isinstance(sampling, dict) else None

@@ -47,21 +47,22 @@ async def report_episodes(
     worker_id: str,
     slots: int,
 ) -> None:
-    """Reports about once a second. Runs until cancelled; an orchestrator that is away is told again and again."""
+    """Reports about once a second. Runs until cancelled; a report that fails is logged, and the next one is tried."""
     away = False
     async with channel(orchestrator) as opened:
         stub = OrchestratorServiceStub(opened)
         while True:
             wait_s = _EVERY_S
-            request = report_of(
-                in_hand, run_id=run_id, worker_id=worker_id, slots=slots, notes=notes(), now=time.monotonic()
-            )
             try:
+                request = report_of(
+                    in_hand, run_id=run_id, worker_id=worker_id, slots=slots, notes=notes(), now=time.monotonic()
+                )
                 answer = await call(
                     stub.ReportEpisodes, request, timeout_s=_ANSWER_S, what="the orchestrator to take a report"
                 )
                 wait_s, away = min(_EVERY_S, answer.lease_s / 3), False
-            except HeadraceError as error:
+            # Also an orchestrator that does not know the call: episodes are played whether they are seen or not.
+            except (HeadraceError, RuntimeError, ValueError) as error:
                 if not away:
                     log.warning("episodes_not_reported", error=str(error))
                 away = True

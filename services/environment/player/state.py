@@ -13,6 +13,8 @@ from headrace.services.environment.player.rendering import Seen
 from headrace.wire.contracts import EnvironmentReward, Episode, FinishReason, Rollout, Turn, played_turns
 
 WaitKind = Literal["slot", "weights", "environment", "engine", "tool"]
+_LONGEST_WAIT = 200
+"""Characters of what an episode waits for."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,9 @@ class EpisodeState:
 
     def wait(self, kind: WaitKind, what: str) -> None:
         """Records what the episode waits for from now on."""
-        self.waits_kind, self.waits_for, self.waits_since = kind, what, time.monotonic()
+        # A name that the policy made up may be of any length, and hold half of a surrogate pair, which no message can.
+        named = what[:_LONGEST_WAIT].encode(errors="replace").decode()
+        self.waits_kind, self.waits_for, self.waits_since = kind, named, time.monotonic()
 
     def hear(self, messages: Sequence[Json], notes: Sequence[Mapping[str, object]] = ()) -> None:
         """Takes messages of others; `notes` are what is known of the last ones, and replace no key of theirs."""
