@@ -55,7 +55,9 @@ def _place(settings: PlayOnceSettings) -> pb.ReplicaPlace:
 
 
 def _header(settings: PlayOnceSettings) -> Header:
-    name = f"{settings.run.id}/look-{secrets.token_hex(4)}"
+    # Seeds of turns are drawn from it: with the same seed the same episode is played again.
+    own = secrets.token_hex(4) if settings.play.seed is None else str(settings.play.seed)
+    name = f"{settings.run.id}/look-{own}"
     return Header(run_id=settings.run.id, purpose=Purpose.EVAL, group_index=0, group_id=name)
 
 
