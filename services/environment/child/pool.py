@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
+from headrace.wire.errors import ConfigError
 
 
 class ChildPool:
@@ -16,12 +18,14 @@ class ChildPool:
         self._free = asyncio.Semaphore(slots)
         self._idle: list[ChildProcess] = []
         self._children: set[ChildProcess] = set()
+        self._has_started = False
 
     @asynccontextmanager
     async def child(self) -> AsyncIterator[ChildProcess]:
         """A child for one episode; the wait for a free slot is the caller's to bound.
 
-        Raises ConfigError if the user's code cannot be loaded, EnvironmentFailedError if it is not ready in time.
+        Raises ConfigError if the user's code cannot be loaded or isolated, EnvironmentFailedError if it is not ready in
+        time. Once a child has started the config is in order: what fails later is a ChildDiedError.
         """
         async with self._free:
             found = await self._healthy()
@@ -49,9 +53,19 @@ class ChildPool:
         made = ChildProcess(self._config)
         self._children.add(made)
         try:
-            await made.start()
+            await self._start(made)
         except BaseException:
             await made.kill()
             self._children.discard(made)
             raise
         return made
+
+    async def _start(self, made: ChildProcess) -> None:
+        try:
+            await made.start()
+        except ConfigError as error:
+            if not self._has_started:
+                raise
+            # The machine ran out of processes or namespaces, or a folder is gone: as passing as any other death.
+            raise ChildDiedError(str(error)) from error
+        self._has_started = True

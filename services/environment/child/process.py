@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 from tempfile import TemporaryDirectory
 from typing import NoReturn, TypeVar
 
@@ -69,7 +70,10 @@ class ChildProcess:
         ready in time.
         """
         # The first one asks bubblewrap what this machine lets it do.
-        sandbox = await asyncio.to_thread(find_sandbox, self._config)
+        try:
+            sandbox = await asyncio.to_thread(find_sandbox, self._config)
+        except subprocess.TimeoutExpired as error:
+            raise EnvironmentFailedError(f"bubblewrap does not answer: {error}") from error
         home = sandbox.home
         if not home:
             self._home = TemporaryDirectory(prefix="headrace-episode-", ignore_cleanup_errors=True)

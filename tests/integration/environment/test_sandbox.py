@@ -2,15 +2,19 @@
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.services.environment.child import sandbox
+from headrace.services.environment.child.errors import ChildDiedError
+from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.wire.errors import ConfigError
-from tests.integration.environment.test_child import child, need_sandbox, reset, use
+from tests.integration.environment.test_child import CONFIG, child, need_sandbox, reset, use
 
 SECRET = "planted-3f9c"
 
@@ -107,6 +111,36 @@ async def test_where_no_sandbox_can_be_made_the_start_is_refused_with_the_way_ou
     with pytest.raises(ConfigError, match=r"cannot be isolated: .*No permissions.*environment-sandbox.*sandbox = "):
         async with child("add", network=False):
             pass
+
+
+async def test_a_sandbox_that_fails_once_children_have_started_costs_one_try_and_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the machine has no more processes for a moment."""
+    need_sandbox()
+    failing, real = tmp_path / "failing", shutil.which("bwrap")
+    wrapper = tmp_path / "bwrap"
+    wrapper.write_text(
+        f"#!/bin/sh\n[ -e {failing} ] && {{ echo 'bwrap: Creating new namespace failed: EAGAIN'; exit 1; }}\n"
+    )
+    with wrapper.open("a") as file:
+        file.write(f'exec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    pool = ChildPool(replace(CONFIG, tools=("games:add",), network=False), 1)
+    try:
+        async with pool.child() as one:
+            await one.kill()
+        failing.touch()
+        with pytest.raises(ChildDiedError, match="EAGAIN"):
+            async with pool.child():
+                pass
+        failing.unlink()
+        async with pool.child() as other:
+            await reset(other)
+            assert await said(other, "add", a=1, b=2) == "3"
+    finally:
+        await pool.close()
 
 
 async def test_without_proc_an_environment_is_played_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
