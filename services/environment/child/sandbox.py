@@ -1,7 +1,8 @@
 """What a child sees of its machine: Python, the user's folders and a /tmp of its own; no secret of its service.
 
 In bubblewrap a child has an empty root, into which folders are mounted read-only: what is not named here is not there.
-Without it (`network = true` on a machine that has no bubblewrap, or `sandbox = "none"`) only variables are hidden.
+Without it (`network = true` on a machine that has no bubblewrap, or `sandbox = "none"`) nothing is hidden: variables
+are not passed on, and yet a process of the same user can read those of its service.
 """
 
 import functools
@@ -25,7 +26,9 @@ _MAIN = "headrace.services.environment.child.main"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _OF_THE_SYSTEM = (
     *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/mime.types"),
-    *("/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf", "/etc/ssl", "/etc/ca-certificates", "/etc/pki"),
+    *("/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf", "/etc/ca-certificates"),
+    # Certificates alone: beside them lie private keys, which a child of root could read.
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust"),
 )
 _VARIABLES = frozenset(
     {
@@ -92,7 +95,11 @@ def find_sandbox(config: ChildConfig) -> ChildSandbox:
         )
     if found is None:
         _warn_once()
-    else:  # Asked once, and here, where nothing else waits for the answer.
+    else:
+        absent = [folder for folder in config.folders if not folder.is_dir()]
+        if absent:
+            raise ConfigError(f"environment.folders: there is no folder {absent[0]} where the environment service runs")
+        # Asked once, and here, where nothing else waits for the answer.
         _help(found)
         _mounts_proc(found)
     return ChildSandbox(config, found or "")

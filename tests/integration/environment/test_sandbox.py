@@ -56,6 +56,32 @@ async def test_files_of_the_run_and_of_the_machine_are_hidden_and_what_is_named_
             assert "Read-only" in answer or "PermissionError" in answer, (closed, answer)
 
 
+async def test_certificates_can_be_read_and_the_keys_beside_them_cannot() -> None:
+    need_sandbox()
+    if os.geteuid() or not Path("/etc/ssl/certs").is_dir():
+        pytest.skip("needs root, who could read a key, and /etc/ssl")
+    key = Path("/etc/ssl/private/headrace-planted.key")
+    made = not key.parent.exists()
+    key.parent.mkdir(mode=0o700, exist_ok=True)
+    key.write_text(SECRET)
+    try:
+        async with child("look", network=True) as one:
+            await reset(one)
+            assert SECRET not in await said(one, "look", path=str(key))
+            assert "Error" not in await said(one, "look", path="/etc/ssl/certs")
+    finally:
+        key.unlink()
+        if made:
+            key.parent.rmdir()
+
+
+async def test_a_folder_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+    need_sandbox()
+    with pytest.raises(ConfigError, match=rf"environment.folders: there is no folder {tmp_path / 'wiki'}"):
+        async with child("add", folders=(tmp_path / "wiki",)):
+            pass
+
+
 async def test_each_has_a_folder_of_its_own_that_ends_with_it() -> None:
     need_sandbox()
     async with child("look", "note") as one, child("look") as other:
