@@ -25,6 +25,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.own_code import checked_digest, environment_code, recorded_files
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
@@ -129,6 +130,9 @@ async def _until_stopped(shutdown: Shutdown, work: Awaitable[None], *beside: Awa
 def check_digest(settings: EnvironmentSettings) -> None:
     """Raises ConfigError if the environment's code or config is not that with which the run began."""
     table = settings.environment
+    copy = environment_code(settings.run_dir)
+    if table.path == copy.folder and recorded_files(copy) is not None:
+        checked_digest(copy)  # Also of what is no module: tables, word lists.
     try:
         found = environment_digest(table)
     except OSError as error:

@@ -13,7 +13,7 @@ class Transcript:
     r"""A conversation in two parts.
 
     >>> read_transcript('[{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "3", "turn": 0}]')
-    Transcript(asked=({'role': 'user', 'content': '1+2'},), answer='assistant:\n3')
+    Transcript(asked=({'role': 'user', 'content': '1+2'},), answer='assistant:\n  3')
     """
 
     asked: tuple[dict[str, JsonValue], ...]
@@ -35,8 +35,8 @@ def transcript_of(messages: JsonValue) -> Transcript:
 
 
 def in_words(messages: Sequence[dict[str, JsonValue]]) -> str:
-    """The messages one below the other."""
-    return "\n\n".join(f"{_who(one)}:\n{_text(one, 'content')}" for one in messages)
+    """The messages one below the other, their contents indented: no content can pass for a further message."""
+    return "\n\n".join(f"{_who(one)}:\n{_indented(_text(one, 'content'))}" for one in messages)
 
 
 def _is_policys(message: dict[str, JsonValue]) -> bool:
@@ -47,8 +47,13 @@ def _plain(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {"role": _text(message, "role"), "content": _text(message, "content")}
 
 
+def _indented(content: str) -> str:
+    # `splitlines` ends a line wherever a reader may see one end, not at "\n" alone.
+    return "\n".join(f"  {line}" for line in content.splitlines())
+
+
 def _who(message: dict[str, JsonValue]) -> str:
-    name = _text(message, "name")
+    name = " ".join(_text(message, "name").split())  # Of a tool that the policy named.
     return _text(message, "role") + (f" {name}" if name else "")
 
 

@@ -12,6 +12,7 @@ from headrace.services.environment.identity import with_copied_code
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.entry import read_settings
+from headrace.wire.errors import ConfigError
 from tests.valkey import Valkey
 
 RUN = """
@@ -132,6 +133,7 @@ def played(file: Path) -> Path:
     """A config whose rows are played by code in a folder beside it."""
     (file.parent / "game").mkdir()
     (file.parent / "game" / "game.py").write_text(GAME)
+    (file.parent / "game" / "words.txt").write_text("apple")
     file.write_text(RUN + '[environment]\nname = "game:Sums"\npath = "game"\n')
     return file
 
@@ -146,6 +148,12 @@ def test_an_environment_is_copied_and_its_service_finds_its_settings(
     settings = with_copied_code(read_settings(EnvironmentSettings, folder / "config" / "environment.json"))
     check_digest(settings)
     assert settings.environment.path == folder / "environment" and settings.http_port == 8080
+    words = folder / "environment" / "words.txt"
+    words.write_text("orange")
+    with pytest.raises(ConfigError, match=r"is not the code that the run was started with.*words.txt.*restore it"):
+        check_digest(settings)
+    words.write_text("apple")
+    check_digest(settings)
     written = {path.name: path.stat().st_mtime_ns for path in (folder / "config").iterdir()}
     assert written["orchestrator.json"] >= written["environment.json"], "a service that waits for the last finds all"
     # Whoever moves the folder or loses it goes on with the copy; whoever edits it does not.

@@ -150,7 +150,7 @@ def test_a_pair_of_episodes_shows_the_conversations_and_is_no_row_of_a_training_
 
     (pair,) = pairs_of_step([played(0, "1815"), played(1, "1816")], {})
     assert pair.prompt == ({"role": "user", "content": "When?"},)
-    assert texts(pair) == {f"assistant:\n<call>\n\ntool find:\n{year}" for year in ("1815", "1816")}
+    assert texts(pair) == {f"assistant:\n  <call>\n\ntool find:\n  {year}" for year in ("1815", "1816")}
     assert CompletionPair.from_record(pair.as_record()) == pair
     (plain,) = pairs_of_step(rows(["a", "b"]), {})
     ballots = Ballots()
