@@ -229,7 +229,8 @@ ELSEWHERE = {
         "tests/e2e/compose/test_episodes.py",
         '"cpu,environment"',
     ),
-    "docker compose up --detach --no-recreate --scale environment=4": (
+    "docker compose --profile cpu --profile environment up --detach --no-recreate --no-deps --scale environment=4 "
+    "environment": (
         "tests/e2e/compose/test_episodes.py",
         '"--no-recreate", "--no-deps", "--scale")',
     ),
