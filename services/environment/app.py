@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +43,7 @@ async def serve(settings: EnvironmentSettings) -> int:
     check_digest(settings)
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    renderer = ConversationRenderer(load_tokenizer(settings.model.path))
-    worker_id, directory = f"environment-{settings.instance}", ReplicaDirectory()
+    worker_id, directory = worker_name(settings), ReplicaDirectory()
     events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4))
     pool, turns = ChildPool(child_config(settings), table.slots), TurnClient(directory)
     broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -61,17 +60,7 @@ async def serve(settings: EnvironmentSettings) -> int:
         warnings.take(group)
         failing(group)
 
-    groups = EpisodeGroups(
-        EpisodePlayer(renderer, turns, limits_of(settings)),
-        pool,
-        directory,
-        events,
-        worker_id=worker_id,
-        digest=settings.environment_digest,
-        limit=max(table.slots // settings.batch.group_size, 1),
-        hold_s=table.hold_s,
-        outcome=outcome,
-    )
+    groups = episode_groups(settings, pool, directory, turns, events, outcome)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     async with pool.child():  # The user's code is loaded before anything is taken: an error in it ends the start.
@@ -110,6 +99,35 @@ async def serve(settings: EnvironmentSettings) -> int:
     if broken.done():
         raise broken.result()
     return 0
+
+
+def worker_name(settings: EnvironmentSettings) -> str:
+    """Its name in streams, events and reports."""
+    return f"environment-{settings.instance}"
+
+
+def episode_groups(
+    settings: EnvironmentSettings,
+    pool: ChildPool,
+    directory: ReplicaDirectory,
+    turns: TurnClient,
+    events: EventLog,
+    outcome: Callable[[RolloutGroup], None],
+) -> EpisodeGroups:
+    """The handler of the worker's stream. Raises ConfigError for a model without a tokenizer or a chat template."""
+    table = settings.environment
+    renderer = ConversationRenderer(load_tokenizer(settings.model.path))
+    return EpisodeGroups(
+        EpisodePlayer(renderer, turns, limits_of(settings)),
+        pool,
+        directory,
+        events,
+        worker_id=worker_name(settings),
+        digest=settings.environment_digest,
+        limit=max(table.slots // settings.batch.group_size, 1),
+        hold_s=table.hold_s,
+        outcome=outcome,
+    )
 
 
 async def _until_stopped(shutdown: Shutdown, work: Awaitable[None], *beside: Awaitable[None]) -> None:
