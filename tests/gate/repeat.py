@@ -16,7 +16,10 @@ from pathlib import Path
 from tests.gate.failures import VARIABLE
 
 MOST = 5
-"""More are no accident."""
+"""Files: more are no accident. Tests of one file may share what failed, such as a run."""
+MOST_TESTS = 20
+_LINES = 12
+"""Of the reason of each lasting failure, printed at the very end."""
 _LONGEST_S = 1800
 _PASSED, _FAILED = 0, 1
 """Exit statuses of pytest after which all tests have run."""
@@ -54,9 +57,11 @@ def judge(failures: Sequence[Failure], passes: Callable[[str], bool]) -> list[st
     pure = [one.test for one in failures if not one.starts_processes]
     show("Not repeated, for they start no process", pure)
     others = [one for one in failures if one.starts_processes]
-    if len(others) > MOST:
+    files = {one.test.partition("::")[0] for one in others}
+    if len(files) > MOST or len(others) > MOST_TESTS:
         names = [one.test for one in others]
-        show(f"Not repeated, for {len(others)} failed and at most {MOST} are", names)
+        most = f"at most {MOST_TESTS} tests of {MOST} files are"
+        show(f"Not repeated, for {len(names)} tests of {len(files)} files failed and {most}", names)
         return pure + names
     outcomes = {}
     for one in others:
@@ -73,6 +78,13 @@ def show(what: str, tests: Sequence[str]) -> None:
     """One line each; nothing if there is none."""
     if tests:
         print(f"\n{what}:", *tests, sep="\n  ", flush=True)
+
+
+def reason(text: str) -> str:
+    """The end of what pytest marks as the error, or of the text if it marks nothing."""
+    lines = text.splitlines()
+    marked = [line for line in lines if line.startswith("E  ")] or [line for line in lines if line.strip()]
+    return "\n".join(f"    {line}" for line in marked[-_LINES:])
 
 
 def run_alone(test: str) -> bool:
@@ -95,7 +107,9 @@ def main(file: str, sessions: str) -> int:
         print(f"Nothing is repeated: {error}")
         return 1
     lasting = judge(failures, run_alone)
-    show("FAILED", lasting)
+    # The end of the output is what is kept and read, and the tracebacks are hundreds of lines above.
+    why = {one.test: reason(one.text) for one in failures}
+    show("FAILED, with the reason of the first time", [f"{test}\n{why[test]}" for test in lasting])
     return int(bool(lasting))
 
 

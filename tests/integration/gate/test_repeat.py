@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gate.failures import VARIABLE
-from tests.gate.repeat import MOST, Failure, judge, main, read
+from tests.gate.repeat import MOST, MOST_TESTS, Failure, judge, main, read
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
@@ -129,6 +129,16 @@ def test_what_is_no_failed_test_is_never_forgiven(
     assert words in capsys.readouterr().out
 
 
+def test_the_reason_of_a_lasting_failure_is_printed_at_the_very_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "    def test_b():\n>       assert 1 == 2\nE       assert 1 == 2\n\ntest_a.py:3: AssertionError"
+    failed = {**FAILED, "starts_processes": False, "text": text}
+    assert main(str(written(tmp_path, [{"begin": 1}, failed, {"end": 1}])), "1") == 1
+    last = capsys.readouterr().out.splitlines()[-2:]
+    assert last == ["  tests/test_a.py::test_b", "    E       assert 1 == 2"]
+
+
 def test_no_file_is_no_reason_to_forgive(tmp_path: Path) -> None:
     assert main(str(tmp_path / "none"), "1") == 1
 
@@ -157,8 +167,16 @@ def test_one_that_fails_again_or_starts_no_process_fails(capsys: pytest.CaptureF
     assert "FLAKY test_2" in capsys.readouterr().out
 
 
-def test_many_failures_are_no_accident() -> None:
-    many = failures(*[True] * (MOST + 1))
+def of_one_file(count: int) -> list[Failure]:
+    return [Failure(f"test_a.py::test_{n}", True, f"traceback {n}") for n in range(count)]
+
+
+def test_tests_of_one_file_are_repeated_together() -> None:
+    assert judge(of_one_file(MOST + 1), lambda _: True) == []
+
+
+@pytest.mark.parametrize("many", [failures(*[True] * (MOST + 1)), of_one_file(MOST_TESTS + 1)], ids=["files", "tests"])
+def test_many_failures_are_no_accident(many: list[Failure]) -> None:
     assert judge(many, lambda _: pytest.fail("repeated")) == [one.test for one in many]
 
 
