@@ -1,6 +1,7 @@
 """What GitHub and pre-commit read names commands that exist."""
 
 import itertools
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,11 @@ def test_links_of_the_pages_at_the_top_lead_somewhere() -> None:
     for page in ("SECURITY.md", "CONTRIBUTING.md", "README.md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
             assert target.startswith("http") or (ROOT / target).exists(), f"{page}: {target}"
+
+
+def test_what_names_its_interpreter_can_be_executed() -> None:
+    folders = (ROOT / name for name in (".ci", "benchmarks", "deploy", "docs", "examples", "proto", "tests", "ui"))
+    files = (file for folder in folders for file in folder.rglob("*") if "node_modules" not in file.parts)
+    scripts = [file for file in files if file.is_file() and file.read_bytes().startswith(b"#!")]
+    assert ROOT / ".ci/run" in scripts
+    assert [file.name for file in scripts if not os.access(file, os.X_OK)] == []
