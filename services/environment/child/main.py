@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from headrace.services.environment.child.environment import HostedEnvironment, ResultError
+from headrace.services.environment.child.errors import ToolLostError
 from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
 from headrace.wire.lifecycle import die_with_parent
@@ -73,6 +74,8 @@ async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Jso
     try:
         found: Json = {"ok": await calls[name](**fields)}
         encode_frame(found)  # What JSON cannot hold is the environment's error too.
+    except ToolLostError as error:
+        return {"lost": f"{type(error).__name__}: {error}", "where": place_of(error)}
     except ResultError as error:
         return {"error": str(error), "where": ""}
     except Exception as error:

@@ -13,7 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from headrace.services.environment import metrics
 from headrace.services.environment.child.config import ChildConfig
-from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import (
+    ChildDiedError,
+    ChildLateError,
+    EnvironmentFailedError,
+    ToolServerLostError,
+)
 from headrace.services.environment.child.frames import (
     EnvironmentReset,
     EnvironmentStep,
@@ -175,6 +180,8 @@ class ChildProcess:
         with contextlib.suppress(ConnectionError):  # Its end is told by what can be read.
             await self._writer.drain()
         answer = await self._read()
+        if "lost" in answer:
+            raise ToolServerLostError(str(answer["lost"]), str(answer.get("where", "")))
         if "error" in answer:
             raise EnvironmentFailedError(str(answer["error"]), str(answer.get("where", "")))
         return answer.get("ok")

@@ -128,8 +128,8 @@ def _root(bwrap: str, config: ChildConfig) -> list[str]:
     for name in _DEVICES:
         words += ["--dev-bind", name, name]
     words += ["--proc", "/proc"] if _mounts_proc(bwrap) else ["--dir", "/proc"]
-    for name in ("/dev/shm", "/tmp"):
-        words += [*_size(bwrap, config.memory_mib), "--tmpfs", name]
+    # One file system for both, so that one bound holds for both.
+    words += [*_size(bwrap, config.memory_mib), "--tmpfs", "/tmp", "--symlink", "/tmp", "/dev/shm"]
     folders = sorted({*_python_folders(), *config.folders}, key=lambda folder: len(folder.parts))
     for folder in folders:
         words += ["--ro-bind", str(folder), str(folder)]
@@ -151,7 +151,7 @@ def _python_folders() -> Iterator[Path]:
         # A checkout, which holds more than its packages: runs, `.env`, an environment of Python.
         yield from (root / name for name in ("headrace", "services", "wire"))
     for text in (*prefixes, *sys.path, *libraries):
-        folder = Path(text).absolute()
+        folder = Path(os.path.abspath(text))  # Without "..", which bubblewrap does not take in a target.
         if text and folder.exists() and not folder.is_relative_to("/usr") and folder.resolve() != root:
             yield folder
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.services.environment.child.errors import ToolLostError
 from headrace.services.environment.child.frames import Json, ToolNote
 from headrace.services.environment.child.loading import LoadError, told
 
@@ -97,7 +98,7 @@ def _docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
 
 
 async def call_tool(tools: Mapping[str, Tool], call: object, *, max_chars: int) -> ToolResult:
-    """Calls a tool; whatever goes wrong is text for the policy. Raises no exception of the tool's but MemoryError."""
+    """Calls a tool; whatever goes wrong is text for the policy, but for ToolLostError and MemoryError of the tool."""
     begin = time.monotonic()
     given = call if isinstance(call, dict) else {}
     name, arguments = str(given.get("name")), given.get("arguments")
@@ -120,7 +121,7 @@ async def _called(tool: Tool, arguments: Mapping[str, object]) -> tuple[str, str
         if inspect.isawaitable(found):
             found = await found
         return "returned", found if isinstance(found, str) else json.dumps(found)
-    except MemoryError:
+    except (MemoryError, ToolLostError):
         raise
     except Exception as error:
         return "raised", f"Error: {told(error)}"

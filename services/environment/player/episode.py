@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import (
+    ChildDiedError,
+    ChildLateError,
+    EnvironmentFailedError,
+    ToolServerLostError,
+)
 from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
@@ -108,6 +113,8 @@ class EpisodePlayer:
             return FinishReason.TIME, f"{passed}: {state.waits_for}"
         except ChildDiedError:
             raise
+        except ToolServerLostError as error:
+            return FinishReason.TOOL_LOST, str(error)
         except EnvironmentFailedError as error:
             return FinishReason.ENVIRONMENT_ERROR, str(error)
         except TimeoutError:
@@ -225,7 +232,8 @@ class EpisodePlayer:
         try:
             answer = await self._stepped(child, state, said)
         except (EnvironmentFailedError, ChildLateError, asyncio.CancelledError) as error:
-            outcome = {ChildDiedError: "lost", ChildLateError: "late"}.get(type(error), "broken_off")
+            outcomes = {ChildDiedError: "lost", ToolServerLostError: "lost", ChildLateError: "late"}
+            outcome = outcomes.get(type(error), "broken_off")
             for call in said.calls:
                 metrics.TOOL_CALLS.labels(state.tool_label(call["name"]), outcome).inc()
             raise

@@ -1,4 +1,4 @@
-"""Environments and tools as a user writes them; imports nothing of ours."""
+"""Environments and tools as a user writes them; imports nothing of ours but one error."""
 
 import asyncio
 import os
@@ -109,6 +109,13 @@ def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
         except OSError:
             continue
     return "done"
+
+
+def search() -> str:
+    """Its server is away."""
+    from headrace.environments import ToolLostError
+
+    raise ToolLostError("the search server does not answer")
 
 
 def fail(text: str) -> str:
