@@ -168,6 +168,7 @@ def child_config(settings: EnvironmentSettings) -> ChildConfig:
     return ChildConfig(
         environment=table.name,
         tools=table.tools,
+        rewards=table.rewards,
         path=table.path,
         run_dir=settings.run_dir,
         folders=table.folders,

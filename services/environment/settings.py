@@ -12,9 +12,12 @@ class EnvironmentTable(Table):
     """`[environment]`: episodes in place of single completions: the rows of `[data]` are tasks, played with tools."""
 
     name: str = ""
-    """Your class, `module:Class`, with `reset` and `step`; empty = `tools` alone, or no environment at all."""
+    """Your class, `module:Class`, with `reset` and `step`, or `trl:module:factory`: an `environment_factory` of TRL's;
+    empty = `tools` alone, or no environment at all."""
     tools: tuple[str, ...] = ()
     """Functions with type hints that the policy may call, each `module:function`."""
+    rewards: tuple[str, ...] = ()
+    """Reward functions of TRL's that take `environments`, each `module:function`; with `trl:module:factory` alone."""
     path: Path | None = None
     """Folder of your modules, last on the import path. It is copied into the run directory at the start, and episodes
     import the copy."""
@@ -72,6 +75,11 @@ class EnvironmentTable(Table):
     def _is_whole(self) -> "EnvironmentTable":
         if self.path is not None and not self.on:
             raise ValueError("path is given, but neither name nor tools say what is played")
+        if self.rewards and not self.name.startswith("trl:"):
+            raise ValueError(
+                'rewards are for name = "trl:module:factory"; name a reward function that needs no environment as a '
+                'scorer: [[reward.scorers]] name = "module:function"'
+            )
         if self.sandbox == "none" and not self.network:
             raise ValueError(
                 'sandbox = "none" leaves nothing that keeps an environment from the network: set network = true, or '

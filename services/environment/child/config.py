@@ -9,8 +9,10 @@ class ChildConfig:
     """What a child runs, what it sees, and its limits."""
 
     environment: str = ""
-    """`module:Class`; empty = tools alone."""
+    """`module:Class`, or `trl:module:factory`; empty = tools alone."""
     tools: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
+    """Reward functions of a factory of TRL's, which look into its instances."""
     path: Path | None = None
     """Folder of the user's modules, last on the import path."""
     run_dir: Path | None = None

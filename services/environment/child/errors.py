@@ -10,6 +10,10 @@ class ToolLostError(Exception):
     """
 
 
+class ResultError(Exception):
+    """The environment returned what has not the form; the text names the method and what was wrong."""
+
+
 class EnvironmentFailedError(HeadraceError):
     """The environment raised an error, returned what has not the form, or its process ended or lied."""
 

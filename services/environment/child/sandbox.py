@@ -115,6 +115,7 @@ def _own_command(config: ChildConfig, fd: int) -> list[str]:
     own += ["--max-result-chars", str(config.max_result_chars), "--memory-mib", str(config.memory_mib)]
     own += ["--cpu-s", str(config.cpu_s), "--environment", config.environment]
     own += [word for tool in config.tools for word in ("--tool", tool)]
+    own += [word for reward in config.rewards for word in ("--reward", reward)]
     return own + (["--path", str(config.path)] if config.path is not None else [])
 
 

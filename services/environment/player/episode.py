@@ -254,7 +254,7 @@ class EpisodePlayer:
     async def _rewarded(self, child: ChildProcess, state: EpisodeState) -> None:
         """Asks the environment for its reward of the whole, which counts in place of that of its last step."""
         state.wait("environment", "the environment's reward")
-        answer = await child.reward(state.messages, timeout_s=self._limits.tool_s)
+        answer = await child.reward(state.with_calls(), timeout_s=self._limits.tool_s)
         if answer["value"] is not None or answer["components"] or answer["metrics"]:
             before = state.reward or EnvironmentReward()
             state.reward = EnvironmentReward(

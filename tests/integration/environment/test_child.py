@@ -36,7 +36,8 @@ def need_sandbox() -> None:
 
 @asynccontextmanager
 async def child(*tools: str, **config: Any) -> AsyncIterator[ChildProcess]:
-    one = ChildProcess(replace(CONFIG, tools=tuple(f"games:{tool}" for tool in tools), **config))
+    named = {"tools": tuple(f"games:{tool}" for tool in tools)}
+    one = ChildProcess(replace(CONFIG, **{**named, **config}))
     await one.start()
     try:
         yield one
