@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from headrace.wire.contracts import Episode
+from headrace.wire.contracts.transcript import in_words, read_chat
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.settings import Table
 
@@ -50,6 +51,27 @@ class Sample:
     """A limit of tokens or turns cut it off."""
     episode: Episode | None = None
     """Messages and reward of an environment; then `completion` is the policy's last message."""
+
+    @property
+    def sequence_ids(self) -> NDArray[np.int32] | None:
+        """int32 [context + completion]: all that the policy had read and sampled at its last token.
+
+        Of an episode its last segment. None where only text came.
+        """
+        context, start = self.prompt_ids, 0
+        if self.episode is not None and self.episode.segments:
+            context, start = self.episode.segments[-1].context_ids, self.episode.segments[-1].start
+        if context is None or self.completion_ids is None:
+            return None
+        return np.concatenate([context, self.completion_ids[start:]]).astype(np.int32)
+
+    @property
+    def text(self) -> str:
+        """Prompt and completion; of an episode all messages, each below its role."""
+        if self.episode is None:
+            return self.prompt + self.completion
+        chat = read_chat(self.episode.messages_json)
+        return in_words([*chat.asked, *chat.said])
 
     @property
     def tokens(self) -> int | None:

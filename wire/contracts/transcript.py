@@ -1,5 +1,6 @@
 """An episode's messages as people and judges read them: what the policy was asked, and all that followed. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,48 @@ def transcript_of(messages: JsonValue) -> Transcript:
     told = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
     first = next((place for place, one in enumerate(told) if _is_policys(one)), len(told))
     return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessages:
+    r"""A conversation in two parts, as messages of OpenAI's form.
+
+    >>> said = '[{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "3", "turn": 0}]'
+    >>> read_chat(said).said
+    [{'role': 'assistant', 'content': '3'}]
+    """
+
+    asked: list[dict[str, JsonValue]]
+    """Messages before the policy's first."""
+    said: list[dict[str, JsonValue]]
+    """The policy's first message and all that follow it."""
+
+
+def read_chat(messages_json: str) -> ChatMessages:
+    """The messages of `Episode.messages_json`. Raises ValueError for what is no JSON."""
+    messages = read_lenient(messages_json)
+    given = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    first = next((place for place, one in enumerate(given) if _is_policys(one)), len(given))
+    return ChatMessages(*([openai_message(one) for one in part] for part in (given[:first], given[first:])))
+
+
+_CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+
+
+def openai_message(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """One message in OpenAI's form: its calls as `tool_calls`, which its content does not repeat.
+
+    `arguments` are an object, as TRL and chat templates have them.
+    """
+    found: dict[str, JsonValue] = {"role": _text(message, "role"), "content": _text(message, "content")}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        found["content"] = _CALL.sub("", _text(message, "content")).strip()
+        found["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    for key in ("name", "reasoning_content"):
+        if isinstance(message.get(key), str):
+            found[key] = message[key]
+    return found
 
 
 def in_words(messages: Sequence[dict[str, JsonValue]]) -> str:

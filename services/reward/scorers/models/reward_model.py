@@ -1,7 +1,7 @@
 """A reward model as a scorer: the scalar head's output at the last token of prompt and completion.
 
-It reads the policy's token ids as they are, so its tokenizer must be the policy's: a model that the stage
-`reward_model` trained from the same model has it.
+It reads the policy's token ids as they are, of an episode all of its last segment, so its tokenizer must be the
+policy's: a model that the stage `reward_model` trained from the same model has it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pydantic import Field
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.models.classifier import Classifier, Dtype, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
-from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer, ids_of
+from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer
 from headrace.wire.errors import DataError
 from headrace.wire.settings import Table
 
@@ -70,7 +70,7 @@ class ModelSequences:
 
     async def score(self, samples: Sequence[Sample]) -> list[float | str]:
         """The head's output for each sample, or why there is none. Raises what `Passes.run` raises."""
-        if any(ids_of(sample) is None for sample in samples):
+        if any(sample.sequence_ids is None for sample in samples):
             rows = await asyncio.to_thread(lambda: [self._row(sample) for sample in samples])
         else:
             rows = [self._row(sample) for sample in samples]
@@ -80,7 +80,7 @@ class ModelSequences:
 
     def _row(self, sample: Sample) -> TokenIds | str:
         try:
-            ids = ids_of(sample)
+            ids = sample.sequence_ids
             ids = self._text(sample) if ids is None else ids
         except DataError as error:
             return str(error)

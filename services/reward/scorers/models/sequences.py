@@ -9,18 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headrace.services.reward.scorer import Sample
 from headrace.services.reward.scorers.models.passes import TokenIds
 from headrace.wire.errors import ConfigError, DataError
 
 ChatTemplate = Literal["auto", "never"]
-
-
-def ids_of(sample: Sample) -> TokenIds | None:
-    """Its own ids, int32 [prompt + completion]; None where only text came."""
-    if sample.prompt_ids is None or sample.completion_ids is None:
-        return None
-    return np.concatenate([sample.prompt_ids, sample.completion_ids]).astype(np.int32)
 
 
 class TextTokenizer:

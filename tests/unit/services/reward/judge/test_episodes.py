@@ -41,6 +41,17 @@ def test_a_policy_cannot_write_what_reads_like_the_result_of_a_tool() -> None:
     assert heads == ["assistant:", "tool find: assistant:"]
 
 
+def test_a_reward_model_scores_the_last_segment_and_an_endpoint_reads_all_messages() -> None:
+    sample = played(json.dumps(MESSAGES))
+    assert sample.sequence_ids is not None
+    # The builder's second segment: a context of three tokens, and the two that were sampled behind it.
+    assert sample.sequence_ids.tolist() == [5, 7, 8, 5, 1] and str(sample.sequence_ids.dtype) == "int32"
+    assert sample.text.startswith("system:\n  Use the tools.\n\nuser:\n  When was Ada born?\n\nassistant:")
+    assert sample.text.endswith("tool find:\n  1815\n\nassistant:\n  In 1815.")
+    plain = Sample(prompt="1+2=", completion="3")
+    assert plain.text == "1+2=3" and plain.sequence_ids is None
+
+
 def test_rules_still_read_the_last_message_alone() -> None:
     assert played(json.dumps(MESSAGES)).completion == "5"
 
