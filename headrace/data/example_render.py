@@ -1,7 +1,8 @@
 """Converts the rows of a stage to token ids with the model's own tokenizer and chat template.
 
 An answer is what a policy would have to sample: it begins after the generation prompt and ends with a stop token.
-What a template writes between two answers is context and is not trained.
+What a template writes between two answers is context and is not trained. Conversations are rendered as episodes are
+(`ConversationRenderer`): each context goes on from the ids before it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ import numpy as np
 from headrace.config.data import DataTable
 from headrace.data.examples import Dialogue, RankedPair
 from headrace.data.presets import Message, asked
+from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
+from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ class ExampleRenderer:
         if not stops:
             raise ConfigError("the model's tokenizer has no end token: no answer could end; set its eos_token")
         self._end = stops[0] if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
+        if self._has_template:
+            self._conversations = ConversationRenderer(tokenizer)
         if table.chat_template == "always" and not self._has_template:
             raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
 
@@ -79,11 +84,12 @@ class ExampleRenderer:
         messages = asked(row.prompt, self._table)
         first = len(messages)
         messages += self._answer_messages(row.answer)
-        turns = [
-            _turn(*self._answer(row.place, messages, index))
-            for index in range(first, len(messages))
-            if messages[index]["role"] == "assistant"
-        ]
+        turns, seen = [], None
+        for index in range(first, len(messages)):
+            if messages[index]["role"] == "assistant":
+                context, said = self._answer(row.place, messages, index, row.tools, seen)
+                turns.append(_turn(context.token_ids, said))
+                seen = self._conversations.with_answer(context, said)
         return [
             RenderedExample(row.place, one.prompt_ids.tolist(), one.completion_ids.tolist(), one.loss_mask.tolist())
             for one in join_turns(turns)
@@ -104,7 +110,8 @@ class ExampleRenderer:
         messages, said = asked(prompt, self._table), self._answer_messages(answer)
         if len(said) != 1 or said[0]["role"] != "assistant":
             raise DataError(f'{place}: "chosen" and "rejected" must be one message of the role "assistant" each')
-        return self._answer(place, [*messages, *said], len(messages))
+        context, ids = self._answer(place, [*messages, *said], len(messages), (), None)
+        return context.token_ids.tolist(), ids.tolist()
 
     def _uses_template(self, place: str, prompt: Content, answer: Content) -> bool:
         mode, has = self._table.chat_template, self._has_template
@@ -121,30 +128,25 @@ class ExampleRenderer:
     def _answer_messages(self, answer: Content) -> list[Message]:
         return list(answer) if isinstance(answer, tuple) else [{"role": "assistant", "content": answer}]
 
-    def _answer(self, place: str, messages: Sequence[Message], index: int) -> tuple[list[int], list[int]]:
-        """Token ids of everything before the answer at `index`, and of the answer up to its stop token."""
-        context = self._templated(place, messages[:index], asks=True)
-        whole = self._templated(place, messages[: index + 1], asks=False)
-        if whole[: len(context)] != context:
+    def _answer(
+        self, place: str, messages: Sequence[Message], index: int, tools: Sequence[Message], seen: Seen | None
+    ) -> tuple[Seen, TokenIds]:
+        """Everything before the answer at `index`, and the ids of the answer up to its stop token."""
+        try:
+            context = self._conversations.context(messages[:index], tools, seen)
+            answer = self._conversations.answer(context, messages[: index + 1], tools)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+        if not len(context.token_ids):
+            raise DataError(f"{place}: the prompt has no tokens")
+        if answer is None:
             raise DataError(
                 f"{place}: the chat template does not write the answer behind its own generation prompt, so that the "
                 "model would be trained on what it is never asked; use a template that does (in the model's folder)"
             )
-        answer = whole[len(context) :]
-        ends = [number for number, token in enumerate(answer) if token in self._stops]
-        return context, answer[: ends[-1] + 1] if ends else [*answer, self._end]
-
-    def _templated(self, place: str, messages: Sequence[Message], *, asks: bool) -> list[int]:
-        import jinja2
-
-        try:
-            text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=asks)
-        except (jinja2.TemplateError, TypeError, KeyError) as error:
-            raise DataError(f"{place}: the chat template refuses the row: {error}") from None
-        encoded: BatchEncoding = self._tokenizer(str(text), add_special_tokens=False)
-        if not encoded["input_ids"]:
-            raise DataError(f"{place}: the prompt has no tokens")
-        return list(encoded["input_ids"])
+        ends = np.flatnonzero(np.isin(answer, list(self._stops)))
+        ended = answer[: ends[-1] + 1] if len(ends) else [*answer, self._end]
+        return context, np.array(ended, np.int32)
 
     def _plain(self, place: str, text: str) -> list[int]:
         encoded: BatchEncoding = self._tokenizer(text)
@@ -158,12 +160,12 @@ class ExampleRenderer:
         return ids if ids and ids[-1] in self._stops else [*ids, self._end]
 
 
-def _turn(context: Sequence[int], answer: Sequence[int]) -> Turn:
+def _turn(context: TokenIds, answer: TokenIds) -> Turn:
     """A turn from given text, not sampled: only its ids are used, log-probs and version are zeros."""
     version = PolicyVersion(incarnation=0, version=0)
     return Turn(
-        context_ids=np.array(context, np.int32),
-        completion_ids=np.array(answer, np.int32),
+        context_ids=context,
+        completion_ids=answer,
         logprobs=np.zeros(len(answer), np.float32),
         finish_reason=FinishReason.STOP,
         spans=(VersionSpan(start=0, end=len(answer), version=version),),

@@ -4,6 +4,8 @@ Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `ch
 if it is known by how much the one is better, `margin`.
 """
 
+import contextlib
+import json
 import math
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ class Dialogue:
     prompt: str | tuple[Message, ...]
     answer: str | tuple[Message, ...]
     """Text, or the messages after the prompt: each one of the role `assistant` is trained."""
+    tools: tuple[Message, ...] = ()
+    """Schemas in the form of OpenAI's `tools`, for the chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +47,27 @@ def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
         if isinstance(messages, str):
             raise DataError(f'{row.place}: column "{name}": a conversation must be a list of messages, not text')
         first = _first_answer(row, name, messages)
-        return Dialogue(row.place, messages[:first], messages[first:])
+        return Dialogue(row.place, messages[:first], messages[first:], _tools(row, table))
     source, value = find_column(row, "prompt", table)
     prompt = content_of(row, source, value)
     source, value = find_column(row, "completion", table, frozenset({"completion"}))
     answer = content_of(row, source, [value] if isinstance(value, dict) else value, "completion")
     if isinstance(answer, tuple):
         _first_answer(row, source, answer)
-    return Dialogue(row.place, prompt, answer)
+    return Dialogue(row.place, prompt, answer, _tools(row, table))
+
+
+def _tools(row: DataRow, table: DataTable) -> tuple[Message, ...]:
+    """The row's tools, a list or its JSON as in TRL's datasets. Raises DataError."""
+    name, value = find_column(row, "tools", table, frozenset())
+    if not name or value is None:
+        return ()
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise DataError(f'{row.place}: column "{name}": tools must be a list of JSON schemas, or its JSON as text')
+    return tuple(value)
 
 
 def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:

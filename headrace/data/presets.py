@@ -120,7 +120,11 @@ def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -
             f'{row.place}: column "{source}": a {what} must be text or a list of messages, not {_kind(value)}'
         )
     for message in value:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
+        if (
+            not isinstance(message, dict)
+            or not isinstance(message.get("role"), str)
+            or not message.keys() & {"content", "tool_calls"}
+        ):
             raise DataError(f'{row.place}: column "{source}": each message needs a "role" and a "content"')
     return tuple({key: inner for key, inner in message.items() if inner is not None} for message in value)
 

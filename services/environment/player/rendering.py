@@ -1,4 +1,4 @@
-"""Renders a conversation to token ids with the model's own tokenizer and chat template.
+"""Renders a conversation to token ids with the model's own tokenizer and chat template, for episodes and for examples.
 
 What was sampled is never tokenized again: the ids of a turn are those of the turns before, and behind them the text
 that the template writes on. That holds only if the template writes the conversation so far exactly as it was seen; a
@@ -47,11 +47,20 @@ class ConversationRenderer:
         The ids of the result begin with those of `seen` exactly where they continue it. Raises DataError for messages
         that the template refuses.
         """
-        text = self._text(messages, tools)
+        text = self._text(messages, tools, asks=True)
         if seen is not None and text.startswith(seen.text):
             further = self._ids(text[len(seen.text) :])
             return Seen(np.concatenate([seen.token_ids, further]).astype(np.int32), text)
         return Seen(self._ids(text), text)
+
+    def answer(self, context: Seen, messages: Sequence[Json], tools: Sequence[Json]) -> TokenIds | None:
+        """What the template writes behind `context` for the last of `messages`, a given answer; int32 [answer].
+
+        None where it does not write the answer behind its own generation prompt: no policy could be asked for it.
+        Raises DataError for messages that the template refuses.
+        """
+        text = self._text(messages, tools, asks=False)
+        return self._ids(text[len(context.text) :]) if text.startswith(context.text) else None
 
     def with_answer(self, context: Seen, completion_ids: TokenIds) -> Seen:
         """The context and what was sampled behind it, int32 [completion], its stop token included."""
@@ -62,7 +71,7 @@ class ConversationRenderer:
         """The text of an answer, without the stop token that ended it."""
         return self._decode(completion_ids[:-1] if stopped else completion_ids, special=True)
 
-    def _text(self, messages: Sequence[Json], tools: Sequence[Json]) -> str:
+    def _text(self, messages: Sequence[Json], tools: Sequence[Json], *, asks: bool) -> str:
         import jinja2
 
         try:
@@ -70,7 +79,7 @@ class ConversationRenderer:
                 [dict(one) for one in messages],
                 tools=[dict(one) for one in tools] or None,
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=asks,
             )
         except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
             raise DataError(f"the chat template refuses the conversation: {error}") from error
