@@ -1,6 +1,7 @@
 """Warm children, one a slot: an episode takes one, and gives it back if it is still whole."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,8 +14,13 @@ from headrace.wire.errors import ConfigError
 class ChildPool:
     """At most `slots` children; each is started when it is first needed. On one event loop only."""
 
-    def __init__(self, config: ChildConfig, slots: int) -> None:
+    def __init__(self, config: ChildConfig, slots: int, *, starts: int = 0) -> None:
+        """`starts`: how many import the user's code at a time; 0 = one a CPU.
+
+        Imports take a CPU: of many at a time none would be done within `start_s`.
+        """
         self._config = config
+        self._starting = asyncio.Semaphore(starts or max(len(os.sched_getaffinity(0)), 2))
         self._free = asyncio.Semaphore(slots)
         self._idle: list[ChildProcess] = []
         self._children: set[ChildProcess] = set()
@@ -44,12 +50,21 @@ class ChildPool:
         self._idle.clear()
 
     async def _healthy(self) -> ChildProcess:
+        if (found := await self._given_back()) is not None:
+            return found
+        async with self._starting:
+            return await self._given_back() or await self._made()
+
+    async def _given_back(self) -> ChildProcess | None:
         while self._idle:
             found = self._idle.pop()
             if found.alive:
                 return found
             await found.kill()
             self._children.discard(found)
+        return None
+
+    async def _made(self) -> ChildProcess:
         made = ChildProcess(self._config)
         self._children.add(made)
         try:
