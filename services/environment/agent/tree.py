@@ -91,7 +91,8 @@ class Place:
     messages: tuple[Json, ...]
     """As the program sent them."""
     path: tuple[Key, ...]
-    tools: Key
+    options: Key
+    """What else it asks for: tools, most tokens."""
     recorded: tuple[TreeTurn | None, ...]
     """One a message: the turn whose answer it is; None = the message stands for itself."""
     edited: bool
@@ -107,7 +108,7 @@ class Place:
     def rendered(self) -> list[Json]:
         """The messages as the chat template reads them: recorded answers as the text that was sampled."""
         both = zip(self.messages, self.recorded, strict=True)
-        return [dict(message) if one is None else one.raw for message, one in both]
+        return [_for_template(message) if one is None else one.raw for message, one in both]
 
 
 class EpisodeTree:
@@ -118,8 +119,11 @@ class EpisodeTree:
         """In the order of their answers."""
         self._contexts: list[tuple[Key, ...]] = []
 
-    def take(self, messages: Sequence[Json], tools: Sequence[Json]) -> Place:
-        """Finds a context, and notes which answers it uses and which it passes by; messages as OpenAI has them."""
+    def take(self, messages: Sequence[Json], options: object = None) -> Place:
+        """Finds a context, and notes which answers it uses and which it passes by; messages as OpenAI has them.
+
+        Requests with equal messages and equal `options` (JSON) are the same.
+        """
         path = tuple(map(message_key, messages))
         recorded: list[TreeTurn | None] = [None] * len(path)
         for one in self.turns:
@@ -134,7 +138,7 @@ class EpisodeTree:
         return Place(
             messages=tuple(messages),
             path=path,
-            tools=json.dumps(list(tools), sort_keys=True),
+            options=json.dumps(options, sort_keys=True),
             recorded=tuple(recorded),
             edited=any(path[place] in answers for place in foreign)
             or any(_goes_on(path, one) and len(one.place.path) in foreign for one in self.turns),
@@ -146,7 +150,7 @@ class EpisodeTree:
         same = [
             one
             for one in self.turns
-            if one.place.path == place.path and one.place.tools == place.tools and not one.used
+            if one.place.path == place.path and one.place.options == place.options and not one.used
         ]
         return same[-1] if same else None
 
@@ -201,6 +205,20 @@ class EpisodeTree:
         if json.loads(key)["role"] != "assistant":
             return False
         return not any(other.place.path == one.place.path and other.answer == key for other in self.turns)
+
+
+def _for_template(message: Json) -> Json:
+    """The message with the arguments of its calls as objects, which chat templates write as JSON themselves."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return dict(message)
+    read = []
+    for call in calls:
+        function = dict(call["function"])
+        with contextlib.suppress(ValueError, TypeError):
+            function["arguments"] = json.loads(function["arguments"])
+        read.append({**call, "function": function})
+    return {**message, "tool_calls": read}
 
 
 def _goes_on(path: tuple[Key, ...], one: TreeTurn) -> bool:

@@ -27,7 +27,7 @@ class Played:
         self.tree, self.number = EpisodeTree(), 0
 
     def call(self, *messages: dict[str, Any], answer: str) -> TreeTurn:
-        place = self.tree.take(messages, [])
+        place = self.tree.take(messages)
         return self.answer(place, answer)
 
     def answer(self, place: Any, answer: str) -> TreeTurn:
@@ -99,10 +99,10 @@ def test_a_history_cut_in_its_front_is_edited_and_a_new_conversation_is_opened()
 def test_a_request_repeated_before_its_answer_is_used_has_that_answer() -> None:
     it = Played()
     first = it.call(USER, answer="a")
-    assert it.tree.repeated(it.tree.take([USER], [])) is first
-    assert it.tree.repeated(it.tree.take([USER], [{"type": "function"}])) is None
+    assert it.tree.repeated(it.tree.take([USER])) is first
+    assert it.tree.repeated(it.tree.take([USER], ["tool"])) is None
     it.call(USER, says("a"), hears("x"), answer="b")
-    assert it.tree.repeated(it.tree.take([USER], [])) is None
+    assert it.tree.repeated(it.tree.take([USER])) is None
 
 
 def test_a_leaf_that_the_program_passed_by_is_dropped_and_the_end_of_a_path_is_not() -> None:
@@ -118,7 +118,7 @@ def test_a_leaf_that_the_program_passed_by_is_dropped_and_the_end_of_a_path_is_n
 def test_an_answer_left_out_of_the_history_is_dropped_also_if_it_comes_late() -> None:
     for late in (False, True):
         it = Played()
-        place = it.tree.take([USER], [])
+        place = it.tree.take([USER])
         if not late:
             it.answer(place, "a")
         it.call(USER, hears("say it again"), answer="b")
