@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
-from headrace.services.environment.app import load_tokenizer
+from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess

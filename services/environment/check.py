@@ -1,19 +1,20 @@
 """Whether an environment can be played: its code loads, and the model's template renders a conversation."""
 
-from headrace.services.environment.app import check_digest, child_config, limits_of, load_tokenizer
-from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.app import check_digest
+from headrace.services.environment.cast import cast_of, load_tokenizer, no_notes
 from headrace.services.environment.player.rendering import ConversationRenderer
+from headrace.services.environment.player.replicas import ReplicaDirectory
+from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.settings import EnvironmentSettings
 
 
 async def check(settings: EnvironmentSettings) -> int:
     """Returns 0; raises ConfigError, EnvironmentFailedError."""
     check_digest(settings)
-    limits_of(settings)
-    ConversationRenderer(load_tokenizer(settings.model.path))
-    child = ChildProcess(child_config(settings))
+    renderer = ConversationRenderer(load_tokenizer(settings.model.path))
+    pool = cast_of(settings, renderer, TurnClient(ReplicaDirectory()), 1, no_notes).pool
     try:
-        await child.start()
+        async with pool.child():
+            return 0
     finally:
-        await child.kill()
-    return 0
+        await pool.close()

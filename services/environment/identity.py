@@ -11,7 +11,7 @@ from headrace.wire.rundir.own_code import environment_code, files_in
 SettingsT = TypeVar("SettingsT", bound=EnvironmentSettings)
 _SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s", "folders", "variables", "sandbox"})
 """Settings that change no episode."""
-_LATER = ("rewards",)
+_LATER = ("rewards", "command", "reward_command", "reward_file")
 
 
 def environment_digest(table: EnvironmentTable) -> str:

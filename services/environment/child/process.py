@@ -27,7 +27,7 @@ from headrace.services.environment.child.frames import (
     decode_frame,
     encode_frame,
 )
-from headrace.services.environment.child.sandbox import WAYS_OUT, child_variables, find_sandbox
+from headrace.services.environment.child.sandbox import child_variables, find_sandbox
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
@@ -111,7 +111,9 @@ class ChildProcess:
         except ChildDiedError as error:
             await self.kill()
             if sandbox.refused(self._tail):
-                raise ConfigError(f"environments cannot be isolated: {self._last_words()}. {WAYS_OUT}") from error
+                raise ConfigError(
+                    f"environments cannot be isolated: {self._last_words()}. {sandbox.ways_out}"
+                ) from error
             raise
         except BaseException:
             await self.kill()

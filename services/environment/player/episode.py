@@ -24,7 +24,14 @@ from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.tool_calls import SaidCalls, read_calls
-from headrace.services.environment.player.turns import SampledTurn, TurnClient, TurnLateError
+from headrace.services.environment.player.turns import (
+    SampledTurn,
+    TurnClient,
+    TurnLateError,
+    count_turn,
+    note_of,
+    sample_request,
+)
 from headrace.wire.contracts import (
     EnvironmentReward,
     FinishReason,
@@ -32,10 +39,7 @@ from headrace.wire.contracts import (
     PromptGroup,
     Rollout,
     rollout_id,
-    turn_seed,
 )
-from headrace.wire.contracts.arrays import ids_to_bytes
-from headrace.wire.contracts.sampling_codec import sampling_to_pb
 from headrace.wire.errors import DataError
 from headrace.wire.v1 import rollout_pb2 as pb
 
@@ -165,18 +169,13 @@ class EpisodePlayer:
         room = min(prompt.sampling.max_tokens - state.sampled, self._limits.context_length - len(context.token_ids))
         if room < 1:
             return None
-        sampling = sampling_to_pb(prompt.sampling)
-        sampling.max_tokens = min(room, self._limits.max_turn_tokens or room)
-        sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, number)
-        sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
-        sampling.greedy_last = 0
-        return pb.SampleRequest(
-            rollout_id=state.rollout_id,
-            attempt=header.attempt,
+        return sample_request(
+            prompt,
+            header,
+            index,
             turn=number,
-            context_ids=ids_to_bytes(context.token_ids),
-            sampling=sampling,
-            min_version=prompt.min_version,
+            context_ids=context.token_ids,
+            max_tokens=min(room, self._limits.max_turn_tokens or room),
             deadline_s=self._limits.turn_s,
         )
 
@@ -185,25 +184,16 @@ class EpisodePlayer:
         begin = time.monotonic()
         said = await self._turns.sample(request, seconds=self._limits.episode_s, preferred=state.replica_id)
         seconds = time.monotonic() - begin
-        metrics.TURNS.inc()
-        metrics.TURN_SECONDS.labels("engine").observe(said.engine_s)
-        metrics.TURN_SECONDS.labels("wire").observe(max(seconds - said.engine_s, 0.0))
         assert state.seen is not None
-        _count_prefix(state, said)
+        same = bool(state.turns) and said.replica_id == state.replica_id
+        count_turn(said, seconds, state.turns[-1] if same else None)
         stopped = said.turn.finish_reason is FinishReason.STOP
         state.turns.append(said.turn)
         state.seen = self._renderer.with_answer(state.seen, said.turn.completion_ids)
         state.text = self._renderer.said(said.turn.completion_ids, stopped=stopped)
         state.replica_id = said.replica_id
         message: Json = {"role": "assistant", "content": state.text}
-        versions = sorted({str(span.version) for span in said.turn.spans})
-        note: Json = {
-            "turn": request.turn,
-            "seconds": round(seconds, 4),
-            "replica": said.replica_id,
-            "versions": versions,
-        }
-        state.hear([message], [note])
+        state.hear([message], [{"turn": request.turn, **note_of(said, seconds)}])
         return said
 
     async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
@@ -268,22 +258,6 @@ def _refuse(state: EpisodeState, said: SaidCalls) -> None:
     """Tells the policy of its calls that cannot be read."""
     messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
     state.hear(messages, [{"outcome": "malformed"}] * len(messages))
-
-
-def _count_prefix(state: EpisodeState, said: SampledTurn) -> None:
-    """Counts what the engine computed again of a context that it had: it drops all that it kept with the weights."""
-    if said.cached_tokens is None or not state.turns or said.replica_id != state.replica_id:
-        return
-    before, now = state.turns[-1], said.turn
-    if len({span.version for span in (*before.spans[-1:], *now.spans)}) > 1:
-        return
-    # The last token was sampled, and never read.
-    had = np.concatenate([before.context_ids, before.completion_ids])[:-1]
-    length = min(len(had), len(now.context_ids))
-    differs = np.flatnonzero(had[:length] != now.context_ids[:length])
-    known = int(differs[0]) if len(differs) else length
-    metrics.PREFIX_TOKENS.labels("known").inc(known)
-    metrics.PREFIX_TOKENS.labels("cached").inc(min(said.cached_tokens, known))
 
 
 def _continues(seen: Seen | None, context: Seen) -> bool:
