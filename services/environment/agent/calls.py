@@ -64,7 +64,12 @@ class PolicyCalls:
         else:
             metrics.REPEATED_CALLS.inc()
         # A program that hangs up ends its connection, not the turn.
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if running.cancelled():
+                raise CallRefusedError("the episode is over", code="policy_lost", status=500) from None
+            raise
 
     async def close(self) -> None:
         """Gives up what is being sampled."""
