@@ -110,7 +110,7 @@ async def serve_socket(app: FastAPI, path: Path) -> AsyncIterator[None]:
     finally:
         # A client may keep its connection open for as long as it likes.
         server.should_exit = server.force_exit = True
-        await wait_for(task, 5.0, "the endpoint to stop")
+        await wait_for(task, 60.0, "the endpoint to stop")
         listener.close()
 
 

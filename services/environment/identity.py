@@ -15,13 +15,13 @@ _LATER = ("rewards", "command", "reward_command", "reward_file")
 
 
 def environment_digest(table: EnvironmentTable) -> str:
-    """16 hex digits over config and the `*.py` files of `environment.path`. Raises OSError."""
+    """16 hex digits over config and the `*.py` files of `environment.path`; all files of a program. Raises OSError."""
     found = hashlib.sha256()
     # A key that came later counts only where it is set: runs that began before it go on.
     names = set(EnvironmentTable.model_fields) - _SCALE - {name for name in _LATER if not getattr(table, name)}
     found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
-        for file in sorted(one for one in files_in(table.path) if one.suffix == ".py"):
+        for file in sorted(one for one in files_in(table.path) if table.command or one.suffix == ".py"):
             found.update(f"\n{file.relative_to(table.path)}\n".encode())
             found.update(file.read_bytes())
     return found.hexdigest()[:16]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from headrace.services.environment.agent.requests import MODEL, RequestRefusedError
+from headrace.services.environment.agent.requests import MODEL, CallRefusedError
 from headrace.services.environment.agent.tree import TreeTurn
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.player.tool_calls import read_calls
@@ -70,7 +70,7 @@ def model() -> Json:
     return {"id": MODEL, "object": "model", "created": 0, "owned_by": "headrace"}
 
 
-def error_of(refused: RequestRefusedError) -> Json:
+def error_of(refused: CallRefusedError) -> Json:
     """An error."""
     kind = "invalid_request_error" if refused.status < 500 else "server_error"
     return {"error": {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code}}

@@ -9,7 +9,7 @@ import time
 
 from headrace.services.environment import metrics
 from headrace.services.environment.agent.answers import message_of
-from headrace.services.environment.agent.requests import ChatRequest, RequestRefusedError
+from headrace.services.environment.agent.requests import CallRefusedError, ChatRequest
 from headrace.services.environment.agent.tree import EpisodeTree, Place, TreeTurn
 from headrace.services.environment.player.episode import EpisodeLimits
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
@@ -50,7 +50,7 @@ class PolicyCalls:
         self._freed = asyncio.Condition()
 
     async def answer(self, asked: ChatRequest) -> TreeTurn:
-        """The turn that answers a request. Raises RequestRefusedError, and what `failed` then holds."""
+        """The turn that answers a request. Raises CallRefusedError, and what `failed` then holds."""
         place = self.tree.take(asked.messages, [asked.tools, asked.max_tokens])
         key = (place.path, place.options)
         running, before = self._in_flight.get(key), self.tree.repeated(place)
@@ -64,7 +64,12 @@ class PolicyCalls:
         else:
             metrics.REPEATED_CALLS.inc()
         # A program that hangs up ends its connection, not the turn.
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if running.cancelled():
+                raise CallRefusedError("the episode is over", code="policy_lost", status=500) from None
+            raise
 
     async def close(self) -> None:
         """Gives up what is being sampled."""
@@ -78,7 +83,7 @@ class PolicyCalls:
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, Exception) and not isinstance(error, RequestRefusedError) and not self.failed.done():
+        if isinstance(error, Exception) and not isinstance(error, CallRefusedError) and not self.failed.done():
             self.failed.set_result(error)
 
     async def _sampled(self, place: Place, asked: ChatRequest) -> TreeTurn:
@@ -86,7 +91,7 @@ class PolicyCalls:
             seen = place.parent.seen if place.parent is not None else None
             context = self._renderer.context(place.rendered(), asked.tools, seen)
         except DataError as error:
-            raise RequestRefusedError(str(error), "messages") from error
+            raise CallRefusedError(str(error), "messages") from error
         async with self._freed:
             room = await self._room(len(context.token_ids))
             most = min(room, self._limits.max_turn_tokens or room, asked.max_tokens or room)
@@ -99,7 +104,7 @@ class PolicyCalls:
                 self._freed.notify_all()
 
     async def _room(self, context: int) -> int:
-        """Most tokens of the next turn, behind a context of so many. Raises RequestRefusedError at a limit.
+        """Most tokens of the next turn, behind a context of so many. Raises CallRefusedError at a limit.
 
         What turns in flight may yet sample is not given away: where all that is left is theirs, the call waits.
         """
@@ -125,9 +130,9 @@ class PolicyCalls:
             await self._freed.wait()
         return min(left, in_context)
 
-    def _refused(self, reason: FinishReason, message: str, code: str) -> RequestRefusedError:
+    def _refused(self, reason: FinishReason, message: str, code: str) -> CallRefusedError:
         self.limit = reason
-        return RequestRefusedError(message, "messages", code=code)
+        return CallRefusedError(message, "messages", code=code)
 
     def _sampled_tokens(self) -> int:
         return sum(len(one.turn.completion_ids) for one in self.tree.turns)

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from headrace.services.environment.agent.answers import chunks, completion, error_of, model, models
 from headrace.services.environment.agent.calls import PolicyCalls
-from headrace.services.environment.agent.requests import MODEL, RequestRefusedError, read_request
+from headrace.services.environment.agent.requests import MODEL, CallRefusedError, read_request
 from headrace.wire.contracts import Sampling
 
 _MOST_BYTES = 32 << 20
@@ -22,24 +22,24 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
     def check(request: Request) -> None:
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
-            raise RequestRefusedError("the key is not that of OPENAI_API_KEY", code="invalid_api_key", status=401)
+            raise CallRefusedError("the key is not that of OPENAI_API_KEY", code="invalid_api_key", status=401)
 
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestRefusedError)
+        assert isinstance(error, CallRefusedError)
         return JSONResponse(error_of(error), error.status)
 
-    app.add_exception_handler(RequestRefusedError, refused)
+    app.add_exception_handler(CallRefusedError, refused)
 
     async def complete(request: Request) -> Response:
         check(request)
         asked = read_request(await _body(request), sampling)
         try:
             turn = await calls.answer(asked)
-        except RequestRefusedError:
+        except CallRefusedError:
             raise
         except Exception as error:
             # The episode ends by it (`PolicyCalls.failed`): the program reads that no later try will do.
-            raise RequestRefusedError(f"no turn can be sampled: {error}", code="policy_lost", status=500) from error
+            raise CallRefusedError(f"no turn can be sampled: {error}", code="policy_lost", status=500) from error
         created = int(time.time())
         if asked.stream:
             events = chunks(turn, created, with_usage=asked.with_usage)
@@ -53,12 +53,12 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
     async def one_model(request: Request) -> Response:
         check(request)
         if request.path_params["name"] != MODEL:
-            raise RequestRefusedError(f"the policy is {MODEL!r}", "model", code="model_not_found", status=404)
+            raise CallRefusedError(f"the policy is {MODEL!r}", "model", code="model_not_found", status=404)
         return JSONResponse(model())
 
     async def unknown(request: Request) -> Response:
         check(request)
-        raise RequestRefusedError(
+        raise CallRefusedError(
             f"{request.method} {request.url.path}: served are /v1/chat/completions and /v1/models", status=404
         )
 
@@ -70,10 +70,10 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
 
 
 async def _body(request: Request) -> bytes:
-    """The whole body. Raises RequestRefusedError for one that is too long."""
+    """The whole body. Raises CallRefusedError for one that is too long."""
     found = bytearray()
     async for piece in request.stream():
         found += piece
         if len(found) > _MOST_BYTES:
-            raise RequestRefusedError(f"the body is longer than {_MOST_BYTES >> 20} MiB", status=413)
+            raise CallRefusedError(f"the body is longer than {_MOST_BYTES >> 20} MiB", status=413)
     return bytes(found)

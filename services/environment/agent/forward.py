@@ -66,9 +66,11 @@ async def _answered(frame: dict[str, Any], port: int, asked: argparse.Namespace)
             case "lay":
                 return {"ok": _lay(fields["files"])}
             case "find":
-                return {"ok": _find(fields["command"][0], _variables(fields["key"], port)["PATH"])}
+                return {"ok": _find(fields["command"][0], fields["variables"]["PATH"])}
             case "run":
-                return {"ok": await _run(fields["command"], _variables(fields["key"], port), asked)}
+                return {
+                    "ok": await _run(fields["command"], _variables(fields["variables"], fields["key"], port), asked)
+                }
             case "clear":
                 return {"ok": _clear(fields["file"])}
             case "read":
@@ -78,13 +80,11 @@ async def _answered(frame: dict[str, Any], port: int, asked: argparse.Namespace)
     return {"error": f"there is no call {frame['call']}"}
 
 
-def _variables(key: str, port: int) -> dict[str, str]:
+def _variables(given: dict[str, str], key: str, port: int) -> dict[str, str]:
     """The variables of a command; with a key it reaches the policy."""
-    own = os.path.dirname(sys.executable)
-    found = dict(os.environ) | {"PATH": f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    if key:
-        found |= {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": key, "OPENAI_MODEL": "policy"}
-    return found
+    if not key:
+        return given
+    return {**given, "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": key, "OPENAI_MODEL": "policy"}
 
 
 def _lay(files: dict[str, tuple[int, str]]) -> bool:

@@ -138,7 +138,7 @@ async def _unless_failed(running: Awaitable[T], failed: "asyncio.Future[Exceptio
     try:
         beside: set[asyncio.Future[Any]] = {task, failed}
         await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
-        if failed.done() and not task.done():
+        if failed.done():
             raise failed.result()
         return task.result()
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,11 +15,14 @@ from pydantic import TypeAdapter
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.child.sandbox import child_variables
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.own_code import files_in
 
 _FORWARD = Path(__file__).with_name("forward.py")
 _SEEN = "/policy"
+_HOME = "/tmp"
 _FLAG, _STATUS, _FILE = TypeAdapter(bool), TypeAdapter(int), TypeAdapter(tuple[str, str] | None)
 _QUICK_S = 60.0
 """For what the sandbox does itself."""
@@ -78,11 +82,11 @@ class AgentProcess(ChildProcess):
             )
         await super().start()
         await self._lay({name: one for name, one in _files(self._source) if name.split("/")[0] not in withheld})
-        found = await self._form(_FLAG, "find", _QUICK_S, command=self._agent.command, key="")
+        found = await self._form(_FLAG, "find", _QUICK_S, command=self._agent.command, variables=self._variables())
         if not found:
             await self.kill()
             raise ConfigError(
-                f"environment.command: there is no {self._agent.command[0]!r} in the sandbox, neither on its PATH nor "
+                f"there is no {self._agent.command[0]!r} in the sandbox (environment.command), neither on its PATH nor "
                 "as a file of environment.path; environment.folders names further folders"
             )
 
@@ -114,11 +118,17 @@ class AgentProcess(ChildProcess):
         await super().kill()
         await asyncio.to_thread(self._socket.cleanup)
 
+    def _variables(self) -> dict[str, str]:
+        """What every program is given, with the interpreter and the programs of our packages first on the path."""
+        found = child_variables(inherited(), self._config, _HOME)
+        own = os.path.dirname(sys.executable)
+        return found | {"PATH": os.pathsep.join([own, found.get("PATH") or os.defpath])}
+
     async def _lay(self, files: Files) -> None:
         await self._form(_FLAG, "lay", _QUICK_S, files=files)
 
     async def _ended(self, command: Sequence[str], key: str, seconds: float) -> int:
-        status = await self._form(_STATUS, "run", seconds, command=command, key=key)
+        status = await self._form(_STATUS, "run", seconds, command=command, variables=self._variables(), key=key)
         if status < 0:
             words = self._last_words()
             await self.kill()

@@ -28,7 +28,7 @@ _IGNORED = frozenset({"user", "metadata", "seed", "service_tier", "safety_identi
 """Fields that change no answer: the run has the seed."""
 
 
-class RequestRefusedError(Exception):
+class CallRefusedError(Exception):
     """A request that cannot be honoured: an answer of status `status` in OpenAI's form."""
 
     def __init__(self, message: str, param: str | None = None, *, code: str | None = None, status: int = 400) -> None:
@@ -110,20 +110,20 @@ class ChatRequest:
 
 
 def read_request(body: bytes, sampling: Sampling) -> ChatRequest:
-    """Reads a request; `sampling` is the run's. Raises RequestRefusedError naming the field that is not honoured."""
+    """Reads a request; `sampling` is the run's. Raises CallRefusedError naming the field that is not honoured."""
     try:
         asked = _Completion.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(one) for one in first["loc"] if not isinstance(one, str) or not one.startswith("list["))
-        raise RequestRefusedError(f"{field or 'the body'}: {first['msg']}", field or None) from None
+        raise CallRefusedError(f"{field or 'the body'}: {first['msg']}", field or None) from None
     if asked.model != MODEL:
-        raise RequestRefusedError(
+        raise CallRefusedError(
             f"model: there is no {asked.model!r}, the policy is {MODEL!r}", "model", code="model_not_found", status=404
         )
     for name, value in (asked.__pydantic_extra__ or {}).items():
         if name not in _IGNORED and not any(_same(value, one) for one in _ACCEPTED.get(name, (None,))):
-            raise RequestRefusedError(f"{name}: the policy that is trained does not honour it; leave it out", name)
+            raise CallRefusedError(f"{name}: the policy that is trained does not honour it; leave it out", name)
     if not (sampling.greedy and asked.temperature == 0):
         _check_sampling("temperature", asked.temperature, sampling.temperature)
     _check_sampling("top_p", asked.top_p, sampling.top_p)
@@ -137,6 +137,6 @@ def _same(value: object, one: object) -> bool:
 def _check_sampling(name: str, asked: float | None, run: float) -> None:
     """What is trained must be what the run samples: its logprobs are those of its temperature."""
     if asked is not None and asked != run:
-        raise RequestRefusedError(
+        raise CallRefusedError(
             f"{name}: the run samples with {run:g} (rollout.sampling), not with {asked:g}; leave it out", name
         )

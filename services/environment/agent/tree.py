@@ -54,7 +54,7 @@ class TreeTurn:
     """One call of the policy that was answered."""
 
     number: int
-    """Of the call in the episode, from 0."""
+    """The number of the call in the episode, from 0."""
     place: "Place"
     """Where its context stands."""
     turn: Turn

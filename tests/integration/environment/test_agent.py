@@ -180,12 +180,12 @@ async def test_an_edited_history_begins_a_segment_and_an_answer_passed_by_is_dro
     ],
 )
 async def test_what_is_not_honoured_is_refused_by_its_name(field: str, value: Any) -> None:
-    from headrace.services.environment.agent.requests import RequestRefusedError, read_request
+    from headrace.services.environment.agent.requests import CallRefusedError, read_request
     from headrace.wire.contracts import Sampling
 
     asked = {"model": "policy", "messages": [{"role": "user", "content": "q"}], "temperature": 1, "n": 1, "seed": 3}
     assert read_request(json.dumps(asked).encode(), Sampling()).max_tokens is None
-    with pytest.raises(RequestRefusedError) as refused:
+    with pytest.raises(CallRefusedError) as refused:
         read_request(json.dumps({**asked, field: value}).encode(), Sampling())
     assert str(refused.value.param).startswith(field), refused.value.param
 

@@ -12,7 +12,8 @@ from headrace.services.environment.agent.process import withheld_from
 from headrace.services.environment.agent.rewards import reward_of
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
 from headrace.wire.contracts import FinishReason
-from headrace.wire.errors import ConfigError
+from headrace.wire.errors import ConfigError, ContractError
+from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.environment.agents import agent_stage, play
 from tests.integration.environment.test_agent import error_of
 from tests.integration.environment.test_child import need_sandbox
@@ -50,6 +51,42 @@ async def test_what_the_program_breaks_abstains(
         assert rollout.finish_reason == reason and rollout.must_abstain
         assert re.search(words, error_of(rollout), re.DOTALL) and len(error_of(rollout)) < 1000
         assert len(rollout.token_ids) == (3 if "ask" in program else 0), "what was sampled is kept"
+
+
+async def test_what_the_workers_side_fails_is_no_error_of_the_program(tmp_path: Path) -> None:
+    def refuses(text: str, request: pb.SampleRequest) -> str:
+        raise ContractError("bad_tokens", "never")
+
+    program = """
+    try:
+        ask(USER)
+    except Exception:
+        time.sleep(1000)
+    """
+    async with agent_stage(tmp_path, program, refuses) as it:
+        with pytest.raises(ContractError, match="never"):
+            await play(it)
+        it.replicas["rollout-0"].late = True
+        rollout = await play(it)
+        assert rollout.finish_reason is FinishReason.TIME and rollout.must_abstain
+        assert error_of(rollout).startswith("environment.turn_s = 100 passed on rollout-0")
+
+
+async def test_a_program_that_ends_in_a_call_ends_the_episode(tmp_path: Path) -> None:
+    program = """
+    import threading
+    ask(USER)
+    threading.Thread(target=ask, args=({"role": "user", "content": "wait"},), daemon=True).start()
+    time.sleep(1)  # It is being asked by then.
+    """
+
+    def says(text: str, request: pb.SampleRequest) -> str | None:
+        return None if "wait" in text else "a"
+
+    async with agent_stage(tmp_path, program, says) as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert rollout.episode is not None and len(rollout.episode.turn_ends) == 1
 
 
 async def test_a_program_that_is_killed_is_played_again_while_attempts_are_left(tmp_path: Path) -> None:
@@ -145,7 +182,7 @@ async def test_the_program_sees_no_other_port_key_or_file(planted: Path) -> None
     def opens(port, host="127.0.0.1"):
         with socket.socket() as one:
             one.settimeout(5)
-            # A socket whose own port was drawn for it may be connected to itself: nothing listens there.
+            # The kernel may choose the very port that is tried: then the socket is connected to itself.
             return one.connect_ex((host, port)) == 0 and one.getsockname() != one.getpeername()
     found = {{
         "ports": [one for one in range(1, 65536) if opens(one)] == [own],
@@ -185,7 +222,7 @@ async def test_the_program_sees_no_other_port_key_or_file(planted: Path) -> None
 
 async def test_a_command_that_is_not_in_the_sandbox_is_refused(tmp_path: Path) -> None:
     for command in (("nothing-of-this-name",), ("./agent.sh",)):
-        with pytest.raises(ConfigError, match=r"environment.command: there is no '.*' in the sandbox"):
+        with pytest.raises(ConfigError, match=r"there is no '.*' in the sandbox \(environment.command\)"):
             async with agent_stage(tmp_path, "", command=command) as it:
                 await play(it)
 

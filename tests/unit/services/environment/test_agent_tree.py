@@ -30,8 +30,9 @@ class Played:
         place = self.tree.take(messages)
         return self.answer(place, answer)
 
-    def answer(self, place: Any, answer: str) -> TreeTurn:
-        text = "".join(str(one["content"]) + "\n" for one in place.messages)
+    def answer(self, place: Any, answer: str, *, before: str = "") -> TreeTurn:
+        """`before`: what the template writes in front, where it does not go on from what was seen."""
+        text = before + "".join(str(one["content"]) + "\n" for one in place.messages)
         context = np.array([ord(one) for one in text], np.int32)
         said = np.array([ord(one) for one in answer + "\n"], np.int32)
         version = PolicyVersion(incarnation=1, version=0)
@@ -140,6 +141,25 @@ def test_branches_are_trained_depth_first_with_each_token_once() -> None:
     assert it.trained() == (["a", "b1", "c1", "b2", "c2"], 2)
     last = it.tree.last()
     assert last is not None and last.said["content"] == "c2"
+
+
+def test_behind_a_turn_comes_what_continues_it_whichever_branch_was_first() -> None:
+    it = Played()
+    it.call(USER, answer="a")
+    rendered_anew = it.answer(it.tree.take([USER, says("a"), hears("1")]), "b1", before="no thoughts\n")
+    assert rendered_anew.begins == "template"
+    it.call(USER, says("a"), hears("2"), answer="b2")
+    assert it.trained() == (["a", "b2", "b1"], 2)
+
+
+def test_a_branch_takes_the_place_of_one_that_was_dropped() -> None:
+    it = Played()
+    it.call(USER, answer="a")
+    one, two = hears("1"), hears("2")
+    it.call(USER, says("a"), one, answer="b1")
+    it.call(USER, says("a"), one, two, answer="c")
+    it.call(USER, says("a"), two, answer="b2")
+    assert it.trained() == (["a", "c", "b2"], 2)
 
 
 @pytest.mark.parametrize("turns", [0, 1])
