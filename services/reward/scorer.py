@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from headrace.services.reward.conversation import Conversation, read_conversation
 from headrace.wire.contracts import Episode
-from headrace.wire.contracts.transcript import in_words, read_chat
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.settings import Table
 
@@ -53,25 +53,37 @@ class Sample:
     """Messages and reward of an environment; then `completion` is the policy's last message."""
 
     @property
+    def conversation(self) -> Conversation | None:
+        """The messages of an episode; None for a completion, and for an episode whose record has none."""
+        return None if self.episode is None else read_conversation(self.episode)
+
+    @property
     def sequence_ids(self) -> NDArray[np.int32] | None:
         """int32 [context + completion]: all that the policy had read and sampled at its last token.
 
-        Of an episode its last segment. None where only text came.
+        Of an episode of several segments the one in which the conversation ends. None where only text came.
         """
-        context, start = self.prompt_ids, 0
-        if self.episode is not None and self.episode.segments:
-            context, start = self.episode.segments[-1].context_ids, self.episode.segments[-1].start
-        if context is None or self.completion_ids is None:
-            return None
-        return np.concatenate([context, self.completion_ids[start:]]).astype(np.int32)
+        ids = self.completion_ids
+        if self.episode is None or not self.episode.segments:
+            context, start = self.prompt_ids, 0
+        else:
+            end = self._end(self.episode)
+            segment = next(one for one in reversed(self.episode.segments) if one.start < end)
+            context, start, ids = segment.context_ids, segment.start, None if ids is None else ids[:end]
+        return None if context is None or ids is None else np.concatenate([context, ids[start:]]).astype(np.int32)
+
+    def _end(self, episode: Episode) -> int:
+        """The place behind the last token of the conversation: an agent's last segment may be one beside it."""
+        conversation = self.conversation if len(episode.segments) > 1 else None
+        turn = None if conversation is None else conversation.turns[conversation.last]
+        return episode.turn_ends[turn if turn is not None and 0 <= turn < len(episode.turn_ends) else -1]
 
     @property
-    def text(self) -> str:
-        """Prompt and completion; of an episode all messages, each below its role."""
+    def text(self) -> str | None:
+        """Prompt and completion; of an episode all messages, each below its role. None if its record has none."""
         if self.episode is None:
             return self.prompt + self.completion
-        chat = read_chat(self.episode.messages_json)
-        return in_words([*chat.asked, *chat.said])
+        return None if (conversation := self.conversation) is None else conversation.text
 
     @property
     def tokens(self) -> int | None:

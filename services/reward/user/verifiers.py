@@ -2,15 +2,13 @@
 
 A task is made of the row's columns (the fields of the taskset's TaskData), a trace of prompt and completion (of an
 episode a node for each of its messages), and `Task.score` runs its rewards, metrics and plugged judges without a
-runtime. The score is the trace's weighted sum, or
-one reward alone where it is named. Options are those of the taskset's config. All that knows the package is in this
-file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py).
+runtime. The score is the trace's weighted sum, or one reward alone where it is named. Options are those of the
+taskset's config. All that knows the package is in this file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py,
+graph.py).
 """
 
 import importlib.util
 import inspect
-import json
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -18,7 +16,7 @@ from pydantic import BaseModel
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import numbers, settled, source_version
-from headrace.services.reward.user.messages import chat_of
+from headrace.services.reward.user.messages import tokens_of, with_call_ids
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, verdict
 from headrace.wire.errors import ConfigError
 
@@ -36,8 +34,10 @@ class _Job(TypedDict, total=False):
     completion: str
     said: list[dict[str, object]]
     """The messages of an episode from the policy's first on; empty for a completion."""
-    usage: list[tuple[int, int]]
-    """Tokens that were read and sampled in each turn of an episode."""
+    turns: list[bool]
+    """Which of them the policy said."""
+    tokens: list[dict[str, Any]]
+    """Ids, mask and usage of each of them, see `tokens_of`."""
     columns: dict[str, object]
     truncated: bool
     prompt_ids: list[int]
@@ -69,30 +69,31 @@ class VerifiersScorer(UserScorer):
 
 
 def _job(sample: Sample) -> dict[str, object]:
-    chat = chat_of(sample) if sample.episode is not None else None
-    return {
-        "prompt": (chat.asked if chat else None) or sample.columns.get(PROMPT_MESSAGES) or sample.prompt,
+    job: dict[str, object] = {
+        "prompt": sample.columns.get(PROMPT_MESSAGES) or sample.prompt,
         "completion": sample.completion,
-        "said": chat.said if chat else [],
-        "usage": _usage(sample),
+        "said": [],
         "columns": {key: value for key, value in sample.columns.items() if value is not None},
         "truncated": sample.truncated,
         "prompt_ids": [] if sample.prompt_ids is None else sample.prompt_ids.tolist(),
         "completion_ids": [] if sample.completion_ids is None else sample.completion_ids.tolist(),
     }
+    conversation = sample.conversation
+    if conversation is None:
+        return job
+    messages, first = [_known(one) for one in with_call_ids(conversation.messages)], conversation.first
+    return job | {
+        "prompt": messages[:first] or job["prompt"],
+        "said": messages[first:],
+        "turns": [turn is not None for turn in conversation.turns[first:]],
+        "tokens": tokens_of(sample, conversation),
+    }
 
 
-def _usage(sample: Sample) -> list[tuple[int, int]]:
-    episode, mask = sample.episode, sample.loss_mask
-    if episode is None or mask is None:
-        return []
-    found, before = [], 0
-    for end in episode.turn_ends:
-        segment = next(one for one in reversed(episode.segments) if one.start < end)
-        sampled = int(mask[before:end].sum())  # The last tokens of the turn: what was read stands before them.
-        found.append((len(segment.context_ids) + end - sampled - segment.start, sampled))
-        before = end
-    return found
+def _known(message: dict[str, object]) -> dict[str, object]:
+    """The message with a role that the package has: whatever else an environment says, it says to the policy."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    return {**message, "role": role if role in ("system", "assistant", "tool") else "user"}
 
 
 def serve(taskset: str, reward: str, options: dict[str, object]) -> Callable[[_Job], dict[str, object]]:
@@ -167,8 +168,7 @@ def _data(kind: type[BaseModel], job: _Job) -> BaseModel:
 def _trace(task: Any, job: _Job) -> Any:
     """Prompt and completion, or all messages of an episode, as a finished trace.
 
-    The ids of a completion lie at its two nodes. Those of an episode are not divided among its messages: what a
-    template writes between two of them belongs to neither.
+    The ids of a completion lie at its two nodes, those of an episode at the policy's messages.
     """
     import verifiers.v1 as vf
     from verifiers.v1.state import state_cls
@@ -180,7 +180,7 @@ def _trace(task: Any, job: _Job) -> Any:
     nodes = [vf.MessageNode(parent=number - 1 if number else None, message=one) for number, one in enumerate(asked)]
     last = "length" if job["truncated"] else "stop"
     if job["said"]:
-        calls = _played(nodes, job["said"], job["usage"], last)
+        calls = _played(nodes, job, last)
     else:
         ids = job["completion_ids"]
         nodes[0].token_ids, nodes[0].mask = job["prompt_ids"], [False] * len(job["prompt_ids"])
@@ -201,33 +201,21 @@ def _trace(task: Any, job: _Job) -> Any:
     )
 
 
-def _played(
-    nodes: list[Any], said: Sequence[Mapping[str, Any]], usage: Sequence[tuple[int, int]], last: str
-) -> list[Any]:
+def _played(nodes: list[Any], job: _Job, last: str) -> list[Any]:
     """Appends the messages of an episode; returns the calls of the model, the last of which ended by `last`."""
     import verifiers.v1 as vf
+    from pydantic import TypeAdapter
 
-    calls, open_calls = [], deque[str]()
-    for message in said:
-        sampled = message["role"] == "assistant"
+    read, calls = TypeAdapter(vf.Message).validate_python, []
+    for message, sampled, tokens in zip(job["said"], job["turns"], job["tokens"], strict=True):
+        node = vf.MessageNode(parent=len(nodes) - 1 if nodes else None, message=read(message), sampled=sampled)
+        node.token_ids, node.mask = tokens.get("token_ids", []), tokens.get("mask", [])
         if sampled:
-            asked = [one["function"] for one in message.get("tool_calls", ())]
-            names = [f"call_{len(nodes)}_{number}" for number in range(len(asked))]
-            open_calls = deque(names)
-            tools = [
-                vf.ToolCall(id=name, name=str(one["name"]), arguments=json.dumps(one["arguments"]))
-                for name, one in zip(names, asked, strict=True)
-            ]
-            one = vf.AssistantMessage(content=message["content"], tool_calls=tools or None)
-            calls.append(vf.ModelCall(node=len(nodes), finish_reason="tool_calls" if tools else "stop"))
-        elif message["role"] == "tool":
-            name = open_calls.popleft() if open_calls else ""
-            one = vf.ToolMessage(tool_call_id=name, content=message["content"], name=message.get("name") or None)
-        else:
-            one = vf.UserMessage(content=message["content"])
-        nodes.append(vf.MessageNode(parent=len(nodes) - 1 if nodes else None, message=one, sampled=sampled))
-    for call, (read, sampled) in zip(calls, usage, strict=False):
-        call.usage = vf.Usage(prompt_tokens=read, completion_tokens=sampled)
+            call = vf.ModelCall(node=len(nodes), finish_reason="tool_calls" if message["tool_calls"] else "stop")
+            if "usage" in tokens:
+                call.usage = vf.Usage(prompt_tokens=tokens["usage"][0], completion_tokens=tokens["usage"][1])
+            calls.append(call)
+        nodes.append(node)
     calls[-1].finish_reason = last
     return calls
 

@@ -87,6 +87,8 @@ class RewardEndpoint(Scorer):
         for index, sample in enumerate(samples):
             if self._options.send == "ids" and sample.sequence_ids is None:
                 verdicts[index] = Verdict.abstain("only text came, and send = 'ids'; set send = 'text'")
+            elif self._options.send == "text" and sample.text is None:
+                verdicts[index] = Verdict.abstain("the episode has no messages, and send = 'text'; set send = 'ids'")
             else:
                 known.append(index)
         sizes = {index: self._size(samples[index]) for index in known}
@@ -99,7 +101,7 @@ class RewardEndpoint(Scorer):
 
     def _size(self, sample: Sample) -> int:
         ids = sample.sequence_ids
-        return len(sample.text) // _CHARACTERS_A_TOKEN + 1 if ids is None else len(ids)
+        return len(sample.text or "") // _CHARACTERS_A_TOKEN + 1 if ids is None else len(ids)
 
     async def _batch(self, samples: list[Sample], errand: RequestBudget) -> list[Verdict]:
         try:
@@ -124,8 +126,8 @@ class RewardEndpoint(Scorer):
         return body | {"input_ids" if self._options.send == "ids" else "text": inputs}
 
     def _input(self, sample: Sample) -> list[int] | str:
-        ids = sample.sequence_ids
-        return sample.text if self._options.send == "text" or ids is None else [int(one) for one in ids]
+        ids = sample.sequence_ids if self._options.send == "ids" else None
+        return sample.text or "" if ids is None else [int(one) for one in ids]
 
 
 def batches(sizes: Mapping[int, int], budget: int) -> Iterator[list[int]]:

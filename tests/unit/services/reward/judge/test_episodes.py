@@ -13,7 +13,7 @@ MESSAGES = [
     {"role": "user", "content": "When was Ada born?"},
     {"role": "assistant", "content": "<call>", "turn": 0, "tool_calls": [{"name": "find", "arguments": {}}]},
     {"role": "tool", "name": "find", "content": "1815", "outcome": "returned"},
-    {"role": "assistant", "content": "In 1815.", "turn": 1},
+    {"role": "assistant", "content": "In 1815.", "turn": 2},
 ]
 
 
@@ -46,7 +46,9 @@ def test_a_reward_model_scores_the_last_segment_and_an_endpoint_reads_all_messag
     assert sample.sequence_ids is not None
     # The builder's second segment: a context of three tokens, and the two that were sampled behind it.
     assert sample.sequence_ids.tolist() == [5, 7, 8, 5, 1] and str(sample.sequence_ids.dtype) == "int32"
-    assert sample.text.startswith("system:\n  Use the tools.\n\nuser:\n  When was Ada born?\n\nassistant:")
+    assert sample.text is not None and sample.text.startswith(
+        "system:\n  Use the tools.\n\nuser:\n  When was Ada born?\n\nassistant:"
+    )
     assert sample.text.endswith("tool find:\n  1815\n\nassistant:\n  In 1815.")
     plain = Sample(prompt="1+2=", completion="3")
     assert plain.text == "1+2=3" and plain.sequence_ids is None
