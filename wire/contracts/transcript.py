@@ -37,25 +37,12 @@ def transcript_of(messages: JsonValue) -> Transcript:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessages:
-    r"""A conversation in two parts, as messages of OpenAI's form.
-
-    >>> said = '[{"role": "user", "content": "1+2"}, {"role": "assistant", "content": "3", "turn": 0}]'
-    >>> read_chat(said).said
-    [{'role': 'assistant', 'content': '3'}]
-    """
+    """A conversation in two parts, as messages of OpenAI's form."""
 
     asked: list[dict[str, JsonValue]]
     """Messages before the policy's first."""
     said: list[dict[str, JsonValue]]
     """The policy's first message and all that follow it."""
-
-
-def read_chat(messages_json: str) -> ChatMessages:
-    """The messages of `Episode.messages_json`. Raises ValueError for what is no JSON."""
-    messages = read_lenient(messages_json)
-    given = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
-    first = next((place for place, one in enumerate(given) if _is_policys(one)), len(given))
-    return ChatMessages(*([openai_message(one) for one in part] for part in (given[:first], given[first:])))
 
 
 _CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
