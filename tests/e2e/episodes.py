@@ -82,7 +82,8 @@ def played_run(folder: Path, *, game: str = GAME, table: str = TABLE, **shape: A
     file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": TEMPLATE}))
     (made.folder / "game").mkdir()
     (made.folder / "game" / "game.py").write_text(game)
-    (made.folder / "game" / "agent.py").write_text(AGENT)
+    if table is AGENT_TABLE:
+        (made.folder / "game" / "agent.py").write_text(AGENT)
     toml = (made.folder / "run.toml").read_text().replace('name = "length"', 'name = "environment"')
     toml = toml.replace("options = { target = 3 }", "").replace('component = "length"', 'component = "environment"')
     toml = toml.replace("max_tokens = 6", "max_tokens = 12").replace("correct_above = -0.5", "correct_above = 0.5")
