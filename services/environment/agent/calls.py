@@ -11,7 +11,7 @@ from headrace.services.environment import metrics
 from headrace.services.environment.agent.answers import message_of
 from headrace.services.environment.agent.requests import CallRefusedError, ChatRequest
 from headrace.services.environment.agent.tree import EpisodeTree, Place, TreeTurn
-from headrace.services.environment.player.episode import EpisodeLimits
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, count_turn, note_of, sample_request

@@ -18,11 +18,12 @@ from headrace.services.environment.agent.endpoint import endpoint_app
 from headrace.services.environment.agent.process import AgentConfig, AgentProcess
 from headrace.services.environment.agent.record import record_of
 from headrace.services.environment.agent.rewards import reward_of
-from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
-from headrace.services.environment.player.episode import EpisodeLimits
+from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
+from headrace.services.environment.player.ends import end_of
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.state import EpisodeState, rollout_of
-from headrace.services.environment.player.turns import TurnClient, TurnLateError
+from headrace.services.environment.player.turns import TurnClient
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, rollout_id
 from headrace.wire.http import serve_socket
 
@@ -66,7 +67,8 @@ class AgentPlayer:
         begin = time.monotonic()
         calls = PolicyCalls(self._renderer, self._turns, self._limits, prompt, header, index, state)
         try:
-            reason, error = await self._played(child, calls, prompt, index, state)
+            playing = self._to_its_end(child, calls, prompt, index, state)
+            reason, error = await end_of(playing, child, state, self._limits)
         except ChildDiedError as died:
             if not last:
                 raise
@@ -78,31 +80,9 @@ class AgentPlayer:
         self._take(calls, state)
         return rollout_of(state, reason, error)
 
-    async def _played(
-        self, child: AgentProcess, calls: PolicyCalls, prompt: PromptGroup, index: int, state: EpisodeState
-    ) -> tuple[FinishReason, str]:
-        scope = asyncio.timeout(self._limits.episode_s)
-        try:
-            async with scope:
-                return await self._to_its_end(child, calls, prompt, index, state)
-        except ChildLateError as error:
-            return FinishReason.TIME, str(error)
-        except TurnLateError as late:
-            passed = f"environment.turn_s = {self._limits.turn_s:g} passed on {late.replica_id}"
-            return FinishReason.TIME, f"{passed}: {state.waits_for}"
-        except ChildDiedError:
-            raise
-        except EnvironmentFailedError as error:
-            return FinishReason.ENVIRONMENT_ERROR, str(error)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            await child.kill()
-            return FinishReason.TIME, f"environment.episode_s = {self._limits.episode_s:g} passed: {state.waits_for}"
-
     async def _to_its_end(
         self, child: AgentProcess, calls: PolicyCalls, prompt: PromptGroup, index: int, state: EpisodeState
-    ) -> tuple[FinishReason, str]:
+    ) -> FinishReason:
         assert prompt.environment is not None
         task, key = prompt.environment.task_json, f"sk-{secrets.token_hex(16)}"
         sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
@@ -120,7 +100,7 @@ class AgentPlayer:
                 names = " or ".join(self._agent.reward_files)
                 raise EnvironmentFailedError(f"the episode has no reward: there is no {names}; {child.last_words()}")
             state.reward = reward_of(*found)
-        return calls.limit or FinishReason.STOP, ""
+        return calls.limit or FinishReason.STOP
 
     def _take(self, calls: PolicyCalls, state: EpisodeState) -> None:
         """Makes the tree the state's turns, with the conversation for people."""

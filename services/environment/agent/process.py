@@ -16,6 +16,7 @@ from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.sandbox import child_variables
+from headrace.services.environment.child.starts import ChildStarts
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.own_code import files_in
@@ -143,7 +144,7 @@ class AgentPool:
         self._config, self._agent = config, agent
         self._free = asyncio.Semaphore(slots)
         self._children: set[AgentProcess] = set()
-        self._has_started = False
+        self._starts = ChildStarts()
 
     @asynccontextmanager
     async def child(self) -> AsyncIterator[AgentProcess]:
@@ -155,7 +156,8 @@ class AgentPool:
             made = AgentProcess(self._config, self._agent)
             self._children.add(made)
             try:
-                await self._start(made)
+                async with self._starts.turn:
+                    await self._starts.start(made)
                 yield made
             finally:
                 await made.kill()
@@ -164,16 +166,6 @@ class AgentPool:
     async def close(self) -> None:
         """Kills all sandboxes."""
         await asyncio.gather(*(one.kill() for one in self._children))
-
-    async def _start(self, made: AgentProcess) -> None:
-        try:
-            await made.start()
-        except ConfigError as error:
-            if not self._has_started:
-                raise
-            # The machine ran out of processes or namespaces: as passing as any other death.
-            raise ChildDiedError(str(error)) from error
-        self._has_started = True
 
 
 def withheld_from(command: Sequence[str], source: Path | None) -> list[str]:

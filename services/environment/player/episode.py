@@ -8,7 +8,6 @@ import asyncio
 import json
 import math
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,13 +20,14 @@ from headrace.services.environment.child.errors import (
 )
 from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.player.ends import EpisodeEndedError, end_of
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.tool_calls import SaidCalls, read_calls
 from headrace.services.environment.player.turns import (
     SampledTurn,
     TurnClient,
-    TurnLateError,
     count_turn,
     note_of,
     sample_request,
@@ -42,28 +42,6 @@ from headrace.wire.contracts import (
 )
 from headrace.wire.errors import DataError
 from headrace.wire.v1 import rollout_pb2 as pb
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
-    """What bounds an episode beside the tokens that the group's sampling allows it. Times are seconds."""
-
-    max_turns: int
-    max_turn_tokens: int
-    """0 = as many as are left of the episode's."""
-    context_length: int
-    episode_s: float
-    turn_s: float
-    tool_s: float
-    """For each call of the environment: its reset, one step with its tools, its reward."""
-
-
-class EpisodeEndedError(Exception):
-    """The episode is over, for a reason other than its environment's word."""
-
-    def __init__(self, reason: FinishReason, error: str = "") -> None:
-        super().__init__(error)
-        self.reason, self.error = reason, error
 
 
 class EpisodePlayer:
@@ -91,7 +69,8 @@ class EpisodePlayer:
         state.wait("environment", "the environment to begin")
         begin = time.monotonic()
         try:
-            reason, error = await self._played(child, prompt, header, index, state)
+            playing = self._to_its_end(child, prompt, header, index, state)
+            reason, error = await end_of(playing, child, state, self._limits)
         except ChildDiedError as died:
             if not last:
                 raise
@@ -100,32 +79,6 @@ class EpisodePlayer:
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         return rollout_of(state, reason, error)
-
-    async def _played(
-        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
-    ) -> tuple[FinishReason, str]:
-        scope = asyncio.timeout(self._limits.episode_s)
-        try:
-            async with scope:
-                return await self._to_its_end(child, prompt, header, index, state), ""
-        except EpisodeEndedError as end:
-            return end.reason, end.error
-        except ChildLateError as error:
-            return FinishReason.TIME, str(error)
-        except TurnLateError as late:
-            passed = f"environment.turn_s = {self._limits.turn_s:g} passed on {late.replica_id}"
-            return FinishReason.TIME, f"{passed}: {state.waits_for}"
-        except ChildDiedError:
-            raise
-        except ToolServerLostError as error:
-            return FinishReason.TOOL_LOST, str(error)
-        except EnvironmentFailedError as error:
-            return FinishReason.ENVIRONMENT_ERROR, str(error)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            await child.kill()  # It may be in the middle of a call.
-            return FinishReason.TIME, f"environment.episode_s = {self._limits.episode_s:g} passed: {state.waits_for}"
 
     async def _to_its_end(
         self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState

@@ -16,7 +16,8 @@ from headrace.services.environment.agent.player import AgentPlayer
 from headrace.services.environment.agent.process import AgentConfig, AgentPool
 from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
+from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
