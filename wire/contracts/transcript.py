@@ -35,16 +35,6 @@ def transcript_of(messages: JsonValue) -> Transcript:
     return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
 
 
-@dataclass(frozen=True, slots=True)
-class ChatMessages:
-    """A conversation in two parts, as messages of OpenAI's form."""
-
-    asked: list[dict[str, JsonValue]]
-    """Messages before the policy's first."""
-    said: list[dict[str, JsonValue]]
-    """The policy's first message and all that follow it."""
-
-
 _CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
 
 

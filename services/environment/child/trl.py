@@ -7,18 +7,23 @@ Source: TRL 1.16, `trl/trainer/grpo_trainer.py` (`GRPOTrainer.__init__`, `_tool_
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
+
+from pydantic import JsonValue, TypeAdapter
 
 from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError
 from headrace.services.environment.child.tools import Tool, ToolForm
+from headrace.wire.contracts.transcript import openai_message
 
 _NO_TOOLS = frozenset({"reset", "get_reward"})
 _NOT_A_COLUMN = frozenset({"prompt", "completion", "completion_ids"})
 _ABSENT = ("completion_ids", "trainer_state")
 """What TRL gives reward functions, and a process that knows neither tokens nor trainer cannot."""
+_MESSAGE = TypeAdapter(dict[str, JsonValue])
 Rewarding = Callable[..., object]
 
 
@@ -42,6 +47,9 @@ class TrlEnvironment:
                 raise LoadError(f"{type(instance).__name__} has no method reset(**row)")
         for one in self._rewards:
             _check_reward(one)
+        names = [*map(_name, self._rewards), *{type(one).__name__ for one in self._instances.values()}]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise LoadError(f"two rewards have the name {twice[0]}, and each is shown by its name: rename one")
         self._now = next(iter(self._instances.values()))
         self._task: Json = {}
         self._asked = 0
@@ -92,7 +100,7 @@ class TrlEnvironment:
         columns = {key: [value] for key, value in self._task.items() if key not in _NOT_A_COLUMN}
         return {
             "prompts": [list(messages[: self._asked])],
-            "completions": [[_as_trl(one) for one in messages[self._asked :]]],
+            "completions": [[openai_message(_MESSAGE.validate_python(one)) for one in messages[self._asked :]]],
             **columns,
             "environments": [self._now],
             "log_extra": lambda *_: None,
@@ -149,14 +157,6 @@ def _prompt(task: Json) -> list[Json]:
     if not (isinstance(given, list) and given and all(isinstance(one, dict) for one in given)):
         raise TypeError("the row's prompt must be text, or a list of messages")
     return [dict(one) for one in given]
-
-
-def _as_trl(message: Json) -> Json:
-    """A message as TRL parses it: calls in the form of OpenAI's."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return dict(message)
-    return {**message, "tool_calls": [{"type": "function", "function": call} for call in calls]}
 
 
 def _check_reward(function: Rewarding) -> None:

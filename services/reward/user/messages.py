@@ -2,11 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from headrace.services.reward.conversation import Conversation, Message
 from headrace.services.reward.scorer import Sample
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES
-from headrace.wire.contracts.transcript import ChatMessages
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessages:
+    """A conversation in two parts, as messages of OpenAI's form."""
+
+    asked: list[Message]
+    """Messages before the policy's first."""
+    said: list[Message]
+    """The policy's first message and all that follow it."""
 
 
 def chat_of(sample: Sample) -> ChatMessages | None:

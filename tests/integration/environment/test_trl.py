@@ -3,6 +3,7 @@
 The texts are those of `GRPOTrainer._tool_call_loop`: `str(result)`, and `str({"error": str(e)})`.
 """
 
+import json
 import sys
 from typing import Any
 
@@ -73,7 +74,8 @@ async def test_rewards_are_added_where_they_apply_and_each_has_its_name() -> Non
         for direction in ("right", "stay"):
             await use(one, "move", direction=direction)
             calls = [{"name": "move", "arguments": {"direction": direction}}]
-            messages = [*messages, {"role": "assistant", "content": "", "tool_calls": calls}]
+            text = f"<tool_call>{json.dumps(calls[0])}</tool_call>"
+            messages = [*messages, {"role": "assistant", "content": text, "tool_calls": calls}]
         both = await one.reward(messages, timeout_s=LONG_S)
         assert both["components"] == pytest.approx({"caught": 1.0, "brief": -0.0178})
         assert both["value"] == pytest.approx(0.9822) and both["metrics"] == {"calls": 2.0}
@@ -98,6 +100,7 @@ async def test_a_row_chooses_among_several_and_a_class_may_own_its_reward() -> N
         ("NoReset", (), "catch:NoReset: NoReset has no method reset"),
         ("Undocumented", (), "the tool leap: .*far"),
         ("Catch", ("needs_ids",), "needs_ids needs completion_ids"),
+        ("Catch", ("caught", "caught"), "two rewards have the name caught"),
         ("PROMPT", (), "has no 'PROMPT'"),
         ("__name__", (), "it is no environment_factory"),
     ],

@@ -97,6 +97,7 @@ def caught(environments, **kwargs) -> list[float | None]:
 
 def brief(prompts, completions, column, log_metric, **kwargs):
     (said,) = completions
+    assert "<tool_call>" not in str(said), said
     calls = [
         call["function"]["name"] for one in said if one["role"] == "assistant" for call in one.get("tool_calls", ())
     ]
