@@ -77,7 +77,7 @@ class ExampleRenderer:
 
         Raises DataError naming the row.
         """
-        if not self._uses_template(row.place, row.prompt, row.answer):
+        if not self._uses_template(row.place, row.prompt, row.answer, row.tools):
             assert isinstance(row.prompt, str) and isinstance(row.answer, str)
             prompt, answer = self._plain(row.place, row.prompt), self._plain_answer(row.answer)
             return [RenderedExample(row.place, prompt, answer, [True] * len(answer))]
@@ -97,23 +97,24 @@ class ExampleRenderer:
 
     def pair(self, row: RankedPair) -> RenderedPair:
         """Renders both answers. Raises DataError naming the row."""
-        sides = [self._one_answer(row.place, row.prompt, answer) for answer in (row.chosen, row.rejected)]
+        sides = [self._one_answer(row, answer) for answer in (row.chosen, row.rejected)]
         (prompt, chosen), (_, rejected) = sides
         if chosen == rejected:
             raise DataError(f'{row.place}: "chosen" and "rejected" have the same tokens')
         return RenderedPair(row.place, prompt, chosen, rejected, row.margin)
 
-    def _one_answer(self, place: str, prompt: Content, answer: Content) -> tuple[list[int], list[int]]:
-        if not self._uses_template(place, prompt, answer):
+    def _one_answer(self, row: RankedPair, answer: Content) -> tuple[list[int], list[int]]:
+        place, prompt = row.place, row.prompt
+        if not self._uses_template(place, prompt, answer, row.tools):
             assert isinstance(prompt, str) and isinstance(answer, str)
             return self._plain(place, prompt), self._plain_answer(answer)
         messages, said = asked(prompt, self._table), self._answer_messages(answer)
         if len(said) != 1 or said[0]["role"] != "assistant":
             raise DataError(f'{place}: "chosen" and "rejected" must be one message of the role "assistant" each')
-        context, ids = self._answer(place, [*messages, *said], len(messages), (), None)
+        context, ids = self._answer(place, [*messages, *said], len(messages), row.tools, None)
         return context.token_ids.tolist(), ids.tolist()
 
-    def _uses_template(self, place: str, prompt: Content, answer: Content) -> bool:
+    def _uses_template(self, place: str, prompt: Content, answer: Content, tools: Sequence[Message]) -> bool:
         mode, has = self._table.chat_template, self._has_template
         if isinstance(prompt, tuple) or isinstance(answer, tuple):
             if mode == "never" or not has:
@@ -121,6 +122,8 @@ class ExampleRenderer:
                 raise DataError(f"{place}: the row has messages, but {why}")
             return True
         use = mode == "always" or (mode == "auto" and has and self._table.preset != "trl")
+        if tools and not use:
+            raise DataError(f"{place}: the row has tools, which only a chat template writes, and none is used")
         if self._table.system and not use:
             raise ConfigError("[data] system needs a chat template, and none is used for this data")
         return use

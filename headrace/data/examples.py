@@ -37,6 +37,8 @@ class RankedPair:
     rejected: str | tuple[Message, ...]
     margin: float
     """Least difference that the scores should have; 0 without the column."""
+    tools: tuple[Message, ...] = ()
+    """Schemas in the form of OpenAI's `tools`, for the chat template."""
 
 
 def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
@@ -85,7 +87,7 @@ def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
         prompt, chosen, rejected = _common_prompt(row, chosen, rejected)
     if chosen == rejected:
         raise DataError(f'{row.place}: "chosen" and "rejected" are the same')
-    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table))
+    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table), _tools(row, table))
 
 
 def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> int:

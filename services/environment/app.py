@@ -39,15 +39,8 @@ async def serve(settings: EnvironmentSettings) -> int:
     worker_id, directory = worker_name(settings), ReplicaDirectory()
     events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4))
     turns = TurnClient(directory)
-    broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-
-    def end(error: Exception) -> None:
-        if not broken.done():
-            broken.set_result(error)
-            shutdown.event.set()
-
-    warnings = EpisodeWarnings(events, deterministic=settings.deterministic)
-    failing = report_to(EnvironmentHealth(table.outage_s), end)
+    warnings, broken = EpisodeWarnings(events, deterministic=settings.deterministic), _Broken(shutdown)
+    failing = report_to(EnvironmentHealth(table.outage_s), broken.take)
 
     def outcome(group: RolloutGroup) -> None:
         warnings.take(group)
@@ -91,9 +84,22 @@ async def serve(settings: EnvironmentSettings) -> int:
         await http.stop()
         await broker.close()
         events.close()
-    if broken.done():
-        raise broken.result()
+    if broken.error is not None:
+        raise broken.error
     return 0
+
+
+class _Broken:
+    """Holds the first error that ends the run, and stops the service by it."""
+
+    def __init__(self, shutdown: Shutdown) -> None:
+        self._shutdown = shutdown
+        self.error: Exception | None = None
+
+    def take(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+            self._shutdown.event.set()
 
 
 def worker_name(settings: EnvironmentSettings) -> str:

@@ -301,6 +301,17 @@ def look() -> str:
 """
 
 
+async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
+    async with child(environment="games:Chooser") as one:
+        for tool in ("up", "down", ""):
+            begun = await reset(one, {"tool": tool})
+            assert [schema["function"]["name"] for schema in begun["tools"]] == ([tool] if tool else [])
+            if tool:
+                assert (await use(one, tool))["messages"][0]["content"] == tool
+                other = {"up": "down", "down": "up"}[tool]
+                assert "there is no tool" in (await use(one, other))["messages"][0]["content"]
+
+
 async def test_few_import_at_a_time_and_one_that_is_given_back_is_used_first(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     pool = ChildPool(replace(CONFIG, path=tmp_path, tools=("slow:look",), sandbox=False), slots=8, starts=2)

@@ -70,6 +70,22 @@ class Says:
         return self.answer
 
 
+class Chooser:
+    """Offers other tools from task to task."""
+
+    def reset(self, task, rollout_id, attempt):
+        self.tools = [task["tool"]] if task["tool"] else []
+        return "go"
+
+    def up(self) -> str:
+        """Up."""
+        return "up"
+
+    def down(self) -> str:
+        """Down."""
+        return "down"
+
+
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
