@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from headrace.wire.contracts import Episode
-from headrace.wire.contracts.transcript import in_words, openai_message
+from headrace.wire.contracts.transcript import in_words, messages_in, openai_message
 from headrace.wire.json_text import read_lenient
 
 Message = dict[str, JsonValue]
-_NOTE = "note"
-"""Role of a record's entries that are no messages: turns of an agent beside the conversation that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +55,7 @@ def read_conversation(episode: Episode) -> Conversation | None:
         record = read_lenient(episode.messages_json)
     except ValueError:
         return None
-    entries = record if isinstance(record, list) else []
-    told = [one for one in entries if isinstance(one, dict) and one.get("role") != _NOTE]
+    told = messages_in(record)
     turns = tuple(_turn(one) for one in told)
     if all(turn is None for turn in turns):
         return None

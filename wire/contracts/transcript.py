@@ -8,6 +8,9 @@ from pydantic import JsonValue
 
 from headrace.wire.json_text import read_lenient
 
+NOTE = "note"
+"""Role of a record's entries that are no messages: turns of an agent beside the conversation that is shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
@@ -29,10 +32,16 @@ def read_transcript(messages_json: str) -> Transcript:
 
 
 def transcript_of(messages: JsonValue) -> Transcript:
-    """The transcript of a list of messages; what is no message is left out."""
-    told = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    """The transcript of a list of messages; what is no message is left out, notes included."""
+    told = messages_in(messages)
     first = next((place for place, one in enumerate(told) if _is_policys(one)), len(told))
     return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
+
+
+def messages_in(record: JsonValue) -> list[dict[str, JsonValue]]:
+    """The messages of a record, without its notes."""
+    entries = record if isinstance(record, list) else []
+    return [one for one in entries if isinstance(one, dict) and one.get("role") != NOTE]
 
 
 _CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from headrace.services.environment.agent.tree import EpisodeTree, TreeTurn
 from headrace.services.environment.child.frames import Json
-
-NOTE = "note"
-"""Role of what is no message."""
+from headrace.wire.contracts.transcript import NOTE
 
 
 def record_of(tree: EpisodeTree, trained: Sequence[TreeTurn]) -> list[Json]:
