@@ -30,13 +30,9 @@ def module(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's folder; the first test runs it."""
-    return tmp_path_factory.mktemp("tools")
-
-
-def test_a_model_that_guesses_learns_to_ask_its_tools(folder: Path) -> None:
-    bash = shutil.which("bash")
+def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The example's folder once it has run, and what it said."""
+    folder, bash = tmp_path_factory.mktemp("tools"), shutil.which("bash")
     assert bash
     done = subprocess.run(
         [bash, str(EXAMPLE / "run.sh"), str(folder)],
@@ -49,6 +45,13 @@ def test_a_model_that_guesses_learns_to_ask_its_tools(folder: Path) -> None:
     )
     logs = "".join(f"\n--- {path}\n{path.read_text()[-2000:]}" for path in folder.glob("*/logs/*.log"))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:] + logs
+    return folder, done
+
+
+def test_a_model_that_guesses_learns_to_ask_its_tools(
+    example: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = example
     report = module("report")
     found = report.measure(folder)
     assert json.loads(done.stdout.splitlines()[-1]) == {key: round(value, 6) for key, value in found.items()}
@@ -63,7 +66,7 @@ def test_a_model_that_guesses_learns_to_ask_its_tools(folder: Path) -> None:
 
 
 class ExampleRun(TinyRun):
-    """Five steps of four groups of four, with the policy that the first test has trained: it has learned to call."""
+    """Five steps of four groups of four, with the policy that the example has trained: it has learned to call."""
 
     def __init__(self, root: Path, name: str, environment: dict[str, object]) -> None:
         self.folder, self.process = root / name, None
@@ -71,7 +74,7 @@ class ExampleRun(TinyRun):
         self.run_dir = self.folder / "run"
         text = (EXAMPLE / "run.toml").read_text()
         before, table, after = re.split(r"(?<=\[environment\]\n)(.*?)(?=\n\[)", text, maxsplit=1, flags=re.DOTALL)
-        kept = [line for line in table.splitlines() if line.split(" ")[0] not in environment]
+        kept = [line for line in table.splitlines() if line.split(" ")[0] not in {"name", *environment}]
         lines = [*kept, *(f"{key} = {json.dumps(value)}" for key, value in environment.items())]
         (self.folder / "run.toml").write_text("\n".join([before.rstrip(), *lines, after]))
 
@@ -98,15 +101,36 @@ class ExampleRun(TinyRun):
         assert len(set(weights)) == 5, "the weights did not move at each step"
 
 
-def test_the_same_task_in_the_form_of_trl_is_trained_under_kills(folder: Path) -> None:
-    trl = {"name": "trl:stock:Stock", "path": str(EXAMPLE / "trl"), "rewards": ["stock:right"]}
-    run = ExampleRun(folder, "trl", trl)
+FORMS = {
+    "trl": (
+        {"name": "trl:stock:Stock", "path": str(EXAMPLE / "trl"), "rewards": ["stock:right"]},
+        b"headrace.services.environment.child.main",
+    ),
+    "program": (
+        {
+            "command": ["python", "agent.py"],
+            "reward_command": ["python", "grade.py"],
+            "path": str(EXAMPLE / "program"),
+            "max_turn_tokens": 48,
+        },
+        b"agent.py",
+    ),
+}
+"""The same task in the forms of others: the table `[environment]`, and a word of the command line of what plays."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_task_in_the_form_of_others_is_trained_under_kills(
+    example: tuple[Path, subprocess.CompletedProcess[str]], form: str
+) -> None:
+    table, word = FORMS[form]
+    run = ExampleRun(example[0], form, table)
     try:
         run.start(*run.options())
         run.wait_for_step(1)
         run.kill("environment-0")
         run.wait_for_step(2)
-        run.wait_until(lambda: kill_a_child(run.pid("environment-0")), "a child to be killed")
+        run.wait_until(lambda: kill_a_child(run.pid("environment-0"), word), "a process of an episode to be killed")
         run.finish()
     finally:
         run.close()
