@@ -82,19 +82,39 @@ def enforcer_log(plane: ControlPlane) -> str:
     return _log(plane).read_text(errors="replace")[-4000:]
 
 
+def network(plane: ControlPlane) -> str:
+    """What decides whether packets between pods arrive, for the message of a wait that has ended."""
+    proxy = (plane.folder / "logs" / "kube-proxy.log").read_text(errors="replace")[-2000:]
+    names = (plane.folder / "node" / "names" / "names.json").read_text(errors="replace")[-2000:]
+    return "\n".join(
+        [rules_of_forward(), _iptables("-S"), _iptables("-t", "nat", "-S"), enforcer_log(plane), proxy, names]
+    )
+
+
 def _log(plane: ControlPlane) -> Path:
     return plane.folder / "logs" / "policies.log"
 
 
+_AGAIN = 'while :; do timeout --foreground 30 "$@" || true; sleep 0.2; done'
+"""The enforcer writes its rules when they differ from those that it has written, whether the kernel took these or not,
+and ends at an answer that was cut: one that starts anew writes them all."""
+
+
 @contextmanager
 def _policies(plane: ControlPlane) -> Iterator[None]:
-    command = [sys.executable, plane.recipe / "policies.py", plane.kubeconfig]
+    command = [sys.executable, str(plane.recipe / "policies.py"), str(plane.kubeconfig)]
     with _log(plane).open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        process = subprocess.Popen(
+            ["bash", "-c", _AGAIN, "policies", *command],
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=die_with_parent,
+        )
     try:
         yield
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
         subprocess.run([*command, "--remove"], capture_output=True, timeout=120, check=False)
 

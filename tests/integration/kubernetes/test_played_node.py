@@ -120,11 +120,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
         for file, text in FILES.items():
             (overlay / file).write_text(text)
         made.kubectl("apply", "-k", str(overlay))
+        wait_for_step(made, 2)
         yield made
 
 
 def test_episodes_are_played_in_a_sandbox_and_nothing_that_they_need_is_denied(run: Scenario) -> None:
-    wait_for_step(run, 2)
     (pod,) = run.wait_for_pods(1, "environment")
     assert pod["spec"]["securityContext"]["seccompProfile"]["type"] == "Localhost"
     wait_for_policies(run)

@@ -18,6 +18,7 @@ from tests.integration.kubernetes.real_node import (
     enforces,
     joined,
     need_root,
+    network,
     rules_of_forward,
 )
 from tests.integration.kubernetes.rendered import Manifest
@@ -64,11 +65,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     with control_plane.started() as plane, joined(plane, *images):
         made = Scenario(plane, "headrace", tmp_path_factory.mktemp("overlays"))
         made.apply("cpu", images=[*ours, {"name": "valkey/valkey", "newName": name, "newTag": tag}])
+        wait_for_step(made, 2)
         yield made
 
 
 def test_nothing_that_the_run_needs_is_denied(run: Scenario) -> None:
-    wait_for_step(run, 2)
     wait_for_policies(run)
     before = denied_packets()
     wait_for_step(run, step(run) + 5)
@@ -99,6 +100,7 @@ def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
 
 
 def test_the_documented_commands_prove_the_run_and_fetch_the_model(run: Scenario, tmp_path: Path) -> None:
+    until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=lambda: shown(run), every_s=1.0)
     (check,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .*)$", TEXT, re.M)
     assert f"in order: {STEPS} steps" in run.kubectl(*check.split())
     (fetch,) = re.findall(r"^\$ kubectl -n headrace (cp .*) my-model$", TEXT, re.M)
@@ -139,9 +141,13 @@ def enforcement(run: Scenario) -> str:
     return f"{enforcer_log(run.plane)}\n{rules_of_forward()}"
 
 
+def shown(run: Scenario) -> str:
+    return f"{network(run.plane)}\n{run.shown()}"
+
+
 def wait_for_step(run: Scenario, wanted: int) -> None:
     def reached() -> bool:
-        assert not ended(run), run.shown()
+        assert not ended(run), shown(run)
         return step(run) >= wanted
 
-    until(reached, f"step {wanted}", seconds=TRAIN_S, detail=run.shown, every_s=1.0)
+    until(reached, f"step {wanted}", seconds=TRAIN_S, detail=lambda: shown(run), every_s=1.0)

@@ -26,11 +26,21 @@ class RedisBroker:
 
     async def check(self, timeout_s: float) -> None:
         """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`."""
+        last: Exception = TransientError("no attempt has ended yet")
+
+        async def ping() -> None:
+            nonlocal last
+            try:
+                await self._link.writer.ping()
+            except AWAY as error:
+                last = error
+                raise
+
         try:
             async with asyncio.timeout(timeout_s):
-                await self._link.retry(self._link.writer.ping)
-        except TimeoutError as error:
-            raise TransientError(f"the broker did not answer within {timeout_s} s") from error
+                await self._link.retry(ping)
+        except TimeoutError:
+            raise TransientError(f"the broker did not answer within {timeout_s} s: {last}") from last
 
     async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
         """Adds an entry with id `sequence`-1. Without `sequence` a lost reply raises TransientError: added or not."""
