@@ -1,7 +1,8 @@
 """Rows of the stages that train on given examples: a dialogue with trained answers, or a prompt with a ranked pair.
 
 Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `chosen`, `rejected` and,
-if it is known by how much the one is better, `margin`.
+if it is known by how much the one is better, `margin`. `tools` holds the schemas of the tools that messages call, as a
+list or as JSON text.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, content_of, find_column
 from headrace.data.rows import DataRow
+from headrace.services.environment.rendering.messages import tools_of, without_absent
 from headrace.wire.errors import DataError
 
 
@@ -21,6 +23,8 @@ class Dialogue:
     prompt: str | tuple[Message, ...]
     answer: str | tuple[Message, ...]
     """Text, or the messages after the prompt: each one of the role `assistant` is trained."""
+    tools: tuple[Message, ...] = ()
+    """Schemas of the tools that the conversation may call, in the form of OpenAI's `tools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class RankedPair:
     rejected: str | tuple[Message, ...]
     margin: float
     """Least difference that the scores should have; 0 without the column."""
+    tools: tuple[Message, ...] = ()
+    """Schemas of the tools that both answers may call."""
 
 
 def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
@@ -43,14 +49,14 @@ def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
         if isinstance(messages, str):
             raise DataError(f'{row.place}: column "{name}": a conversation must be a list of messages, not text')
         first = _first_answer(row, name, messages)
-        return Dialogue(row.place, messages[:first], messages[first:])
+        return Dialogue(row.place, messages[:first], messages[first:], _tools(row, table))
     source, value = find_column(row, "prompt", table)
     prompt = content_of(row, source, value)
     source, value = find_column(row, "completion", table, frozenset({"completion"}))
     answer = content_of(row, source, [value] if isinstance(value, dict) else value, "completion")
     if isinstance(answer, tuple):
         _first_answer(row, source, answer)
-    return Dialogue(row.place, prompt, answer)
+    return Dialogue(row.place, prompt, answer, _tools(row, table))
 
 
 def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
@@ -68,7 +74,7 @@ def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
         prompt, chosen, rejected = _common_prompt(row, chosen, rejected)
     if chosen == rejected:
         raise DataError(f'{row.place}: "chosen" and "rejected" are the same')
-    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table))
+    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table), _tools(row, table))
 
 
 def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> int:
@@ -89,6 +95,14 @@ def _common_prompt(
             "their last message only"
         )
     return chosen[:-1], chosen[-1:], rejected[-1:]
+
+
+def _tools(row: DataRow, table: DataTable) -> tuple[Message, ...]:
+    name, value = find_column(row, "tools", table, frozenset())
+    try:
+        return tools_of(without_absent(value) if row.is_columnar else value)
+    except DataError as error:
+        raise DataError(f'{row.place}: column "{name}": {error}') from None
 
 
 def _margin(row: DataRow, table: DataTable) -> float:

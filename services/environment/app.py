@@ -13,9 +13,9 @@ from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.conversation import TemplateRenderer
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.environment.service import EpisodeGroups, report_to
 from headrace.services.environment.settings import EnvironmentSettings
@@ -116,7 +116,7 @@ def episode_groups(
 ) -> EpisodeGroups:
     """The handler of the worker's stream. Raises ConfigError for a model without a tokenizer or a chat template."""
     table = settings.environment
-    renderer = ConversationRenderer(load_tokenizer(settings.model.path))
+    renderer = TemplateRenderer(load_tokenizer(settings.model.path))
     return EpisodeGroups(
         EpisodePlayer(renderer, turns, limits_of(settings)),
         pool,

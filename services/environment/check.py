@@ -2,7 +2,7 @@
 
 from headrace.services.environment.app import check_digest, child_config, limits_of, load_tokenizer
 from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.player.rendering import ConversationRenderer
+from headrace.services.environment.rendering.conversation import TemplateRenderer
 from headrace.services.environment.settings import EnvironmentSettings
 
 
@@ -10,7 +10,7 @@ async def check(settings: EnvironmentSettings) -> int:
     """Returns 0; raises ConfigError, EnvironmentFailedError."""
     check_digest(settings)
     limits_of(settings)
-    ConversationRenderer(load_tokenizer(settings.model.path))
+    TemplateRenderer(load_tokenizer(settings.model.path))
     child = ChildProcess(child_config(settings))
     try:
         await child.start()

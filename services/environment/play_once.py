@@ -8,9 +8,9 @@ import numpy as np
 from headrace.services.environment.app import check_digest, child_config, limits_of, load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodePlayer
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.conversation import TemplateRenderer
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.wire.contracts import EnvironmentTask, Header, PromptGroup, Purpose, Rollout, Sampling
 from headrace.wire.rundir.episode_column import Decode, episode_text, episode_view
@@ -29,7 +29,7 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
     tokenizer = load_tokenizer(settings.model.path)
     directory = ReplicaDirectory()
     pool, turns = ChildPool(child_config(settings), 1), TurnClient(directory)
-    player = EpisodePlayer(ConversationRenderer(tokenizer), turns, limits_of(settings))
+    player = EpisodePlayer(TemplateRenderer(tokenizer), turns, limits_of(settings))
     following = None
     if settings.play.address:
         directory.update([_place(settings)])

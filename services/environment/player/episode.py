@@ -16,10 +16,11 @@ from headrace.services.environment import metrics
 from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState, rollout_of
-from headrace.services.environment.player.tool_calls import SaidCalls, read_calls
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, TurnLateError
+from headrace.services.environment.rendering.chat_template import Seen
+from headrace.services.environment.rendering.conversation import ConversationRenderer
+from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts import (
     EnvironmentReward,
     FinishReason,
@@ -185,10 +186,8 @@ class EpisodePlayer:
         _count_prefix(state, said)
         stopped = said.turn.finish_reason is FinishReason.STOP
         state.turns.append(said.turn)
-        state.seen = self._renderer.with_answer(state.seen, said.turn.completion_ids)
-        state.text = self._renderer.said(said.turn.completion_ids, stopped=stopped)
+        answer = self._renderer.answer(state.seen, said.turn.completion_ids, state.tools, stopped=stopped)
         state.replica_id = said.replica_id
-        message: Json = {"role": "assistant", "content": state.text}
         versions = sorted({str(span.version) for span in said.turn.spans})
         note: Json = {
             "turn": request.turn,
@@ -196,12 +195,12 @@ class EpisodePlayer:
             "replica": said.replica_id,
             "versions": versions,
         }
-        state.hear([message], [note])
+        state.say(answer, note)
         return said
 
     async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
         """Gives the policy's message to the environment; returns whether the episode is over."""
-        said = read_calls(state.text) if state.tools else read_calls("")
+        said = state.said
         metrics.TOOL_CALLS.labels("unknown", "malformed").inc(len(said.malformed))
         if said.malformed and not said.calls:
             state.turn_rewards.append(math.nan)
@@ -237,7 +236,7 @@ class EpisodePlayer:
     async def _stepped(self, child: ChildProcess, state: EpisodeState, said: SaidCalls) -> EnvironmentStep:
         if not said.calls:
             state.wait("environment", "the environment's step")
-        message: Json = {"role": "assistant", "content": state.text, "tool_calls": list(said.calls)}
+        message: Json = {**state.messages[-1], "tool_calls": list(said.calls)}
         begin = time.monotonic()
         answer = await child.step(message, timeout_s=self._limits.tool_s)
         metrics.TURN_SECONDS.labels("environment").observe(time.monotonic() - begin)

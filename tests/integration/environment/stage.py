@@ -15,9 +15,9 @@ from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
 from headrace.services.environment.app import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.conversation import TemplateRenderer
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -140,7 +140,7 @@ async def stage(
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
     pool = ChildPool(replace(CONFIG, **config), slots)
-    player = EpisodePlayer(ConversationRenderer(tokenizer), turns, replace(LIMITS, **(limits or {})))
+    player = EpisodePlayer(TemplateRenderer(tokenizer), turns, replace(LIMITS, **(limits or {})))
     found = Stage(tokenizer, made, directory, pool, player)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pool.close)
