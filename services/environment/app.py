@@ -15,7 +15,8 @@ from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.conversation import TemplateRenderer
+from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.environment.service import EpisodeGroups, report_to
 from headrace.services.environment.settings import EnvironmentSettings
@@ -41,11 +42,14 @@ async def serve(settings: EnvironmentSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises EnvironmentOutageError, ConfigError."""
     table = settings.environment
     check_digest(settings)
+    renderer = conversation_renderer(table.renderer, load_tokenizer(settings.model.path))
+    directory = ReplicaDirectory()
+    pool, turns = ChildPool(child_config(settings), table.slots), TurnClient(directory)
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    worker_id, directory = worker_name(settings), ReplicaDirectory()
+    await load_code(pool, renderer)
+    worker_id = worker_name(settings)
     events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4))
-    pool, turns = ChildPool(child_config(settings), table.slots), TurnClient(directory)
     broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     def end(error: Exception) -> None:
@@ -60,11 +64,9 @@ async def serve(settings: EnvironmentSettings) -> int:
         warnings.take(group)
         failing(group)
 
-    groups = episode_groups(settings, pool, directory, turns, events, outcome)
+    groups = episode_groups(settings, renderer, pool, directory, turns, events, outcome)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
-    async with pool.child():  # The user's code is loaded before anything is taken: an error in it ends the start.
-        pass
     worker = Worker(
         broker,
         StreamName.EPISODES,
@@ -101,6 +103,19 @@ async def serve(settings: EnvironmentSettings) -> int:
     return 0
 
 
+async def load_code(pool: ChildPool, renderer: ConversationRenderer) -> None:
+    """Loads the user's code before anything is taken, and renders with its tools: errors in either end the start.
+
+    Raises ConfigError, EnvironmentFailedError.
+    """
+    try:
+        async with pool.child() as child:
+            renderer.check(child.tools)
+    except ConfigError:
+        await pool.close()
+        raise
+
+
 def worker_name(settings: EnvironmentSettings) -> str:
     """Its name in streams, events and reports."""
     return f"environment-{settings.instance}"
@@ -108,15 +123,15 @@ def worker_name(settings: EnvironmentSettings) -> str:
 
 def episode_groups(
     settings: EnvironmentSettings,
+    renderer: ConversationRenderer,
     pool: ChildPool,
     directory: ReplicaDirectory,
     turns: TurnClient,
     events: EventLog,
     outcome: Callable[[RolloutGroup], None],
 ) -> EpisodeGroups:
-    """The handler of the worker's stream. Raises ConfigError for a model without a tokenizer or a chat template."""
+    """The handler of the worker's stream."""
     table = settings.environment
-    renderer = TemplateRenderer(load_tokenizer(settings.model.path))
     return EpisodeGroups(
         EpisodePlayer(renderer, turns, limits_of(settings)),
         pool,

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
+from headrace.services.environment.settings import TEMPLATE, EnvironmentSettings, EnvironmentTable
 from headrace.wire.rundir.own_code import environment_code, files_in
 
 SettingsT = TypeVar("SettingsT", bound=EnvironmentSettings)
@@ -17,6 +17,8 @@ def environment_digest(table: EnvironmentTable) -> str:
     """16 hex digits over config and the `*.py` files of `environment.path`. Raises OSError."""
     found = hashlib.sha256()
     names = set(EnvironmentTable.model_fields) - _SCALE
+    if table.renderer == TEMPLATE:
+        names -= {"renderer"}  # Runs that began before there was another keep their digest.
     found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
         for file in sorted(one for one in files_in(table.path) if one.suffix == ".py"):

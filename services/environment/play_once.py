@@ -10,7 +10,7 @@ from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.conversation import TemplateRenderer
+from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.wire.contracts import EnvironmentTask, Header, PromptGroup, Purpose, Rollout, Sampling
 from headrace.wire.rundir.episode_column import Decode, episode_text, episode_view
@@ -23,13 +23,15 @@ _HERE = "here"
 async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
     """Returns `rollout_id`, `finish_reason`, `text`, `token_ids`, `logprobs` (null = read) and `episode`.
 
-    Raises ConfigError for an environment that has changed since the run began or cannot be loaded.
+    Raises ConfigError for an environment that has changed since the run began or cannot be loaded, and for a renderer
+    that does not fit the model.
     """
     check_digest(settings)
     tokenizer = load_tokenizer(settings.model.path)
     directory = ReplicaDirectory()
     pool, turns = ChildPool(child_config(settings), 1), TurnClient(directory)
-    player = EpisodePlayer(TemplateRenderer(tokenizer), turns, limits_of(settings))
+    renderer = conversation_renderer(settings.environment.renderer, tokenizer)
+    player = EpisodePlayer(renderer, turns, limits_of(settings))
     following = None
     if settings.play.address:
         directory.update([_place(settings)])
@@ -39,6 +41,7 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
         )
     try:
         async with pool.child() as child:
+            renderer.check(child.tools)
             rollout = await player.play(child, _prompt(settings), _header(settings), 0)
     finally:
         if following is not None:

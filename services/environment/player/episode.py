@@ -161,6 +161,8 @@ class EpisodePlayer:
             return None
         sampling = sampling_to_pb(prompt.sampling)
         sampling.max_tokens = min(room, self._limits.max_turn_tokens or room)
+        also = [one for one in self._renderer.stop_token_ids if one not in sampling.stop_token_ids]
+        sampling.stop_token_ids.extend(also)
         sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, number)
         sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
         sampling.greedy_last = 0

@@ -17,7 +17,7 @@ from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.conversation import TemplateRenderer
+from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -130,17 +130,19 @@ async def stage(
     *,
     replicas: int = 1,
     template: str = TEMPLATE,
+    model: Callable[[Path, str], Path] = model_folder,
+    renderer: str = "template",
     slots: int = 4,
     limits: dict[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[Stage]:
     """Replicas that serve version 0, and children of an environment."""
-    tokenizer = load_tokenizer(model_folder(folder / "model", template))
+    tokenizer = load_tokenizer(model(folder / "model", template))
     made = {f"rollout-{n}": ScriptedReplica(f"rollout-{n}", tokenizer, says) for n in range(replicas)}
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
     pool = ChildPool(replace(CONFIG, **config), slots)
-    player = EpisodePlayer(TemplateRenderer(tokenizer), turns, replace(LIMITS, **(limits or {})))
+    player = EpisodePlayer(conversation_renderer(renderer, tokenizer), turns, replace(LIMITS, **(limits or {})))
     found = Stage(tokenizer, made, directory, pool, player)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pool.close)
