@@ -26,11 +26,12 @@ import numpy as np
 import psutil
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
-from headrace.services.environment.app import load_tokenizer
+from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer, EpisodeState
+from headrace.services.environment.player.episode import EpisodePlayer, EpisodeState
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import SampledTurn, TurnClient
 from headrace.services.environment.rendering.conversation import TemplateRenderer

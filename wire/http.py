@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -13,6 +14,8 @@ from prometheus_client.metrics_core import Metric
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.metrics import LoopWatch, exposition
+
+_BACKLOG = 128
 
 
 async def _no_engine() -> Iterable[Metric]:
@@ -85,10 +88,34 @@ async def serve_http(app: FastAPI, host: str, port: int) -> HttpServer:
     except OSError as error:
         listener.close()
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another http_port") from error
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-    server = _QuietServer(config)
+    server = _QuietServer(_config(app))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     return HttpServer(server, task, listener.getsockname()[1])
+
+
+@asynccontextmanager
+async def serve_socket(app: FastAPI, path: Path) -> AsyncIterator[None]:
+    """Serves `app` on a unix socket, which is there from the start; without metrics of the loop."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    server = _QuietServer(_config(app))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        # A client may keep its connection open for as long as it likes.
+        server.should_exit = server.force_exit = True
+        await wait_for(task, 60.0, "the endpoint to stop")
+        listener.close()
+
+
+def _config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
 
 
 class _QuietServer(uvicorn.Server):

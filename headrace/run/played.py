@@ -21,7 +21,7 @@ def check_same_environment(resolved: Resolved, run_dir: Path) -> str:
     table = resolved.config.environment
     if not table.on:
         return ""
-    place = resolved.place("environment", "path" if table.path is not None else "name")
+    place = resolved.place("environment", "path" if table.path is not None else table.key)
     copy = environment_code(run_dir).folder
     if table.path is not None and not table.path.is_dir() and copy.is_dir():
         log.info("environment_path_is_gone", path=str(table.path), used=str(copy))

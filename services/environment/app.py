@@ -1,22 +1,16 @@
 """Wires the environment service up."""
 
 import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.config import ChildConfig
-from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.cast import Cast, cast_of, load_tokenizer
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.identity import environment_digest
-from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.choice import conversation_renderer
-from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.environment.service import EpisodeGroups, report_to
 from headrace.services.environment.settings import EnvironmentSettings
@@ -32,9 +26,6 @@ from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 log = get_logger("environment")
 
 
@@ -42,29 +33,21 @@ async def serve(settings: EnvironmentSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises EnvironmentOutageError, ConfigError."""
     table = settings.environment
     check_digest(settings)
-    renderer = conversation_renderer(table.renderer, load_tokenizer(settings.model.path))
-    directory = ReplicaDirectory()
-    pool, turns = ChildPool(child_config(settings), table.slots), TurnClient(directory)
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    await load_code(pool, renderer)
-    worker_id = worker_name(settings)
+    worker_id, directory = worker_name(settings), ReplicaDirectory()
     events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4))
-    broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-
-    def end(error: Exception) -> None:
-        if not broken.done():
-            broken.set_result(error)
-            shutdown.event.set()
-
-    warnings = EpisodeWarnings(events, deterministic=settings.deterministic)
-    failing = report_to(EnvironmentHealth(table.outage_s), end)
+    turns = TurnClient(directory)
+    warnings, broken = EpisodeWarnings(events, deterministic=settings.deterministic), _Broken(shutdown)
+    failing = report_to(EnvironmentHealth(table.outage_s), broken.take)
 
     def outcome(group: RolloutGroup) -> None:
         warnings.take(group)
         failing(group)
 
-    groups = episode_groups(settings, renderer, pool, directory, turns, events, outcome)
+    cast = cast_of(settings, load_tokenizer(settings.model.path), turns, table.slots, warnings.take_turns)
+    await cast.load()
+    groups = episode_groups(settings, cast, directory, events, outcome)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     worker = Worker(
@@ -93,27 +76,27 @@ async def serve(settings: EnvironmentSettings) -> int:
         )
         await _until_stopped(shutdown, worker.run(shutdown.event), follow, report)
     finally:
-        await pool.close()
+        await cast.pool.close()
         await turns.close()
         await http.stop()
         await broker.close()
         events.close()
-    if broken.done():
-        raise broken.result()
+    if broken.error is not None:
+        raise broken.error
     return 0
 
 
-async def load_code(pool: ChildPool, renderer: ConversationRenderer) -> None:
-    """Loads the user's code before anything is taken, and renders with its tools: errors in either end the start.
+class _Broken:
+    """Holds the first error that ends the run, and stops the service by it."""
 
-    Raises ConfigError, EnvironmentFailedError.
-    """
-    try:
-        async with pool.child() as child:
-            renderer.check(child.tools)
-    except ConfigError:
-        await pool.close()
-        raise
+    def __init__(self, shutdown: Shutdown) -> None:
+        self._shutdown = shutdown
+        self.error: Exception | None = None
+
+    def take(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+            self._shutdown.event.set()
 
 
 def worker_name(settings: EnvironmentSettings) -> str:
@@ -123,18 +106,16 @@ def worker_name(settings: EnvironmentSettings) -> str:
 
 def episode_groups(
     settings: EnvironmentSettings,
-    renderer: ConversationRenderer,
-    pool: ChildPool,
+    cast: Cast[Any],
     directory: ReplicaDirectory,
-    turns: TurnClient,
     events: EventLog,
     outcome: Callable[[RolloutGroup], None],
-) -> EpisodeGroups:
+) -> EpisodeGroups[Any]:
     """The handler of the worker's stream."""
     table = settings.environment
     return EpisodeGroups(
-        EpisodePlayer(renderer, turns, limits_of(settings)),
-        pool,
+        cast.player,
+        cast.pool,
         directory,
         events,
         worker_id=worker_name(settings),
@@ -175,60 +156,3 @@ def check_digest(settings: EnvironmentSettings) -> None:
             f"environment: the code in {table.path or 'the import path'} or the settings have changed since the run "
             f"began (digest {found}, was {settings.environment_digest}): restore them, or begin a new run"
         )
-
-
-def child_config(settings: EnvironmentSettings) -> ChildConfig:
-    """What each child runs, and its limits."""
-    table = settings.environment
-    return ChildConfig(
-        environment=table.name,
-        tools=table.tools,
-        path=table.path,
-        run_dir=settings.run_dir,
-        folders=table.folders,
-        variables=table.variables,
-        sandbox=table.sandbox == "auto",
-        network=table.network,
-        memory_mib=table.memory_mib,
-        cpu_s=table.cpu_s,
-        max_result_chars=table.max_result_chars,
-        start_s=table.start_s,
-    )
-
-
-def limits_of(settings: EnvironmentSettings) -> EpisodeLimits:
-    """The limits of each episode."""
-    table = settings.environment
-    return EpisodeLimits(
-        max_turns=table.max_turns,
-        max_turn_tokens=table.max_turn_tokens,
-        context_length=settings.context_length or context_of(settings.model.path),
-        episode_s=table.episode_s,
-        turn_s=table.turn_s,
-        tool_s=table.tool_s,
-    )
-
-
-def context_of(model: Path) -> int:
-    """The longest context of a model folder. Raises ConfigError if its config does not say it."""
-    try:
-        config = json.loads((model / "config.json").read_text())
-        return int((config.get("text_config") or config)["max_position_embeddings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"model.path: {model / 'config.json'} does not say how long a context may be ({error!r}): set "
-            "rollout.context_length"
-        ) from error
-
-
-def load_tokenizer(model: Path) -> "PreTrainedTokenizerBase":
-    """The model's tokenizer, offline and without remote code. Raises ConfigError if the folder has none."""
-    from transformers import AutoTokenizer
-
-    try:
-        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            model, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"model.path: {model} has no readable tokenizer: {error}") from error
-    return found

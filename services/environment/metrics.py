@@ -35,8 +35,18 @@ TURN_RETRIES = Counter(
 )
 SEGMENTS = Counter(
     "headrace_environment_segments",
-    "Segments of episodes, by reason: first, template (the chat template does not go on from what was seen).",
+    "Segments of episodes, by reason: first, template (the chat template does not go on from what was seen); of agents"
+    " also opened (another conversation), branched (a turn continued twice), edited (a history with other answers than"
+    " those sampled).",
     ["reason"],
+)
+DROPPED_TURNS = Counter(
+    "headrace_environment_dropped_turns",
+    "Sampled turns of agents that are not trained: the program went on from their context in another way.",
+)
+REPEATED_CALLS = Counter(
+    "headrace_environment_repeated_calls",
+    "Calls of agents that repeat a request whose answer was not used yet: retries, answered by the same turn.",
 )
 TOKENS = Counter(
     "headrace_environment_tokens", "Tokens of episodes: sampled by the policy, read (what others wrote).", ["kind"]

@@ -5,12 +5,10 @@ import secrets
 
 import numpy as np
 
-from headrace.services.environment.app import check_digest, child_config, limits_of, load_tokenizer
-from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.app import check_digest
+from headrace.services.environment.cast import cast_of, load_tokenizer, no_notes
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.wire.contracts import EnvironmentTask, Header, PromptGroup, Purpose, Rollout, Sampling
 from headrace.wire.rundir.episode_column import Decode, episode_text, episode_view
@@ -29,9 +27,8 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
     check_digest(settings)
     tokenizer = load_tokenizer(settings.model.path)
     directory = ReplicaDirectory()
-    pool, turns = ChildPool(child_config(settings), 1), TurnClient(directory)
-    renderer = conversation_renderer(settings.environment.renderer, tokenizer)
-    player = EpisodePlayer(renderer, turns, limits_of(settings))
+    turns = TurnClient(directory)
+    cast = cast_of(settings, tokenizer, turns, 1, no_notes)
     following = None
     if settings.play.address:
         directory.update([_place(settings)])
@@ -40,14 +37,14 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
             follow_replicas(settings.orchestrator_address, settings.run.id, directory), name="follow the replicas"
         )
     try:
-        async with pool.child() as child:
-            renderer.check(child.tools)
-            rollout = await player.play(child, _prompt(settings), _header(settings), 0)
+        async with cast.pool.child() as child:
+            cast.renderer.check(child.tools)
+            rollout = await cast.player.play(child, _prompt(settings), _header(settings), 0)
     finally:
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        await pool.close()
+        await cast.pool.close()
         await turns.close()
     return _told(rollout, lambda ids: [tokenizer.decode([one]) for one in ids])
 

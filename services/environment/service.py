@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Generic
 
 from headrace.services.environment import metrics
+from headrace.services.environment.cast import ChildT, EpisodePool, PlaysEpisodes
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
-from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.health import EnvironmentHealth
-from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.in_hand import EpisodesInHand
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.wire import tracing
@@ -38,13 +38,13 @@ _DEATHS = 2
 """Deaths of its process after which an episode is played again: most are no fault of the environment."""
 
 
-class EpisodeGroups:
+class EpisodeGroups(Generic[ChildT]):
     """Plays the groups of the `episodes` stream."""
 
     def __init__(
         self,
-        player: EpisodePlayer,
-        pool: ChildPool,
+        player: PlaysEpisodes[ChildT],
+        pool: EpisodePool[ChildT],
         directory: ReplicaDirectory,
         events: EventLog,
         *,

@@ -15,9 +15,22 @@ class EnvironmentTable(Table):
     """`[environment]`: episodes in place of single completions: the rows of `[data]` are tasks, played with tools."""
 
     name: str = ""
-    """Your class, `module:Class`, with `reset` and `step`; empty = `tools` alone, or no environment at all."""
+    """Your class, `module:Class`, with `reset` and `step`, or `trl:module:factory`: an `environment_factory` of TRL's;
+    empty = `tools` alone, or no environment at all."""
     tools: tuple[str, ...] = ()
     """Functions with type hints that the policy may call, each `module:function`."""
+    rewards: tuple[str, ...] = ()
+    """Reward functions of TRL's that take `environments`, each `module:function`; with `trl:module:factory` alone."""
+    command: tuple[str, ...] = ()
+    """Words of a program that is the agent, such as `["python", "agent.py"]`, in place of `name` and `tools`: it is run
+    once an episode in bubblewrap, and the policy is its OpenAI-compatible endpoint (`OPENAI_BASE_URL`,
+    `OPENAI_API_KEY`). It starts in a folder with a copy of `path` and the row as `task.json`."""
+    reward_command: tuple[str, ...] = ()
+    """Run in the same folder once the program has ended, without the endpoint, such as `["bash", "tests/test.sh"]`;
+    what it names at the top of `path` (here `tests`) is kept from the program."""
+    reward_file: str = ""
+    """File with the reward, in that folder: a number, or, as `*.json`, an object of `reward` and components; empty =
+    `/logs/verifier/reward.txt` or `.json` where there is a `reward_command`, else no reward."""
     path: Path | None = None
     """Folder of your modules, last on the import path. It is copied into the run directory at the start, and episodes
     import the copy."""
@@ -67,17 +80,36 @@ class EnvironmentTable(Table):
     @property
     def on(self) -> bool:
         """Whether rows are played."""
-        return bool(self.name or self.tools)
+        return bool(self.name or self.tools or self.command)
 
     @property
     def label(self) -> str:
         """Its name for people and messages."""
-        return self.name or "+".join(self.tools)
+        return self.name or "+".join(self.tools) or " ".join(self.command)
+
+    @property
+    def key(self) -> str:
+        """The key that says what is played."""
+        return "command" if self.command else "name" if self.name else "tools"
 
     @model_validator(mode="after")
     def _is_whole(self) -> "EnvironmentTable":
         if self.path is not None and not self.on:
-            raise ValueError("path is given, but neither name nor tools say what is played")
+            raise ValueError("path is given, but neither name, tools nor command say what is played")
+        if self.command and (self.name or self.tools):
+            raise ValueError("command is a program that plays in place of name and tools: leave these out")
+        if self.command and (self.network or self.sandbox == "none"):
+            raise ValueError(
+                "command has no network but the policy's endpoint, so that the sandbox can keep every other port from "
+                "it: leave network and sandbox out"
+            )
+        if (self.reward_command or self.reward_file) and not self.command:
+            raise ValueError("reward_command and reward_file are for command: a name's class has a method reward")
+        if self.rewards and not self.name.startswith("trl:"):
+            raise ValueError(
+                'rewards are for name = "trl:module:factory"; name a reward function that needs no environment as a '
+                'scorer: [[reward.scorers]] name = "module:function"'
+            )
         if self.sandbox == "none" and not self.network:
             raise ValueError(
                 'sandbox = "none" leaves nothing that keeps an environment from the network: set network = true, or '

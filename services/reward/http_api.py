@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.base import RequestResponseEndpoint
 
+from headrace.services.reward.conversation import episode_of_messages
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError, State
 from headrace.services.reward.rubric.rubric import Result
@@ -57,7 +58,7 @@ class ScoreSample(BaseModel):
     prompt: Text = ""
     """Text or messages."""
     completion: Text
-    """Text or messages."""
+    """Text or messages; several ones, or calls of tools, are an episode: the assistant's are the policy's turns."""
     group: str = ""
     """Samples of one group answer one prompt, and may be compared."""
     truncated: bool = False
@@ -180,18 +181,36 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
 
 
 def sample_of(sample: ScoreSample, name: str = "") -> Sample:
-    """What scorers see of it. Messages of the prompt are kept in the column `prompt_messages`, as in a run."""
+    """What scorers see of it. Messages of the prompt are kept in the column `prompt_messages`, as in a run.
+
+    A completion of several messages is an episode, as in a run: its text is the assistant's last message.
+    """
     columns = dict(sample.model_extra or {})
     if not isinstance(sample.prompt, str):
         columns.setdefault("prompt_messages", [one.model_dump(exclude_unset=True) for one in sample.prompt])
+    played = _played(sample.completion)
+    asked = [TextMessage(role="user", content=sample.prompt)] if isinstance(sample.prompt, str) else sample.prompt
     return Sample(
         prompt=_text_of(sample.prompt),
-        completion=_text_of(sample.completion),
+        completion=_text_of(played[-1:] or sample.completion),
         columns=columns,
         group=sample.group,
         name=name,
         truncated=sample.truncated,
+        episode=episode_of_messages(_plain(asked), _plain(sample.completion)) if played else None,
     )
+
+
+def _played(completion: Text) -> list[TextMessage]:
+    """The assistant's messages of a conversation; none for a completion, be it text or one message."""
+    if isinstance(completion, str):
+        return []
+    said = [one for one in completion if one.role == "assistant"]
+    return said if len(completion) > 1 or any((one.model_extra or {}).get("tool_calls") for one in said) else []
+
+
+def _plain(messages: Text) -> list[dict[str, object]]:
+    return [] if isinstance(messages, str) else [one.model_dump() | {"content": one.text} for one in messages]
 
 
 def _text_of(content: Text) -> str:

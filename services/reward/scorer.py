@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from headrace.services.reward.conversation import Conversation, read_conversation
 from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.settings import Table
@@ -50,6 +51,39 @@ class Sample:
     """A limit of tokens or turns cut it off."""
     episode: Episode | None = None
     """Messages and reward of an environment; then `completion` is the policy's last message."""
+
+    @property
+    def conversation(self) -> Conversation | None:
+        """The messages of an episode; None for a completion, and for an episode whose record has none."""
+        return None if self.episode is None else read_conversation(self.episode)
+
+    @property
+    def sequence_ids(self) -> NDArray[np.int32] | None:
+        """int32 [context + completion]: all that the policy had read and sampled at its last token.
+
+        Of an episode of several segments the one in which the conversation ends. None where only text came.
+        """
+        ids = self.completion_ids
+        if self.episode is None or not self.episode.segments:
+            context, start = self.prompt_ids, 0
+        else:
+            end = self._end(self.episode)
+            segment = next(one for one in reversed(self.episode.segments) if one.start < end)
+            context, start, ids = segment.context_ids, segment.start, None if ids is None else ids[:end]
+        return None if context is None or ids is None else np.concatenate([context, ids[start:]]).astype(np.int32)
+
+    def _end(self, episode: Episode) -> int:
+        """The place behind the last token of the conversation: an agent's last segment may be one beside it."""
+        conversation = self.conversation if len(episode.segments) > 1 else None
+        turn = None if conversation is None else conversation.turns[conversation.last]
+        return episode.turn_ends[turn if turn is not None and 0 <= turn < len(episode.turn_ends) else -1]
+
+    @property
+    def text(self) -> str | None:
+        """Prompt and completion; of an episode all messages, each below its role. None if its record has none."""
+        if self.episode is None:
+            return self.prompt + self.completion
+        return None if (conversation := self.conversation) is None else conversation.text
 
     @property
     def tokens(self) -> int | None:

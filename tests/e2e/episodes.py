@@ -39,6 +39,31 @@ class Sums:
         return float(self.liked)
 '''
 
+AGENT_TABLE = TABLE.replace('name = "game:Sums"', 'command = ["python", "agent.py"]\nreward_file = "reward.txt"')
+AGENT = """
+import json, os, urllib.request
+
+def ask(messages):
+    head = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    body = json.dumps({"model": "policy", "messages": messages}).encode()
+    asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, head)
+    return json.load(urllib.request.urlopen(asked))["choices"][0]["message"]
+
+def score(number):
+    with open("reward.txt", "w") as file:
+        file.write(str(number))
+
+score(0.0)
+messages = [{"role": "user", "content": json.load(open("task.json"))["prompt"].rstrip("=")}]
+while messages[-1]["role"] == "user":
+    messages.append(ask(messages))
+    if messages[-1]["content"][:1] in list("02468"):
+        score(1.0)
+    else:
+        messages.append({"role": "user", "content": "+0"})
+"""
+"""The game's rules in a program: it asks again until the answer begins with a digit that it likes, or until a limit."""
+
 _TURN = "        self.turns += 1"
 _HELD = """        while __import__('os').path.exists(HOLD):
             __import__('time').sleep(0.02)
@@ -50,26 +75,28 @@ def holding_game(file: Path) -> str:
     return f"HOLD = {str(file)!r}\n{GAME.replace(_TURN, _HELD + _TURN)}"
 
 
-def played_run(folder: Path, *, game: str = GAME, **shape: Any) -> TinyRun:
-    """A tiny run in which every row is played; `shape` as of TinyRun."""
+def played_run(folder: Path, *, game: str = GAME, table: str = TABLE, **shape: Any) -> TinyRun:
+    """A tiny run in which every row is played, by the game or by the agent beside it; `shape` as of TinyRun."""
     made = TinyRun(folder, **{"steps": 6, "replicas": 1, **shape})
     file = made.folder / "model" / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": TEMPLATE}))
     (made.folder / "game").mkdir()
     (made.folder / "game" / "game.py").write_text(game)
+    if table is AGENT_TABLE:
+        (made.folder / "game" / "agent.py").write_text(AGENT)
     toml = (made.folder / "run.toml").read_text().replace('name = "length"', 'name = "environment"')
     toml = toml.replace("options = { target = 3 }", "").replace('component = "length"', 'component = "environment"')
     toml = toml.replace("max_tokens = 6", "max_tokens = 12").replace("correct_above = -0.5", "correct_above = 0.5")
-    (made.folder / "run.toml").write_text(toml + TABLE)
+    (made.folder / "run.toml").write_text(toml + table)
     return made
 
 
-def kill_a_child(worker: int) -> bool:
-    """Kills one process that plays episodes for the worker, found by its command line."""
+def kill_a_child(worker: int, word: bytes = b"headrace.services.environment.child.main") -> bool:
+    """Kills one process that plays episodes for the worker, found by a word of its command line."""
     for folder in Path("/proc").iterdir():
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0") if folder.name.isdecimal() else []
-            plays = b"headrace.services.environment.child.main" in words and not words[0].endswith(b"bwrap")
+            plays = word in words and not words[0].endswith(b"bwrap")
             if plays and _is_under(folder, worker):
                 os.kill(int(folder.name), signal.SIGKILL)
                 return True

@@ -19,7 +19,7 @@ MOST = 5
 """Files: more are no accident. Tests of one file may share what failed, such as a run."""
 MOST_TESTS = 20
 _LINES = 12
-"""Of the reason of each lasting failure, printed at the very end."""
+"""So many lines of the reason of each lasting failure are printed at the very end."""
 _LONGEST_S = 1800
 _PASSED, _FAILED = 0, 1
 """Exit statuses of pytest after which all tests have run."""

@@ -108,7 +108,8 @@ def small(tmp_path: Path) -> Path:
     ):
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "__init__.py").touch()
-    (tmp_path / "headrace" / "__main__.py").touch()
+    for path in (ROOT / "headrace").glob("*.py"):
+        (tmp_path / "headrace" / path.name).touch()
     return tmp_path
 
 

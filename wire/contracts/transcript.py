@@ -1,11 +1,15 @@
 """An episode's messages as people and judges read them: what the policy was asked, and all that followed. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from headrace.wire.json_text import read_lenient
+
+NOTE = "note"
+"""Role of a record's entries that are no messages: turns of an agent beside the conversation that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,35 @@ def read_transcript(messages_json: str) -> Transcript:
 
 
 def transcript_of(messages: JsonValue) -> Transcript:
-    """The transcript of a list of messages; what is no message is left out."""
-    told = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    """The transcript of a list of messages; what is no message is left out, notes included."""
+    told = messages_in(messages)
     first = next((place for place, one in enumerate(told) if _is_policys(one)), len(told))
     return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
+
+
+def messages_in(record: JsonValue) -> list[dict[str, JsonValue]]:
+    """The messages of a record, without its notes."""
+    entries = record if isinstance(record, list) else []
+    return [one for one in entries if isinstance(one, dict) and one.get("role") != NOTE]
+
+
+_CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+
+
+def openai_message(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """One message in OpenAI's form: its calls as `tool_calls`, which its content does not repeat.
+
+    `arguments` are an object, as TRL and chat templates have them.
+    """
+    found: dict[str, JsonValue] = {"role": _text(message, "role"), "content": _text(message, "content")}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        found["content"] = _CALL.sub("", _text(message, "content")).strip()
+        found["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    for key in ("name", "reasoning_content"):
+        if isinstance(message.get(key), str):
+            found[key] = message[key]
+    return found
 
 
 def in_words(messages: Sequence[dict[str, JsonValue]]) -> str:

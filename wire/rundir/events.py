@@ -57,6 +57,7 @@ EVENTS: Mapping[str, EventKind] = {
     "group_scored": EventKind(("group_id", "attempt", "trace"), frequent=True),
     # An environment worker's, beside `group_generated`.
     "abstentions_high": EventKind(("share", "episodes", "reasons", "lengths")),
+    "segments_many": EventKind(("share", "turns", "reasons", "rollout_id")),
     "determinism_broken": EventKind(("rollout_id", "error")),
     # That of a command which resumes a run.
     "code_changed": EventKind(("before", "after", "files")),

@@ -9,10 +9,18 @@ class ChildConfig:
     """What a child runs, what it sees, and its limits."""
 
     environment: str = ""
-    """`module:Class`; empty = tools alone."""
+    """`module:Class`, or `trl:module:factory`; empty = tools alone."""
     tools: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
+    """Reward functions of a factory of TRL's, which look into its instances."""
     path: Path | None = None
     """Folder of the user's modules, last on the import path."""
+    main: tuple[str, ...] = ()
+    """Words of what is run in place of the child that loads modules; empty = that child. It gets `--fd` as well."""
+    mounts: tuple[tuple[Path, str], ...] = ()
+    """Further folders, read-only: where each lies, and where it is seen."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Links in its root: the target, and the link."""
     run_dir: Path | None = None
     """The run directory, hidden from the child even where a folder that it may read holds it."""
     folders: tuple[Path, ...] = ()

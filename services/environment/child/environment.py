@@ -4,28 +4,31 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import EnvironmentReset, EnvironmentStep, EpisodeReward, Json
 from headrace.services.environment.child.loading import LoadError
-from headrace.services.environment.child.tools import Tool, call_tool, make_tool
-
-
-class ResultError(Exception):
-    """The environment returned what has not the form; the text names the method and what was wrong."""
+from headrace.services.environment.child.tools import OURS, Tool, ToolForm, call_tool
 
 
 class HostedEnvironment:
     """One instance of the user's class (or none, and tools alone), kept for all episodes of this process."""
 
     def __init__(
-        self, instance: object | None, functions: Sequence[Callable[..., object]], *, max_result_chars: int
+        self,
+        instance: object | None,
+        functions: Sequence[Callable[..., object]],
+        *,
+        max_result_chars: int,
+        form: ToolForm = OURS,
     ) -> None:
         """Raises LoadError for a class without `reset`, and for a tool that JSON cannot call."""
         if instance is not None and not callable(getattr(instance, "reset", None)):
             raise LoadError(f"{type(instance).__name__} has no method reset(task, rollout_id, attempt)")
-        named = list(getattr(instance, "tools", ())) if instance is not None else []
-        own = [getattr(instance, one) if isinstance(one, str) else one for one in named]
-        self._instance, self._max_result_chars = instance, max_result_chars
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in map(make_tool, (*own, *functions))}
+        self._instance, self._functions, self._form = instance, tuple(functions), form
+        self._max_result_chars = max_result_chars
+        self._named: list[object] = []
+        self._tools: dict[str, Tool] = {}
+        self._offer()
 
     @property
     def schemas(self) -> list[Json]:
@@ -42,6 +45,7 @@ class HostedEnvironment:
             found = await self._call("reset", task, rollout_id, attempt)
         if isinstance(found, str):
             found = [{"role": "user", "content": found}]
+        self._offer()
         messages = _messages(found, "reset")
         if not messages:
             raise ResultError("reset returned no message: there is nothing to answer")
@@ -51,7 +55,8 @@ class HostedEnvironment:
         """Calls the tools that the message calls; a message without calls is the environment's to answer."""
         calls = message["tool_calls"]
         if isinstance(calls, list) and calls and self._tools:
-            made = [await call_tool(self._tools, call, max_chars=self._max_result_chars) for call in calls]
+            most = self._max_result_chars
+            made = [await call_tool(self._tools, call, max_chars=most, form=self._form) for call in calls]
             answer = _step([one.message for one in made], done=False)
             answer["calls"] = [one.note for one in made]
             return answer
@@ -89,6 +94,15 @@ class HostedEnvironment:
             "components": _numbers(found.get("components"), "reward", "components"),
             "metrics": _numbers(found.get("metrics"), "reward", "metrics"),
         }
+
+    def _offer(self) -> None:
+        """Makes tools of what the instance names now: it may choose in `reset`. Raises LoadError."""
+        named = list(getattr(self._instance, "tools", ()))
+        if self._tools and named == self._named:
+            return
+        own = [getattr(self._instance, one) if isinstance(one, str) else one for one in named]
+        self._named = named
+        self._tools = {tool.name: tool for tool in map(self._form.make, (*own, *self._functions))}
 
     async def _call(self, method: str, *arguments: object) -> object:
         found = getattr(self._instance, method)(*arguments)

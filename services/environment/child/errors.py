@@ -1,6 +1,17 @@
-"""How an episode's child fails its worker."""
+"""How an episode's child fails its worker, and how the user's code says that what it depends on is away."""
 
 from headrace.wire.errors import HeadraceError
+
+
+class ToolLostError(Exception):
+    """Raised by a tool or an environment whose own server is away: the episode abstains as `tool_lost`.
+
+    Any other error of a tool is text that the policy reads and learns from.
+    """
+
+
+class ResultError(Exception):
+    """The environment returned what has not the form; the text names the method and what was wrong."""
 
 
 class EnvironmentFailedError(HeadraceError):
@@ -13,6 +24,10 @@ class EnvironmentFailedError(HeadraceError):
 
 class ChildDiedError(EnvironmentFailedError):
     """The environment's process ended by itself, or was killed."""
+
+
+class ToolServerLostError(EnvironmentFailedError):
+    """The user's code raised ToolLostError."""
 
 
 class ChildLateError(HeadraceError):

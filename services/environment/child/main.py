@@ -9,10 +9,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from headrace.services.environment.child.environment import HostedEnvironment, ResultError
+from headrace.services.environment.child.environment import HostedEnvironment
+from headrace.services.environment.child.errors import ResultError, ToolLostError
 from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
 from headrace.wire.lifecycle import die_with_parent
+
+TRL = "trl:"
+"""Prefix of an environment that is a factory of TRL's."""
 
 
 def main() -> int:
@@ -40,6 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--environment", default="")
     parser.add_argument("--tool", action="append", default=[])
+    parser.add_argument("--reward", action="append", default=[])
     parser.add_argument("--path", type=Path)
     parser.add_argument("--memory-mib", type=int, default=0)
     parser.add_argument("--cpu-s", type=float, default=0.0)
@@ -48,6 +53,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _loaded(asked: argparse.Namespace) -> HostedEnvironment:
+    functions = [import_named(one, asked.path) for one in asked.tool]
+    if asked.environment.startswith(TRL):
+        return _loaded_of_trl(asked, functions)
     instance = None
     if asked.environment:
         made = import_named(asked.environment, asked.path)
@@ -55,8 +63,25 @@ def _loaded(asked: argparse.Namespace) -> HostedEnvironment:
             instance = made() if inspect.isclass(made) else made
         except Exception as error:
             raise LoadError(f"{asked.environment}(): {type(error).__name__}: {error} ({place_of(error)})") from error
-    functions = [import_named(one, asked.path) for one in asked.tool]
     return HostedEnvironment(instance, functions, max_result_chars=asked.max_result_chars)
+
+
+def _loaded_of_trl(asked: argparse.Namespace, functions: list[Callable[..., object]]) -> HostedEnvironment:
+    # Its schemas are those of transformers, an import that other environments are spared.
+    from headrace.services.environment.child.trl import FORM, TrlEnvironment
+
+    target = asked.environment.removeprefix(TRL)
+    factory = import_named(target, asked.path)
+    rewards = [import_named(one, asked.path) for one in asked.reward]
+    try:
+        instance = TrlEnvironment(factory, functions, rewards)
+        for tool in instance.every_tool:
+            FORM.make(tool)
+    except LoadError as error:
+        raise LoadError(f"{target}: {error}") from error
+    except Exception as error:
+        raise LoadError(f"{target}(): {type(error).__name__}: {error} ({place_of(error)})") from error
+    return HostedEnvironment(instance, (), max_result_chars=asked.max_result_chars, form=FORM)
 
 
 async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Json:
@@ -73,6 +98,8 @@ async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Jso
     try:
         found: Json = {"ok": await calls[name](**fields)}
         encode_frame(found)  # What JSON cannot hold is the environment's error too.
+    except ToolLostError as error:
+        return {"lost": f"{type(error).__name__}: {error}", "where": place_of(error)}
     except ResultError as error:
         return {"error": str(error), "where": ""}
     except Exception as error:

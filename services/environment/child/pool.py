@@ -5,20 +5,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headrace.services.environment.child.config import ChildConfig
-from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
-from headrace.wire.errors import ConfigError
+from headrace.services.environment.child.starts import ChildStarts
 
 
 class ChildPool:
     """At most `slots` children; each is started when it is first needed. On one event loop only."""
 
-    def __init__(self, config: ChildConfig, slots: int) -> None:
-        self._config = config
+    def __init__(self, config: ChildConfig, slots: int, *, starts: int = 0) -> None:
+        """`starts`: how many import the user's code at a time, as of `ChildStarts`."""
+        self._config, self._starts = config, ChildStarts(starts)
         self._free = asyncio.Semaphore(slots)
         self._idle: list[ChildProcess] = []
         self._children: set[ChildProcess] = set()
-        self._has_started = False
 
     @asynccontextmanager
     async def child(self) -> AsyncIterator[ChildProcess]:
@@ -44,28 +43,26 @@ class ChildPool:
         self._idle.clear()
 
     async def _healthy(self) -> ChildProcess:
+        if (found := await self._given_back()) is not None:
+            return found
+        async with self._starts.turn:
+            return await self._given_back() or await self._made()
+
+    async def _given_back(self) -> ChildProcess | None:
         while self._idle:
             found = self._idle.pop()
             if found.alive:
                 return found
             await found.kill()
             self._children.discard(found)
+        return None
+
+    async def _made(self) -> ChildProcess:
         made = ChildProcess(self._config)
         self._children.add(made)
         try:
-            await self._start(made)
+            await self._starts.start(made)
         except BaseException:
-            await made.kill()
             self._children.discard(made)
             raise
         return made
-
-    async def _start(self, made: ChildProcess) -> None:
-        try:
-            await made.start()
-        except ConfigError as error:
-            if not self._has_started:
-                raise
-            # The machine ran out of processes or namespaces, or a folder is gone: as passing as any other death.
-            raise ChildDiedError(str(error)) from error
-        self._has_started = True

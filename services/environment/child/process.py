@@ -13,7 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from headrace.services.environment import metrics
 from headrace.services.environment.child.config import ChildConfig
-from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import (
+    ChildDiedError,
+    ChildLateError,
+    EnvironmentFailedError,
+    ToolServerLostError,
+)
 from headrace.services.environment.child.frames import (
     EnvironmentReset,
     EnvironmentStep,
@@ -22,7 +27,7 @@ from headrace.services.environment.child.frames import (
     decode_frame,
     encode_frame,
 )
-from headrace.services.environment.child.sandbox import WAYS_OUT, child_variables, find_sandbox
+from headrace.services.environment.child.sandbox import child_variables, find_sandbox
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
@@ -109,7 +114,9 @@ class ChildProcess:
         except ChildDiedError as error:
             await self.kill()
             if sandbox.refused(self._tail):
-                raise ConfigError(f"environments cannot be isolated: {self._last_words()}. {WAYS_OUT}") from error
+                raise ConfigError(
+                    f"environments cannot be isolated: {self._last_words()}. {sandbox.ways_out}"
+                ) from error
             raise
         except BaseException:
             await self.kill()
@@ -182,6 +189,8 @@ class ChildProcess:
         with contextlib.suppress(ConnectionError):  # Its end is told by what can be read.
             await self._writer.drain()
         answer = await self._read()
+        if "lost" in answer:
+            raise ToolServerLostError(str(answer["lost"]), str(answer.get("where", "")))
         if "error" in answer:
             raise EnvironmentFailedError(str(answer["error"]), str(answer.get("where", "")))
         return answer.get("ok")

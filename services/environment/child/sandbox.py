@@ -38,12 +38,15 @@ _VARIABLES = frozenset(
     }
 )
 """What every child is given of its service's environment; beside them `LC_*`, and `environment.variables`."""
-WAYS_OUT = (
+NEEDS = (
     "Environments run in bubblewrap, which needs user namespaces: user.max_user_namespaces > 0; on Debian "
     "kernel.unprivileged_userns_clone = 1; on Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns = 0, or an "
     "AppArmor profile for bwrap; in a container a seccomp and an AppArmor profile that allow namespaces and mounts "
-    "(docker-compose.yml has them; Kubernetes: the component environment-sandbox or sandbox-gvisor). Or set "
-    'environment.sandbox = "none" and environment.network = true where nothing has to be hidden from them'
+    "(docker-compose.yml has them; Kubernetes: the component environment-sandbox or sandbox-gvisor)"
+)
+WAYS_OUT = (
+    f'{NEEDS}. Or set environment.sandbox = "none" and environment.network = true where nothing has to be hidden from '
+    "them"
 )
 
 
@@ -70,6 +73,11 @@ class ChildSandbox:
         """The folder that only this child has; empty = one must be made for it."""
         return "/tmp" if self.bwrap else ""
 
+    @property
+    def ways_out(self) -> str:
+        """What to do where it cannot be made."""
+        return NEEDS if self.config.main else WAYS_OUT
+
     def refused(self, said: str) -> bool:
         """Whether a child that ended before it was ready was never started."""
         return bool(self.bwrap) and said.lstrip().startswith("bwrap: ")
@@ -88,6 +96,11 @@ class ChildSandbox:
 def find_sandbox(config: ChildConfig) -> ChildSandbox:
     """What a child of this config is started in. Raises ConfigError if it needs a sandbox that is missing."""
     found = shutil.which("bwrap") if config.sandbox else None
+    if found is None and config.main:
+        raise ConfigError(
+            "environment.command is run in bubblewrap alone, and there is no `bwrap`: install it (apt-get install "
+            f"bubblewrap). {NEEDS}"
+        )
     if found is None and not config.network:
         raise ConfigError(
             "environments are kept from the network by bubblewrap, and there is no `bwrap`: install it "
@@ -111,10 +124,13 @@ def _warn_once() -> None:
 
 
 def _own_command(config: ChildConfig, fd: int) -> list[str]:
+    if config.main:
+        return [*config.main, "--fd", str(fd)]
     own = [sys.executable, "-P", "-m", _MAIN, "--fd", str(fd)]
     own += ["--max-result-chars", str(config.max_result_chars), "--memory-mib", str(config.memory_mib)]
     own += ["--cpu-s", str(config.cpu_s), "--environment", config.environment]
     own += [word for tool in config.tools for word in ("--tool", tool)]
+    own += [word for reward in config.rewards for word in ("--reward", reward)]
     return own + (["--path", str(config.path)] if config.path is not None else [])
 
 
@@ -128,8 +144,8 @@ def _root(bwrap: str, config: ChildConfig) -> list[str]:
     for name in _DEVICES:
         words += ["--dev-bind", name, name]
     words += ["--proc", "/proc"] if _mounts_proc(bwrap) else ["--dir", "/proc"]
-    for name in ("/dev/shm", "/tmp"):
-        words += [*_size(bwrap, config.memory_mib), "--tmpfs", name]
+    # One file system for both, so that one bound holds for both.
+    words += [*_size(bwrap, config.memory_mib), "--tmpfs", "/tmp", "--symlink", "/tmp", "/dev/shm"]
     folders = sorted({*_python_folders(), *config.folders}, key=lambda folder: len(folder.parts))
     for folder in folders:
         words += ["--ro-bind", str(folder), str(folder)]
@@ -137,6 +153,10 @@ def _root(bwrap: str, config: ChildConfig) -> list[str]:
         words += ["--tmpfs", str(config.run_dir)]
     if config.path is not None:
         words += ["--ro-bind", str(config.path), str(config.path)]
+    for source, seen in config.mounts:
+        words += ["--ro-bind", str(source), seen]
+    for target, link in config.links:
+        words += ["--symlink", target, link]
     if config.run_dir is not None and any(config.run_dir.is_relative_to(folder) for folder in folders):
         words += ["--remount-ro", str(config.run_dir)]
     return [*words, "--remount-ro", "/"]
@@ -151,7 +171,7 @@ def _python_folders() -> Iterator[Path]:
         # A checkout, which holds more than its packages: runs, `.env`, an environment of Python.
         yield from (root / name for name in ("headrace", "services", "wire"))
     for text in (*prefixes, *sys.path, *libraries):
-        folder = Path(text).absolute()
+        folder = Path(os.path.abspath(text))  # Without "..", which bubblewrap does not take in a target.
         if text and folder.exists() and not folder.is_relative_to("/usr") and folder.resolve() != root:
             yield folder
 

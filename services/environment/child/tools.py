@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.services.environment.child.errors import ResultError, ToolLostError
 from headrace.services.environment.child.frames import Json, ToolNote
 from headrace.services.environment.child.loading import LoadError, told
 
@@ -29,17 +30,11 @@ class Tool:
 
     name: str
     function: Callable[..., object]
-    description: str
-    parameters: dict[str, Json]
-    """Name -> JSON schema."""
-    required: tuple[str, ...]
-
-    @property
-    def schema(self) -> Json:
-        """The form of OpenAI's `tools`."""
-        parameters = {"type": "object", "properties": self.parameters, "required": list(self.required)}
-        function = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
+    schema: Json
+    """The form of OpenAI's `tools`."""
+    parameters: dict[str, Json] | None = None
+    """Name -> JSON schema that an argument must fit; None: the function checks what it is called with."""
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,17 @@ class ToolResult:
 
     message: Json
     note: ToolNote
+
+
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """How functions become tools, and what the policy reads of their calls."""
+
+    make: Callable[[Callable[..., object]], Tool]
+    unknown: Callable[[str, Mapping[str, Tool]], str]
+    """What the policy reads where no tool has the name; given are the name and the tools that there are."""
+    raised: Callable[[Exception], str]
+    returned: Callable[[object], str]
 
 
 def make_tool(function: Callable[..., object]) -> Tool:
@@ -67,7 +73,9 @@ def make_tool(function: Callable[..., object]) -> Tool:
             found[parameter.name]["description"] = about[parameter.name]
         if parameter.default is parameter.empty:
             required.append(parameter.name)
-    return Tool(name, function, described, found, tuple(required))
+    parameters = {"type": "object", "properties": found, "required": required}
+    schema: Json = {"name": name, "description": described, "parameters": parameters}
+    return Tool(name, function, {"type": "function", "function": schema}, found, tuple(required))
 
 
 def _schema(hint: object, where: str) -> Json:
@@ -96,16 +104,24 @@ def _docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
     return re.split(r"\n(?=(?:Returns|Raises):)", described)[0].strip(), {name: said.strip() for name, said in about}
 
 
-async def call_tool(tools: Mapping[str, Tool], call: object, *, max_chars: int) -> ToolResult:
-    """Calls a tool; whatever goes wrong is text for the policy. Raises no exception of the tool's but MemoryError."""
+OURS = ToolForm(
+    make=make_tool,
+    unknown=lambda name, tools: f"Error: there is no tool {name!r}; there are {', '.join(tools) or 'none'}",
+    raised=lambda error: f"Error: {told(error)}",
+    returned=lambda found: found if isinstance(found, str) else json.dumps(found),
+)
+
+
+async def call_tool(tools: Mapping[str, Tool], call: object, *, max_chars: int, form: ToolForm = OURS) -> ToolResult:
+    """Calls a tool; whatever goes wrong is text for the policy, but for ToolLostError and MemoryError of the tool."""
     begin = time.monotonic()
     given = call if isinstance(call, dict) else {}
     name, arguments = str(given.get("name")), given.get("arguments")
     tool = tools.get(name)
-    outcome, text = "refused", f"Error: there is no tool {name!r}; there are {', '.join(tools) or 'none'}"
+    outcome, text = "refused", form.unknown(name, tools)
     if tool is not None and isinstance(arguments, dict):
         problem = _arguments_problem(tool, arguments)
-        outcome, text = ("refused", f"Error: {problem}") if problem else await _called(tool, arguments)
+        outcome, text = ("refused", f"Error: {problem}") if problem else await _called(tool, arguments, form)
     cut = max(len(text) - max_chars, 0)
     if cut:
         text = text[:max_chars] + f"\n[{cut} more characters were cut]"
@@ -114,19 +130,21 @@ async def call_tool(tools: Mapping[str, Tool], call: object, *, max_chars: int) 
     return ToolResult({"role": "tool", "name": name, "content": text}, note)
 
 
-async def _called(tool: Tool, arguments: Mapping[str, object]) -> tuple[str, str]:
+async def _called(tool: Tool, arguments: Mapping[str, object], form: ToolForm) -> tuple[str, str]:
     try:
         found = tool.function(**arguments)
         if inspect.isawaitable(found):
             found = await found
-        return "returned", found if isinstance(found, str) else json.dumps(found)
-    except MemoryError:
+        return "returned", form.returned(found)
+    except (MemoryError, ResultError, ToolLostError):
         raise
     except Exception as error:
-        return "raised", f"Error: {told(error)}"
+        return "raised", form.raised(error)
 
 
 def _arguments_problem(tool: Tool, arguments: Mapping[str, object]) -> str | None:
+    if tool.parameters is None:
+        return None
     known = ", ".join(tool.parameters) or "none"
     missing = [name for name in tool.required if name not in arguments]
     if missing:

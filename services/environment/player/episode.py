@@ -8,16 +8,28 @@ import asyncio
 import json
 import math
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.services.environment import metrics
-from headrace.services.environment.child.errors import ChildDiedError, ChildLateError, EnvironmentFailedError
+from headrace.services.environment.child.errors import (
+    ChildDiedError,
+    ChildLateError,
+    EnvironmentFailedError,
+    ToolServerLostError,
+)
 from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.player.ends import EpisodeEndedError, end_of
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState, rollout_of
-from headrace.services.environment.player.turns import SampledTurn, TurnClient, TurnLateError
+from headrace.services.environment.player.turns import (
+    SampledTurn,
+    TurnClient,
+    count_turn,
+    note_of,
+    sample_request,
+)
 from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.rendering.tool_calls import SaidCalls
@@ -28,34 +40,9 @@ from headrace.wire.contracts import (
     PromptGroup,
     Rollout,
     rollout_id,
-    turn_seed,
 )
-from headrace.wire.contracts.arrays import ids_to_bytes
-from headrace.wire.contracts.sampling_codec import sampling_to_pb
 from headrace.wire.errors import DataError
 from headrace.wire.v1 import rollout_pb2 as pb
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
-    """What bounds an episode beside the tokens that the group's sampling allows it. Times are seconds."""
-
-    max_turns: int
-    max_turn_tokens: int
-    """0 = as many as are left of the episode's."""
-    context_length: int
-    episode_s: float
-    turn_s: float
-    tool_s: float
-    """For each call of the environment: its reset, one step with its tools, its reward."""
-
-
-class EpisodeEndedError(Exception):
-    """The episode is over, for a reason other than its environment's word."""
-
-    def __init__(self, reason: FinishReason, error: str = "") -> None:
-        super().__init__(error)
-        self.reason, self.error = reason, error
 
 
 class EpisodePlayer:
@@ -83,7 +70,8 @@ class EpisodePlayer:
         state.wait("environment", "the environment to begin")
         begin = time.monotonic()
         try:
-            reason, error = await self._played(child, prompt, header, index, state)
+            playing = self._to_its_end(child, prompt, header, index, state)
+            reason, error = await end_of(playing, child, state, self._limits)
         except ChildDiedError as died:
             if not last:
                 raise
@@ -92,30 +80,6 @@ class EpisodePlayer:
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         return rollout_of(state, reason, error)
-
-    async def _played(
-        self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
-    ) -> tuple[FinishReason, str]:
-        scope = asyncio.timeout(self._limits.episode_s)
-        try:
-            async with scope:
-                return await self._to_its_end(child, prompt, header, index, state), ""
-        except EpisodeEndedError as end:
-            return end.reason, end.error
-        except ChildLateError as error:
-            return FinishReason.TIME, str(error)
-        except TurnLateError as late:
-            passed = f"environment.turn_s = {self._limits.turn_s:g} passed on {late.replica_id}"
-            return FinishReason.TIME, f"{passed}: {state.waits_for}"
-        except ChildDiedError:
-            raise
-        except EnvironmentFailedError as error:
-            return FinishReason.ENVIRONMENT_ERROR, str(error)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            await child.kill()  # It may be in the middle of a call.
-            return FinishReason.TIME, f"environment.episode_s = {self._limits.episode_s:g} passed: {state.waits_for}"
 
     async def _to_its_end(
         self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
@@ -159,20 +123,14 @@ class EpisodePlayer:
         room = min(prompt.sampling.max_tokens - state.sampled, self._limits.context_length - len(context.token_ids))
         if room < 1:
             return None
-        sampling = sampling_to_pb(prompt.sampling)
-        sampling.max_tokens = min(room, self._limits.max_turn_tokens or room)
-        also = [one for one in self._renderer.stop_token_ids if one not in sampling.stop_token_ids]
-        sampling.stop_token_ids.extend(also)
-        sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, number)
-        sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
-        sampling.greedy_last = 0
-        return pb.SampleRequest(
-            rollout_id=state.rollout_id,
-            attempt=header.attempt,
+        return sample_request(
+            prompt,
+            header,
+            index,
             turn=number,
-            context_ids=ids_to_bytes(context.token_ids),
-            sampling=sampling,
-            min_version=prompt.min_version,
+            context_ids=context.token_ids,
+            max_tokens=min(room, self._limits.max_turn_tokens or room),
+            stop_token_ids=self._renderer.stop_token_ids,
             deadline_s=self._limits.turn_s,
         )
 
@@ -181,23 +139,14 @@ class EpisodePlayer:
         begin = time.monotonic()
         said = await self._turns.sample(request, seconds=self._limits.episode_s, preferred=state.replica_id)
         seconds = time.monotonic() - begin
-        metrics.TURNS.inc()
-        metrics.TURN_SECONDS.labels("engine").observe(said.engine_s)
-        metrics.TURN_SECONDS.labels("wire").observe(max(seconds - said.engine_s, 0.0))
         assert state.seen is not None
-        _count_prefix(state, said)
+        same = bool(state.turns) and said.replica_id == state.replica_id
+        count_turn(said, seconds, state.turns[-1] if same else None)
         stopped = said.turn.finish_reason is FinishReason.STOP
         state.turns.append(said.turn)
         answer = self._renderer.answer(state.seen, said.turn.completion_ids, state.tools, stopped=stopped)
         state.replica_id = said.replica_id
-        versions = sorted({str(span.version) for span in said.turn.spans})
-        note: Json = {
-            "turn": request.turn,
-            "seconds": round(seconds, 4),
-            "replica": said.replica_id,
-            "versions": versions,
-        }
-        state.say(answer, note)
+        state.say(answer, {"turn": request.turn, **note_of(said, seconds)})
         return said
 
     async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
@@ -226,7 +175,8 @@ class EpisodePlayer:
         try:
             answer = await self._stepped(child, state, said)
         except (EnvironmentFailedError, ChildLateError, asyncio.CancelledError) as error:
-            outcome = {ChildDiedError: "lost", ChildLateError: "late"}.get(type(error), "broken_off")
+            outcomes = {ChildDiedError: "lost", ToolServerLostError: "lost", ChildLateError: "late"}
+            outcome = outcomes.get(type(error), "broken_off")
             for call in said.calls:
                 metrics.TOOL_CALLS.labels(state.tool_label(call["name"]), outcome).inc()
             raise
@@ -247,7 +197,7 @@ class EpisodePlayer:
     async def _rewarded(self, child: ChildProcess, state: EpisodeState) -> None:
         """Asks the environment for its reward of the whole, which counts in place of that of its last step."""
         state.wait("environment", "the environment's reward")
-        answer = await child.reward(state.messages, timeout_s=self._limits.tool_s)
+        answer = await child.reward(state.with_calls(), timeout_s=self._limits.tool_s)
         if answer["value"] is not None or answer["components"] or answer["metrics"]:
             before = state.reward or EnvironmentReward()
             state.reward = EnvironmentReward(
@@ -261,22 +211,6 @@ def _refuse(state: EpisodeState, said: SaidCalls) -> None:
     """Tells the policy of its calls that cannot be read."""
     messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
     state.hear(messages, [{"outcome": "malformed"}] * len(messages))
-
-
-def _count_prefix(state: EpisodeState, said: SampledTurn) -> None:
-    """Counts what the engine computed again of a context that it had: it drops all that it kept with the weights."""
-    if said.cached_tokens is None or not state.turns or said.replica_id != state.replica_id:
-        return
-    before, now = state.turns[-1], said.turn
-    if len({span.version for span in (*before.spans[-1:], *now.spans)}) > 1:
-        return
-    # The last token was sampled, and never read.
-    had = np.concatenate([before.context_ids, before.completion_ids])[:-1]
-    length = min(len(had), len(now.context_ids))
-    differs = np.flatnonzero(had[:length] != now.context_ids[:length])
-    known = int(differs[0]) if len(differs) else length
-    metrics.PREFIX_TOKENS.labels("known").inc(known)
-    metrics.PREFIX_TOKENS.labels("cached").inc(min(said.cached_tokens, known))
 
 
 def _continues(seen: Seen | None, context: Seen) -> bool:

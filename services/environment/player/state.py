@@ -66,6 +66,11 @@ class EpisodeState:
         known: list[Mapping[str, object]] = [{}] * (len(messages) - len(notes)) + list(notes)
         self.record += [{**note, **message} for message, note in zip(messages, known, strict=True)]
 
+    def with_calls(self) -> list[Json]:
+        """The messages, those of the policy with the calls that were read in them, as the environment got them."""
+        both = zip(self.messages, self.record, strict=True)
+        return [{**one, "tool_calls": known["tool_calls"]} if "tool_calls" in known else one for one, known in both]
+
     def tool_label(self, name: object) -> str:
         """The name of a tool as a metric has it: what the policy calls may be any text."""
         known = [one["function"].get("name") for one in self.tools if isinstance(one["function"], dict)]

@@ -6,17 +6,20 @@ first answer that arrives counts.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import grpc
+import numpy as np
 
 from headrace.services.environment import metrics
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.player.replicas import ReplicaChoice, ReplicaDirectory
-from headrace.wire.contracts import FinishReason, Turn
-from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
-from headrace.wire.contracts.sampling_codec import FINISH_FROM_PB, spans_from_pb
+from headrace.wire.contracts import FinishReason, Header, PromptGroup, Turn, rollout_id, turn_seed
+from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
+from headrace.wire.contracts.messages import TokenIds
+from headrace.wire.contracts.sampling_codec import FINISH_FROM_PB, sampling_to_pb, spans_from_pb
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.rpc import call, channel
 from headrace.wire.telemetry import get_logger
@@ -118,6 +121,67 @@ class TurnClient:
         if address not in self._channels:
             self._channels[address] = channel(address)
         return self._channels[address]
+
+
+def sample_request(
+    prompt: PromptGroup,
+    header: Header,
+    index: int,
+    *,
+    turn: int,
+    context_ids: TokenIds,
+    max_tokens: int,
+    stop_token_ids: Sequence[int],
+    deadline_s: float,
+) -> pb.SampleRequest:
+    """The call of the engine for turn `turn` (from 0) of rollout `index`; `context_ids` is int32 [context].
+
+    `stop_token_ids` end it beside those of the run's sampling.
+    """
+    sampling = sampling_to_pb(prompt.sampling)
+    sampling.max_tokens = max_tokens
+    sampling.stop_token_ids.extend(one for one in stop_token_ids if one not in sampling.stop_token_ids)
+    sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, turn)
+    sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
+    sampling.greedy_last = 0
+    return pb.SampleRequest(
+        rollout_id=rollout_id(header.group_id, index),
+        attempt=header.attempt,
+        turn=turn,
+        context_ids=ids_to_bytes(context_ids),
+        sampling=sampling,
+        min_version=prompt.min_version,
+        deadline_s=deadline_s,
+    )
+
+
+def note_of(said: SampledTurn, seconds: float) -> Json:
+    """What is known of a turn beside its text, for people."""
+    versions = sorted({str(span.version) for span in said.turn.spans})
+    return {"seconds": round(seconds, 4), "replica": said.replica_id, "versions": versions}
+
+
+def count_turn(said: SampledTurn, seconds: float, before: Turn | None) -> None:
+    """Counts a turn that took so many seconds; `before`: the turn that it continues on the same replica."""
+    metrics.TURNS.inc()
+    metrics.TURN_SECONDS.labels("engine").observe(said.engine_s)
+    metrics.TURN_SECONDS.labels("wire").observe(max(seconds - said.engine_s, 0.0))
+    if before is not None:
+        _count_prefix(said, before)
+
+
+def _count_prefix(said: SampledTurn, before: Turn) -> None:
+    """Counts what the engine computed again of a context that it had: it drops all that it kept with the weights."""
+    now = said.turn
+    if said.cached_tokens is None or len({span.version for span in (*before.spans[-1:], *now.spans)}) > 1:
+        return
+    # The last token was sampled, and never read.
+    had = np.concatenate([before.context_ids, before.completion_ids])[:-1]
+    length = min(len(had), len(now.context_ids))
+    differs = np.flatnonzero(had[:length] != now.context_ids[:length])
+    known = int(differs[0]) if len(differs) else length
+    metrics.PREFIX_TOKENS.labels("known").inc(known)
+    metrics.PREFIX_TOKENS.labels("cached").inc(min(said.cached_tokens, known))
 
 
 @contextmanager

@@ -21,7 +21,10 @@ def with_calls_in_form(messages: Sequence[Mapping[str, object]]) -> list[Json]:
 
 
 def tools_of(value: object) -> tuple[Json, ...]:
-    """The schemas in a list, or in JSON text of one, in the form of OpenAI's `tools`. Raises DataError."""
+    """The schemas in a list, or in JSON text of one, in the form of OpenAI's `tools`: a bare function is wrapped.
+
+    Raises DataError.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else []
@@ -31,13 +34,17 @@ def tools_of(value: object) -> tuple[Json, ...]:
         return ()
     if not isinstance(value, list):
         raise DataError("the tools must be a list of schemas, or JSON text of one")
-    for number, one in enumerate(value, start=1):
-        function = one.get("function") if isinstance(one, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise DataError(
-                f'tool {number} has not the form {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}'
-            )
-    return tuple(dict(one) for one in value)
+    return tuple(_tool(one, number) for number, one in enumerate(value, start=1))
+
+
+def _tool(one: object, number: int) -> Json:
+    given = one if isinstance(one, dict) else {}
+    function = given.get("function", given)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise DataError(
+            f'tool {number} has not the form {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}'
+        )
+    return given if function is not given else {"type": "function", "function": given}
 
 
 def without_absent(value: object) -> object:

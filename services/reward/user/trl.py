@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import about, find, numbers, plain, settled
+from headrace.services.reward.user.messages import chat_of
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
 
 _OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log_metric"})
@@ -23,7 +24,11 @@ def build(target: str, options: Mapping[str, object], context: Context) -> Score
 
 
 class TrlScorer(UserScorer):
-    """One call a group; columns come as lists, prompts as messages where the data's prompts are."""
+    """One call a group; columns come as lists, prompts as messages where the data's prompts are.
+
+    Of an episode the prompt is what was asked before the policy's first message, the completion all messages from there
+    on: those of the policy with `tool_calls`, those of tools with their `name`, as in TRL's own loop of tools.
+    """
 
     def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         arguments = {"target": target, "options": dict(options)}
@@ -60,14 +65,14 @@ def _columns(columns: Mapping[str, object]) -> dict[str, object]:
 
 
 def _job(samples: Sequence[Sample]) -> dict[str, object]:
-    messages = [one.columns.get(PROMPT_MESSAGES) for one in samples]
-    is_chat = all(messages)
+    chats = [chat_of(one) for one in samples]
+    is_chat = None not in chats
     said: list[object] = [one.completion for one in samples]
     names = dict.fromkeys(name for one in samples for name in _columns(one.columns))
     ids = [None if one.completion_ids is None else one.completion_ids.tolist() for one in samples]
     return {
-        "prompts": messages if is_chat else [one.prompt for one in samples],
-        "completions": [[{"role": "assistant", "content": text}] for text in said] if is_chat else said,
+        "prompts": [one.asked for one in chats if one] if is_chat else [one.prompt for one in samples],
+        "completions": [one.said for one in chats if one] if is_chat else said,
         "completion_ids": None if None in ids else ids,
         "columns": {name: [one.columns.get(name) for one in samples] for name in names},
     }

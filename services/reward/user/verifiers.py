@@ -1,9 +1,10 @@
-"""`verifiers:taskset` or `verifiers:taskset:reward`: a `verifiers` v1 environment scores single-turn completions.
+"""`verifiers:taskset` or `verifiers:taskset:reward`: a `verifiers` v1 environment scores completions and episodes.
 
-A task is made of the row's columns (the fields of the taskset's TaskData), a trace of prompt and completion, and
-`Task.score` runs its rewards, metrics and plugged judges without a runtime. The score is the trace's weighted sum, or
-one reward alone where it is named. Options are those of the taskset's config. All that knows the package is in this
-file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py).
+A task is made of the row's columns (the fields of the taskset's TaskData), a trace of prompt and completion (of an
+episode a node for each of its messages), and `Task.score` runs its rewards, metrics and plugged judges without a
+runtime. The score is the trace's weighted sum, or one reward alone where it is named. Options are those of the
+taskset's config. All that knows the package is in this file. Source: verifiers 0.4, `verifiers.v1` (task.py, trace.py,
+graph.py).
 """
 
 import importlib.util
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import numbers, settled, source_version
+from headrace.services.reward.user.messages import tokens_of, with_call_ids
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, verdict
 from headrace.wire.errors import ConfigError
 
@@ -30,6 +32,12 @@ class _Job(TypedDict, total=False):
     about: bool
     prompt: str | list[dict[str, object]]
     completion: str
+    said: list[dict[str, object]]
+    """The messages of an episode from the policy's first on; empty for a completion."""
+    turns: list[bool]
+    """Which of them the policy said."""
+    tokens: list[dict[str, Any]]
+    """Ids, mask and usage of each of them, see `tokens_of`."""
     columns: dict[str, object]
     truncated: bool
     prompt_ids: list[int]
@@ -61,14 +69,31 @@ class VerifiersScorer(UserScorer):
 
 
 def _job(sample: Sample) -> dict[str, object]:
-    return {
+    job: dict[str, object] = {
         "prompt": sample.columns.get(PROMPT_MESSAGES) or sample.prompt,
         "completion": sample.completion,
+        "said": [],
         "columns": {key: value for key, value in sample.columns.items() if value is not None},
         "truncated": sample.truncated,
         "prompt_ids": [] if sample.prompt_ids is None else sample.prompt_ids.tolist(),
         "completion_ids": [] if sample.completion_ids is None else sample.completion_ids.tolist(),
     }
+    conversation = sample.conversation
+    if conversation is None:
+        return job
+    messages, first = [_known(one) for one in with_call_ids(conversation.messages)], conversation.first
+    return job | {
+        "prompt": messages[:first] or job["prompt"],
+        "said": messages[first:],
+        "turns": [turn is not None for turn in conversation.turns[first:]],
+        "tokens": tokens_of(sample, conversation),
+    }
+
+
+def _known(message: dict[str, object]) -> dict[str, object]:
+    """The message with a role that the package has: whatever else an environment says, it says to the policy."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    return {**message, "role": role if role in ("system", "assistant", "tool") else "user"}
 
 
 def serve(taskset: str, reward: str, options: dict[str, object]) -> Callable[[_Job], dict[str, object]]:
@@ -141,7 +166,10 @@ def _data(kind: type[BaseModel], job: _Job) -> BaseModel:
 
 
 def _trace(task: Any, job: _Job) -> Any:
-    """Prompt and completion as a finished trace of one turn."""
+    """Prompt and completion, or all messages of an episode, as a finished trace.
+
+    The ids of a completion lie at its two nodes, those of an episode at the policy's messages.
+    """
     import verifiers.v1 as vf
     from verifiers.v1.state import state_cls
 
@@ -149,27 +177,47 @@ def _trace(task: Any, job: _Job) -> Any:
     asked = [vf.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt)
     if data.system_prompt:
         asked.insert(0, vf.SystemMessage(content=data.system_prompt))
-    said = vf.AssistantMessage(content=job["completion"])
     nodes = [vf.MessageNode(parent=number - 1 if number else None, message=one) for number, one in enumerate(asked)]
-    nodes[0].token_ids, nodes[0].mask = job["prompt_ids"], [False] * len(job["prompt_ids"])
-    ids = job["completion_ids"]
-    nodes.append(
-        vf.MessageNode(parent=len(nodes) - 1, message=said, sampled=True, token_ids=ids, mask=[True] * len(ids))
-    )
-    call = vf.ModelCall(
-        node=len(nodes) - 1,
-        finish_reason="length" if job["truncated"] else "stop",
-        usage=vf.Usage(prompt_tokens=len(job["prompt_ids"]), completion_tokens=len(ids)),
-    )
+    last = "length" if job["truncated"] else "stop"
+    if job["said"]:
+        calls = _played(nodes, job, last)
+    else:
+        ids = job["completion_ids"]
+        nodes[0].token_ids, nodes[0].mask = job["prompt_ids"], [False] * len(job["prompt_ids"])
+        said = vf.AssistantMessage(content=job["completion"])
+        nodes.append(
+            vf.MessageNode(parent=len(nodes) - 1, message=said, sampled=True, token_ids=ids, mask=[True] * len(ids))
+        )
+        usage = vf.Usage(prompt_tokens=len(job["prompt_ids"]), completion_tokens=len(ids))
+        calls = [vf.ModelCall(node=len(nodes) - 1, finish_reason=last, usage=usage)]
     return vf.Trace(
         task=vf.TraceTask(type=type(task).__name__, data=data, key=task.key, hash=task.hash),
         agent=vf.AgentInfo(config=vf.AgentConfig()),
         state=state_cls(type(task))(),
         nodes=nodes,
-        calls=[call],
+        calls=calls,
         is_completed=True,
         ok=True,
     )
+
+
+def _played(nodes: list[Any], job: _Job, last: str) -> list[Any]:
+    """Appends the messages of an episode; returns the calls of the model, the last of which ended by `last`."""
+    import verifiers.v1 as vf
+    from pydantic import TypeAdapter
+
+    read, calls = TypeAdapter(vf.Message).validate_python, []
+    for message, sampled, tokens in zip(job["said"], job["turns"], job["tokens"], strict=True):
+        node = vf.MessageNode(parent=len(nodes) - 1 if nodes else None, message=read(message), sampled=sampled)
+        node.token_ids, node.mask = tokens.get("token_ids", []), tokens.get("mask", [])
+        if sampled:
+            call = vf.ModelCall(node=len(nodes), finish_reason="tool_calls" if message["tool_calls"] else "stop")
+            if "usage" in tokens:
+                call.usage = vf.Usage(prompt_tokens=tokens["usage"][0], completion_tokens=tokens["usage"][1])
+            calls.append(call)
+        nodes.append(node)
+    calls[-1].finish_reason = last
+    return calls
 
 
 def _scored(task: Any, trace: Any) -> dict[str, object]:

@@ -4,6 +4,9 @@
 if it takes `solution_strs`, `function(data_sources, solution_strs, ground_truths, extra_infos, **options) -> list` for
 a group. A dict's `score` is the score, its other numbers are shown beside it. Source: verl documentation, "Implement
 Reward Function for Dataset", and its batch reward manager.
+
+Of an episode `solution_str` is the policy's last message. verl decodes the whole response there, results of tools
+included; a function that looks for the answer in the text then also finds what a tool returned, so that is not copied.
 """
 
 import contextlib

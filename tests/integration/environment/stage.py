@@ -12,9 +12,12 @@ import grpc
 import numpy as np
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
-from headrace.services.environment.app import load_tokenizer
+from headrace.services.environment.agent.player import AgentPlayer
+from headrace.services.environment.agent.process import AgentConfig, AgentPool
+from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
-from headrace.services.environment.player.episode import EpisodeLimits, EpisodePlayer
+from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
@@ -105,9 +108,11 @@ class Stage:
     tokenizer: Any
     replicas: dict[str, ScriptedReplica]
     directory: ReplicaDirectory
-    pool: ChildPool
-    player: EpisodePlayer
+    pool: Any
+    player: Any
     places: dict[str, orchestrator.ReplicaPlace] = field(default_factory=dict)
+    begun: list[tuple[Any, ...]] = field(default_factory=list)
+    """What an agent's player told of each episode's segments."""
 
     def place(self, name: str, **changes: Any) -> None:
         """Changes what the orchestrator says of a replica."""
@@ -134,18 +139,26 @@ async def stage(
     renderer: str = "template",
     slots: int = 4,
     limits: dict[str, Any] | None = None,
+    agent: AgentConfig | None = None,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """Replicas that serve version 0, and children of an environment."""
+    """Replicas that serve version 0, and children of an environment, or sandboxes of an `agent`."""
     tokenizer = load_tokenizer(model(folder / "model", template))
     made = {f"rollout-{n}": ScriptedReplica(f"rollout-{n}", tokenizer, says) for n in range(replicas)}
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
-    pool = ChildPool(replace(CONFIG, **config), slots)
-    player = EpisodePlayer(conversation_renderer(renderer, tokenizer), turns, replace(LIMITS, **(limits or {})))
-    found = Stage(tokenizer, made, directory, pool, player)
+    made_renderer, bounds = conversation_renderer(renderer, tokenizer), replace(LIMITS, **(limits or {}))
+    found = Stage(tokenizer, made, directory, None, None)
+    if agent is None:
+        found.pool, found.player = (
+            ChildPool(replace(CONFIG, **config), slots),
+            EpisodePlayer(made_renderer, turns, bounds),
+        )
+    else:
+        found.pool = AgentPool(replace(CONFIG, **{"network": False, **config}), agent, slots)
+        found.player = AgentPlayer(made_renderer, turns, bounds, agent, lambda *told: found.begun.append(told))
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(pool.close)
+        stack.push_async_callback(found.pool.close)
         stack.push_async_callback(turns.close)
         for name, replica in made.items():
             server = await serve({SERVICE_NAME: replica.add_to}, "127.0.0.1", 0)

@@ -36,7 +36,8 @@ def need_sandbox() -> None:
 
 @asynccontextmanager
 async def child(*tools: str, **config: Any) -> AsyncIterator[ChildProcess]:
-    one = ChildProcess(replace(CONFIG, tools=tuple(f"games:{tool}" for tool in tools), **config))
+    named = {"tools": tuple(f"games:{tool}" for tool in tools)}
+    one = ChildProcess(replace(CONFIG, **{**named, **config}))
     await one.start()
     try:
         yield one
@@ -283,3 +284,53 @@ asyncio.run(main())
     out, _ = await worker.communicate()
     pid = int(json.loads(out))
     await until_async(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
+
+
+SLOW = """
+import os, time
+folder = os.path.dirname(__file__)
+mine = os.path.join(folder, f"{os.getpid()}.starting")
+open(mine, "w").close()
+together = len([name for name in os.listdir(folder) if name.endswith(".starting")])
+open(os.path.join(folder, f"{os.getpid()}.saw{together}"), "w").close()
+time.sleep(0.2)
+os.remove(mine)
+
+def look() -> str:
+    return "seen"
+"""
+
+
+async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
+    async with child(environment="games:Chooser") as one:
+        for tool in ("up", "down", ""):
+            begun = await reset(one, {"tool": tool})
+            assert [schema["function"]["name"] for schema in begun["tools"]] == ([tool] if tool else [])
+            if tool:
+                assert (await use(one, tool))["messages"][0]["content"] == tool
+                other = {"up": "down", "down": "up"}[tool]
+                assert "there is no tool" in (await use(one, other))["messages"][0]["content"]
+
+
+async def test_few_import_at_a_time_and_one_that_is_given_back_is_used_first(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = ChildPool(replace(CONFIG, path=tmp_path, tools=("slow:look",), sandbox=False), slots=8, starts=2)
+    ready, gate = 0, asyncio.Event()
+
+    async def play() -> int:
+        nonlocal ready
+        async with pool.child() as one:
+            ready += 1
+            await gate.wait()
+            return one.pid
+
+    try:
+        playing = [asyncio.create_task(play()) for _ in range(8)]
+        await until_async(lambda: ready >= 2, "two children to be ready")
+        gate.set()
+        pids = await asyncio.gather(*playing)
+        together = [int(file.name.partition(".saw")[2]) for file in tmp_path.glob("*.saw*")]
+        assert together and max(together) <= 2, together
+        assert len(set(pids)) < 8, "children that were given back were not used"
+    finally:
+        await pool.close()

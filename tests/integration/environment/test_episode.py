@@ -180,10 +180,18 @@ async def test_a_limit_ends_an_episode_which_is_scored_as_it_stands(
         ({"environment": "games:Raises"}, {}, {}, "environment_error", r"KeyError: 'no such task' \(games.py:\d+\)"),
         ({"environment": "games:Says"}, {"answer": "3"}, {}, "environment_error", "step returned 3"),
         ({"tools": ("games:end",)}, {"prompt": "end"}, {}, "tool_lost", "was ended by SIGKILL"),
+        ({"tools": ("games:search",)}, {"prompt": "search"}, {}, "tool_lost", r"does not answer \(games.py:\d+\)"),
         ({"tools": ("games:hang",)}, {"prompt": "hang"}, {"tool_s": 3.0}, "time", "environment.tool_s = 3 s"),
         ({"tools": ("games:hang",)}, {"prompt": "hang"}, {"episode_s": 4.0}, "time", "passed: the tools hang"),
     ],
-    ids=["raises in reset", "returns nonsense", "kills its process", "a tool that hangs", "an episode that lasts"],
+    ids=[
+        "raises in reset",
+        "says nonsense",
+        "kills its process",
+        "a server is away",
+        "a tool hangs",
+        "an episode lasts",
+    ],
 )
 async def test_what_the_environment_breaks_abstains_and_the_next_episode_is_played(
     tmp_path: Path, config: dict[str, Any], task: dict[str, Any], limits: dict[str, Any], reason: str, words: str

@@ -93,6 +93,14 @@ async def test_each_has_a_folder_of_its_own_that_ends_with_it() -> None:
     assert not Path("/tmp/mine").exists()
 
 
+async def test_shared_memory_lies_in_the_folder_that_memory_mib_bounds() -> None:
+    need_sandbox()
+    async with child("look", "note") as one:
+        await reset(one)
+        assert await said(one, "note", path="/dev/shm/queue", text="x") == "written"
+        assert "queue" in (await said(one, "look", path="/tmp")).split(",")
+
+
 @pytest.mark.parametrize("isolated", [True, False])
 async def test_variables_are_those_of_a_list_and_those_that_the_config_names(
     isolated: bool, monkeypatch: pytest.MonkeyPatch

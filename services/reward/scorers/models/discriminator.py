@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -92,8 +92,8 @@ class DiscriminatorScorer(Scorer):
         """
         loaded = await self._newest()
         return [
-            Verdict(value=None, reason=found, failed=True, version=loaded.version)
-            if isinstance(found, str)
+            replace(found, version=loaded.version)
+            if isinstance(found, Verdict)
             else Verdict(value=_formed(found, self._options.form), version=loaded.version)
             for found in await loaded.sequences.score(samples)
         ]

@@ -32,8 +32,9 @@ class Options(Table):
     route: Literal["/classify", "/encode", "/v1/embeddings"] = "/classify"
     """The first two answer with a list of `embedding`s, the third with OpenAI's `data`."""
     send: Literal["ids", "text"] = "ids"
-    """`ids`: the tokens that the policy read and sampled; the reward model must have the policy's tokenizer. `text`:
-    prompt and completion, tokenized there."""
+    """`ids`: the tokens that the policy read and sampled (of an episode all of its last segment); the reward model must
+    have the policy's tokenizer. `text`: prompt and completion, of an episode its messages below their roles, tokenized
+    there."""
     token_budget: int = Field(16_384, ge=1)
     """Tokens of one request; a longer sample goes alone."""
     concurrency: int = Field(4, ge=1)
@@ -84,8 +85,10 @@ class RewardEndpoint(Scorer):
         verdicts: dict[int, Verdict] = {}
         known = []
         for index, sample in enumerate(samples):
-            if self._options.send == "ids" and (sample.prompt_ids is None or sample.completion_ids is None):
+            if self._options.send == "ids" and sample.sequence_ids is None:
                 verdicts[index] = Verdict.abstain("only text came, and send = 'ids'; set send = 'text'")
+            elif self._options.send == "text" and sample.text is None:
+                verdicts[index] = Verdict.abstain("the episode has no messages, and send = 'text'; set send = 'ids'")
             else:
                 known.append(index)
         sizes = {index: self._size(samples[index]) for index in known}
@@ -97,9 +100,8 @@ class RewardEndpoint(Scorer):
         return [verdicts[index] for index in range(len(samples))]
 
     def _size(self, sample: Sample) -> int:
-        if sample.prompt_ids is not None and sample.completion_ids is not None:
-            return len(sample.prompt_ids) + len(sample.completion_ids)
-        return (len(sample.prompt) + len(sample.completion)) // _CHARACTERS_A_TOKEN + 1
+        ids = sample.sequence_ids
+        return len(sample.text or "") // _CHARACTERS_A_TOKEN + 1 if ids is None else len(ids)
 
     async def _batch(self, samples: list[Sample], errand: RequestBudget) -> list[Verdict]:
         try:
@@ -124,9 +126,8 @@ class RewardEndpoint(Scorer):
         return body | {"input_ids" if self._options.send == "ids" else "text": inputs}
 
     def _input(self, sample: Sample) -> list[int] | str:
-        if self._options.send == "ids" and sample.prompt_ids is not None and sample.completion_ids is not None:
-            return [*sample.prompt_ids.tolist(), *sample.completion_ids.tolist()]
-        return sample.prompt + sample.completion
+        ids = sample.sequence_ids if self._options.send == "ids" else None
+        return sample.text or "" if ids is None else [int(one) for one in ids]
 
 
 def batches(sizes: Mapping[int, int], budget: int) -> Iterator[list[int]]:

@@ -1,7 +1,8 @@
 """A reward model as a scorer: the scalar head's output at the last token of prompt and completion.
 
-It reads the policy's token ids as they are, so its tokenizer must be the policy's: a model that the stage
-`reward_model` trained from the same model has it.
+It reads the policy's token ids as they are, of an episode all of its last segment, so its tokenizer must be the
+policy's: a model that the stage `reward_model` trained from the same model has it. An episode that came as text is
+rendered with the model's own chat template, or not scored: its last message alone is not what the policy did.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from pydantic import Field
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.models.classifier import Classifier, Dtype, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
-from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer, ids_of
+from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer, UnrenderedError
 from headrace.wire.errors import DataError
 from headrace.wire.settings import Table
 
@@ -41,7 +42,8 @@ class ModelOptions(Table):
     """Groups that come at the same time share forward passes. Off: a group's scores are the same bits whatever else is
     scored."""
     chat_template: ChatTemplate = "auto"
-    """For samples of text (file, HTTP): `auto` takes the folder's template if it has one."""
+    """For samples of text (file, HTTP): `auto` takes the folder's template if it has one. Without one a conversation of
+    several messages abstains."""
 
 
 class RewardModelOptions(ModelOptions):
@@ -68,30 +70,37 @@ class ModelSequences:
             joined=options.join,
         )
 
-    async def score(self, samples: Sequence[Sample]) -> list[float | str]:
-        """The head's output for each sample, or why there is none. Raises what `Passes.run` raises."""
-        if any(ids_of(sample) is None for sample in samples):
+    async def score(self, samples: Sequence[Sample]) -> list[float | Verdict]:
+        """The head's output for each sample, or a verdict without one. Raises what `Passes.run` raises."""
+        if any(sample.sequence_ids is None for sample in samples):
             rows = await asyncio.to_thread(lambda: [self._row(sample) for sample in samples])
         else:
             rows = [self._row(sample) for sample in samples]
-        sound = [row for row in rows if not isinstance(row, str)]
+        sound = [row for row in rows if not isinstance(row, Verdict)]
         found = iter(await self.passes.run(sound))
-        return [row if isinstance(row, str) else next(found) for row in rows]
+        return [row if isinstance(row, Verdict) else next(found) for row in rows]
 
-    def _row(self, sample: Sample) -> TokenIds | str:
+    def _row(self, sample: Sample) -> TokenIds | Verdict:
         try:
-            ids = ids_of(sample)
+            ids = sample.sequence_ids
             ids = self._text(sample) if ids is None else ids
+        except UnrenderedError as error:
+            return Verdict.abstain(str(error))
         except DataError as error:
-            return str(error)
-        return self.classifier.problem(ids) or ids
+            return Verdict.failure(str(error))
+        problem = self.classifier.problem(ids)
+        return Verdict.failure(problem) if problem else ids
 
     def _text(self, sample: Sample) -> TokenIds:
         if self._tokenizer is None:
             self._tokenizer = TextTokenizer(
                 self._path, chat_template=self._options.chat_template, component=self._component
             )
-        return self._tokenizer.ids(sample.prompt, sample.completion)
+        if sample.episode is None:
+            return self._tokenizer.ids(sample.prompt, sample.completion)
+        if (conversation := sample.conversation) is None:
+            raise UnrenderedError(f"{self._component}: the episode has neither token ids nor messages of the policy")
+        return self._tokenizer.conversation_ids(conversation.messages[: conversation.last + 1])
 
 
 class RewardModel(Scorer):
@@ -119,7 +128,7 @@ class RewardModel(Scorer):
         assert self._sequences is not None, "load() comes first"
         scale = self._options.normalize
         return [
-            Verdict.failure(found) if isinstance(found, str) else Verdict(value=(found - scale.mean) / scale.std)
+            found if isinstance(found, Verdict) else Verdict(value=(found - scale.mean) / scale.std)
             for found in await self._sequences.score(samples)
         ]
 

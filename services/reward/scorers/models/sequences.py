@@ -1,26 +1,25 @@
 """Samples as the token ids that a reward model scores: prompt, completion, and how it ends.
 
 The run's samples carry the policy's own ids. What came as text is tokenized as the stage `reward_model` prepares its
-pairs: the chat template of the model's folder, if it has one, else plain text; and a stop token at the end.
+pairs: the chat template of the model's folder, if it has one, else plain text; and a stop token at the end. A
+conversation of several messages has no plain form: without a template that can write it, it is not scored.
 """
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from headrace.services.reward.scorer import Sample
 from headrace.services.reward.scorers.models.passes import TokenIds
 from headrace.wire.errors import ConfigError, DataError
 
 ChatTemplate = Literal["auto", "never"]
 
 
-def ids_of(sample: Sample) -> TokenIds | None:
-    """Its own ids, int32 [prompt + completion]; None where only text came."""
-    if sample.prompt_ids is None or sample.completion_ids is None:
-        return None
-    return np.concatenate([sample.prompt_ids, sample.completion_ids]).astype(np.int32)
+class UnrenderedError(DataError):
+    """A conversation that the model's chat template cannot write: no fault of the scorer, but nothing to score."""
 
 
 class TextTokenizer:
@@ -28,6 +27,7 @@ class TextTokenizer:
 
     def __init__(self, path: Path, *, chat_template: ChatTemplate, component: str) -> None:
         """Loads it. Raises ConfigError for a folder that has none, or none with an end."""
+        self._path, self._component = path, component
         try:
             from transformers import AutoTokenizer
 
@@ -45,20 +45,60 @@ class TextTokenizer:
             context = list(self._tokenizer(prompt)["input_ids"])
             return self._ended(context, self._plain(completion))
         asked = [{"role": "user", "content": prompt}]
+        return self._answered(asked, {"role": "assistant", "content": completion}, completion)
+
+    def conversation_ids(self, messages: Sequence[Mapping[str, object]]) -> TokenIds:
+        """int32 [conversation]; the last message is the policy's, messages have OpenAI's form.
+
+        Raises UnrenderedError without a chat template, and for one that refuses the messages or leaves calls or
+        results of tools out.
+        """
+        if not self._templated:
+            raise UnrenderedError(
+                f"{self._component}: the episode came as text, and {self._path} has no chat template to write its "
+                "messages with; put the policy's chat_template.jinja there (and do not set chat_template = 'never')"
+            )
+        *before, last = messages
+        try:
+            ids = self._answered(before, last, str(last["content"]))
+            if missing := self._leaves_out(messages):
+                raise DataError(f"the chat template of {self._path} leaves out {missing}")
+        except DataError as error:
+            raise UnrenderedError(f"{self._component}: {error}") from None
+        return ids
+
+    def _leaves_out(self, messages: Sequence[Mapping[str, object]]) -> str:
+        """What of tools the template does not write; empty = nothing."""
+        bare = [{key: value for key, value in one.items() if key != "tool_calls"} for one in messages]
+        mute = [{**one, "content": ""} if one["role"] == "tool" else dict(one) for one in messages]
+        given = [dict(one) for one in messages]
+        for what, other in (("calls of tools: it must write tool_calls", bare), ("what tools returned", mute)):
+            # A template that refuses a conversation without them reads them.
+            with contextlib.suppress(DataError):
+                if other != given and self._rendered(other, asks=False) == self._rendered(given, asks=False):
+                    return what
+        return ""
+
+    def _answered(self, asked: Sequence[Mapping[str, object]], last: Mapping[str, object], text: str) -> TokenIds:
+        """What is asked and the policy's last message; `text` is what it said in it."""
         context = self._rendered(asked, asks=True)
-        whole = self._rendered([*asked, {"role": "assistant", "content": completion}], asks=False)
+        whole = self._rendered([*asked, last], asks=False)
         if whole[: len(context)] != context:
             # A template that writes past answers otherwise: the policy says it behind the generation prompt.
-            return self._ended(context, self._plain(completion))
+            if last.get("tool_calls"):
+                raise DataError("the chat template writes the last message, a call, not behind its generation prompt")
+            return self._ended(context, self._plain(text))
         answer = whole[len(context) :]
         ends = [place for place, token in enumerate(answer) if token == self._end]
         return self._ended(context, answer[: ends[-1] + 1] if ends else answer)
 
-    def _rendered(self, messages: list[dict[str, str]], *, asks: bool) -> list[int]:
+    def _rendered(self, messages: Sequence[Mapping[str, object]], *, asks: bool) -> list[int]:
         import jinja2
 
         try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks)
+            text = self._tokenizer.apply_chat_template(
+                [dict(one) for one in messages], tokenize=False, add_generation_prompt=asks
+            )
         except (jinja2.TemplateError, TypeError, KeyError) as error:
             raise DataError(f"the chat template refuses the sample: {error}") from None
         return self._plain(str(text))

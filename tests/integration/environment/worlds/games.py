@@ -1,4 +1,4 @@
-"""Environments and tools as a user writes them; imports nothing of ours."""
+"""Environments and tools as a user writes them; imports nothing of ours but one error."""
 
 import asyncio
 import os
@@ -70,6 +70,22 @@ class Says:
         return self.answer
 
 
+class Chooser:
+    """Offers other tools from task to task."""
+
+    def reset(self, task, rollout_id, attempt):
+        self.tools = [task["tool"]] if task["tool"] else []
+        return "go"
+
+    def up(self) -> str:
+        """Up."""
+        return "up"
+
+    def down(self) -> str:
+        """Down."""
+        return "down"
+
+
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
@@ -109,6 +125,13 @@ def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
         except OSError:
             continue
     return "done"
+
+
+def search() -> str:
+    """Its server is away."""
+    from headrace.environments import ToolLostError
+
+    raise ToolLostError("the search server does not answer")
 
 
 def fail(text: str) -> str:

@@ -1,6 +1,7 @@
 """A reward model behind a real socket: order, batches, one number a sample, and nothing in place of what is missing."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.services.reward.endpoint import client, request
+from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
 from headrace.services.reward.scorers.models.reward_endpoint import batches, read_scores
 from headrace.services.reward.scorers.registry import build_scorer
+from tests import builders
 from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
 
 
@@ -62,6 +65,31 @@ async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() ->
         assert server.requests[0].body == {"model": "rm", "text": ["1+2=3"]}
         mixed = await by_ids.score([plain, sample(3)])
         assert [verdict.value for verdict in mixed] == [None, 6.0] and "send = 'text'" in mixed[0].reason
+        await by_text.close()
+        await by_ids.close()
+
+
+async def test_of_an_episode_it_gets_all_messages_as_text_or_the_last_segments_tokens() -> None:
+    record = (
+        '[{"role": "user", "content": "a"}, {"role": "assistant", "turn": 0, "content": "<tool_call>b</tool_call>", '
+        '"tool_calls": [{"name": "b", "arguments": {}}]}, {"role": "tool", "name": "b", "content": "c"}, '
+        '{"role": "assistant", "content": "d", "turn": 2}]'
+    )
+    group = builders.played_group()
+    episode = group.rollouts[0].episode
+    assert episode is not None
+    played, silent = (
+        samples_of(replace(group, rollouts=(replace(group.rollouts[0], episode=one), group.rollouts[1])), "g")[0]
+        for one in (replace(episode, messages_json=record), replace(episode, messages_json="[]"))
+    )
+    async with scripted(otherwise=sums) as server:
+        by_text, by_ids = scorer(server, send="text"), scorer(server)
+        found = await by_text.score([played, silent])
+        told = "user:\n  a\n\nassistant:\n  <tool_call>b</tool_call>\n\ntool b:\n  c\n\nassistant:\n  d"
+        assert server.requests[0].body == {"text": [told]} and found[0].value == float(len(told))
+        assert found[1].value is None and not found[1].failed and "send = 'ids'" in found[1].reason
+        assert [one.value for one in await by_ids.score([played, silent])] == [26.0, 26.0]
+        assert server.requests[1].body == {"input_ids": [[5, 7, 8, 5, 1]] * 2}
         await by_text.close()
         await by_ids.close()
 

@@ -24,7 +24,11 @@ PLAYED: dict[str, Any] = {
         ({"environment": {"name": "g:S", "episode_s": 2000.0}}, "must be below trainer.batch_timeout_s = 1800"),
         ({"environment": {"name": "g:S", "slots": 3}}, "environment.slots = 3 must be at least batch.group_size = 4"),
         ({"environment": {"name": "g:S", "sandbox": "none"}}, "nothing that keeps an environment from the network"),
-        ({"environment": {"path": "game"}}, "neither name nor tools say what is played"),
+        ({"environment": {"path": "game"}}, "neither name, tools nor command say what is played"),
+        ({"environment": {"name": "g:S", "command": ["run"]}}, "in place of name and tools: leave these out"),
+        ({"environment": {"command": ["run"], "network": True}}, "command has no network but the policy's endpoint"),
+        ({"environment": {"command": ["run"], "sandbox": "none"}}, "leave network and sandbox out"),
+        ({"environment": {"name": "g:S", "reward_file": "r"}}, "reward_command and reward_file are for command"),
         ({"rollout": {"sampling": {"forced_lengths_column": "n"}}}, "is for completions, not for episodes"),
         ({"run": {"stage": "sft"}}, "[environment] is for run.stage = 'rl', not 'sft'"),
         (
@@ -37,6 +41,17 @@ def test_a_config_that_cannot_be_played_is_refused_with_the_way_out(change: dict
     with pytest.raises(ValidationError) as caught:
         RunFile.model_validate(PLAYED | change)
     assert words in str(caught.value)
+
+
+def test_keys_of_programs_leave_the_digest_of_other_environments_alone(tmp_path: Path) -> None:
+    assert environment_digest(EnvironmentTable(name="game:Sums")) == "1a8b359b3fda5f09"
+    (tmp_path / "words.txt").write_text("a")
+    table = EnvironmentTable(command=("python", "agent.py"), path=tmp_path)
+    digest = environment_digest(table)
+    for name, value in (("command", ("agent",)), ("reward_command", ("test",)), ("reward_file", "r.txt")):
+        assert environment_digest(table.model_copy(update={name: value})) != digest, name
+    (tmp_path / "words.txt").write_text("b")
+    assert environment_digest(table) != digest, "a program reads more than modules"
 
 
 def test_a_run_has_workers_only_if_it_plays() -> None:

@@ -128,6 +128,20 @@ def test_a_pair_has_one_prompt_two_answers_and_a_margin(tmp_path: Path, model: P
     assert [text(chat, row[f"{side}_ids"]) for side in ("chosen", "rejected")] == [f"d{END}", f"e{END}"]
 
 
+TOOLED = "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}" + TEMPLATE
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo", "reward_model"])
+@pytest.mark.parametrize("tools", [[{"name": "z"}], '[{"name": "z"}]'], ids=["a list", "JSON"])
+def test_a_rows_tools_are_given_to_the_template_at_every_stage(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, stage: str, tools: object
+) -> None:
+    model = make(tmp_path_factory.mktemp("tooled"), TOOLED)
+    row = {"prompt": turns("a"), "completion": "b", "chosen": turns("", "b")[1:], "rejected": turns("", "c")[1:]}
+    _, (found,), _ = run(tmp_path, model, stage, [row | {"tools": tools}])
+    assert text(model, found["prompt_ids"]) == "z <user>a<assistant>"
+
+
 def test_held_out_examples_share_no_prompt_with_those_that_are_trained(tmp_path: Path, model: Path) -> None:
     rows = [{"prompt": f"{n}=", "chosen": "1", "rejected": str(m)} for n in range(20) for m in (2, 3)]
     found, train, held_out = run(tmp_path, model, "dpo", rows, eval_size=5)
@@ -155,6 +169,13 @@ def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model:
         ("dpo", {"chosen": "1", "rejected": "2"}, 'there is no column "prompt"'),
         ("dpo", {"prompt": "1=", "chosen": "1", "rejected": "2", "margin": -1}, "must be a number of 0 or more"),
         ("dpo", {"chosen": turns("1", "2"), "rejected": turns("3", "4")}, "differ in their last message only"),
+        ("sft", {"prompt": "1=", "completion": "1", "tools": [{"name": "z"}]}, "which only a chat template renders"),
+        (
+            "dpo",
+            {"prompt": "1=", "chosen": "1", "rejected": "2", "tools": [{"name": "z"}]},
+            "only a chat template renders",
+        ),
+        ("sft", {"prompt": "1=", "completion": "1", "tools": "hammer"}, "the tools are text that is not valid JSON"),
         ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 are allowed"),
     ],
 )

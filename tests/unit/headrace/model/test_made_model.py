@@ -9,7 +9,7 @@ from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import MakeTable
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
-from headrace.services.environment.app import load_tokenizer
+from headrace.services.environment.cast import load_tokenizer
 from headrace.wire.errors import ConfigError
 
 DATA = '[data]\npath = "x.jsonl"\n'

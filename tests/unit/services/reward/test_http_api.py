@@ -66,6 +66,29 @@ async def test_messages_are_text_to_scorers_and_are_kept() -> None:
     assert SEEN[0].prompt == "Be short.\n1+2=" and SEEN[0].columns["prompt_messages"] == prompt
 
 
+async def test_a_completion_of_several_messages_is_an_episode_and_its_text_the_last_one_of_the_assistant() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "3"},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is 3"}]},
+        {"role": "user", "content": "Thanks."},
+    ]
+    shots = [{"role": "user", "content": "0+1="}, {"role": "assistant", "content": "1", "turn": 0}]
+    prompt = [*shots, {"role": "user", "content": "1+2="}]
+    async for one in client(rubrics(scripted("seen"))):
+        sample = {"prompt": prompt, "completion": said, "answer": "It is 3"}
+        found = await one.post("/score", json={"samples": [sample, sample | {"completion": said[:1]}]})
+        assert found.json()["scores"][0]["score"] == 1.0, "not the tool's result, and not all texts together"
+    whole, broken_off = (one.conversation for one in SEEN)
+    assert whole is not None and broken_off is not None
+    # An answer in the prompt is an example, whatever its sender says of it.
+    assert whole.turns == (None, None, None, 0, None, 1, None) and len(whole.asked) == 3
+    assert whole.text.startswith("user:\n  0+1=\n\nassistant:\n  1\n\nuser:\n  1+2=\n\nassistant:\n  <tool_call>{")
+    made = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    assert broken_off.said == [{"role": "assistant", "content": "", "tool_calls": [made]}]
+
+
 async def test_what_cannot_be_scored_is_null_with_a_reason() -> None:
     async for one in client(rubrics(scripted("odd"))):
         found = await one.post("/score", json={"samples": [{"completion": "good"}, {"completion": "bad"}]})

@@ -145,7 +145,7 @@ def test_null_in_a_row_of_json_is_null(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"tools": "{"}, 'column "tools": the tools are text that is not valid JSON'),
-        ({"tools": [{"name": "add"}]}, 'column "tools": tool 1 has not the form'),
+        ({"tools": [{"function": "add"}]}, 'column "tools": tool 1 has not the form'),
         (row("{"), 'message 3, call 1: "arguments" are text that is not valid JSON'),
         (row([1]), 'message 3, call 1: "arguments" must be an object'),
         (

@@ -1,0 +1,79 @@
+"""The policy as an OpenAI-compatible endpoint, for the program of one episode."""
+
+import hmac
+import time
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from headrace.services.environment.agent.answers import chunks, completion, error_of, model, models
+from headrace.services.environment.agent.calls import PolicyCalls
+from headrace.services.environment.agent.requests import MODEL, CallRefusedError, read_request
+from headrace.wire.contracts import Sampling
+
+_MOST_BYTES = 32 << 20
+"""Longest request."""
+
+
+def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
+    """`/v1/chat/completions` and `/v1/models`, for bearers of `key`; `sampling` is the episode's."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+
+    def check(request: Request) -> None:
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+            raise CallRefusedError("the key is not that of OPENAI_API_KEY", code="invalid_api_key", status=401)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, CallRefusedError)
+        return JSONResponse(error_of(error), error.status)
+
+    app.add_exception_handler(CallRefusedError, refused)
+
+    async def complete(request: Request) -> Response:
+        check(request)
+        asked = read_request(await _body(request), sampling)
+        try:
+            turn = await calls.answer(asked)
+        except CallRefusedError:
+            raise
+        except Exception as error:
+            # The episode ends by it (`PolicyCalls.failed`): the program reads that no later try will do.
+            raise CallRefusedError(f"no turn can be sampled: {error}", code="policy_lost", status=500) from error
+        created = int(time.time())
+        if asked.stream:
+            events = chunks(turn, created, with_usage=asked.with_usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        return JSONResponse(completion(turn, created))
+
+    async def every_model(request: Request) -> Response:
+        check(request)
+        return JSONResponse(models())
+
+    async def one_model(request: Request) -> Response:
+        check(request)
+        if request.path_params["name"] != MODEL:
+            raise CallRefusedError(f"the policy is {MODEL!r}", "model", code="model_not_found", status=404)
+        return JSONResponse(model())
+
+    async def unknown(request: Request) -> Response:
+        check(request)
+        raise CallRefusedError(
+            f"{request.method} {request.url.path}: served are /v1/chat/completions and /v1/models", status=404
+        )
+
+    app.add_route("/v1/chat/completions", complete, ["POST"])
+    app.add_route("/v1/models", every_model, ["GET"])
+    app.add_route("/v1/models/{name:path}", one_model, ["GET"])
+    app.add_route("/{path:path}", unknown, ["GET", "POST", "PUT", "DELETE"])
+    return app
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body. Raises CallRefusedError for one that is too long."""
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > _MOST_BYTES:
+            raise CallRefusedError(f"the body is longer than {_MOST_BYTES >> 20} MiB", status=413)
+    return bytes(found)

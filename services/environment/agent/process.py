@@ -1,0 +1,192 @@
+"""The sandbox of one episode's program as its worker sees it, and the slots in which episodes are played."""
+
+import asyncio
+import base64
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import TypeAdapter
+
+from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.errors import ChildDiedError
+from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.child.sandbox import child_variables
+from headrace.services.environment.child.starts import ChildStarts
+from headrace.wire.environment import inherited
+from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.own_code import files_in
+
+_FORWARD = Path(__file__).with_name("forward.py")
+_SEEN = "/policy"
+_HOME = "/tmp"
+_FLAG, _STATUS, _FILE = TypeAdapter(bool), TypeAdapter(int), TypeAdapter(tuple[str, str] | None)
+_QUICK_S = 60.0
+"""For what the sandbox does itself."""
+_HARBOR = ("/logs/verifier/reward.txt", "/logs/verifier/reward.json")
+Files = dict[str, tuple[int, str]]
+"""Name -> mode and base64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """What an episode runs."""
+
+    command: tuple[str, ...]
+    reward_command: tuple[str, ...] = ()
+    reward_file: str = ""
+    """In the working folder; empty = what `reward_command` writes below /logs/verifier, if there is one."""
+
+    @property
+    def reward_files(self) -> tuple[str, ...]:
+        """Where a reward is looked for; empty = the episode has none of its own."""
+        if self.reward_file:
+            return (self.reward_file,)
+        return _HARBOR if self.reward_command else ()
+
+
+class AgentProcess(ChildProcess):
+    """A sandbox in which one program is run, and its reward command after it."""
+
+    def __init__(self, config: ChildConfig, agent: AgentConfig) -> None:
+        self._socket = TemporaryDirectory(prefix="headrace-policy-", ignore_cleanup_errors=True)
+        super().__init__(
+            replace(
+                config,
+                path=None,  # Its files are laid into the working folder, those of the reward behind the program's end.
+                main=(sys.executable, "-I", str(_FORWARD), *_limits(config)),
+                mounts=((Path(self._socket.name), _SEEN), (_FORWARD, str(_FORWARD))),
+                links=(("/tmp/logs", "/logs"),),
+            )
+        )
+        self._source, self._agent = config.path, agent
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket that the program's port leads to."""
+        return Path(self._socket.name) / "socket"
+
+    async def start(self) -> None:
+        """Starts the sandbox, and lays the files of the program into it.
+
+        Raises ConfigError for a command that is not there, and as the process of an environment does.
+        """
+        withheld = set(withheld_from(self._agent.reward_command, self._source))
+        if both := withheld & set(withheld_from(self._agent.command, self._source)):
+            raise ConfigError(
+                f"environment.reward_command: it names {min(both)}, which environment.command runs: what gives the "
+                "reward is kept from the program, so put it into a folder of its own"
+            )
+        await super().start()
+        await self._lay({name: one for name, one in _files(self._source) if name.split("/")[0] not in withheld})
+        found = await self._form(_FLAG, "find", _QUICK_S, command=self._agent.command, variables=self._variables())
+        if not found:
+            await self.kill()
+            raise ConfigError(
+                f"there is no {self._agent.command[0]!r} in the sandbox (environment.command), neither on its PATH nor "
+                "as a file of environment.path; environment.folders names further folders"
+            )
+
+    async def run(self, task_json: str, key: str, seconds: float) -> int:
+        """Runs the program to its end; returns its exit status. Raises ChildDiedError if a signal ended it."""
+        await self._lay({"task.json": _content(task_json.encode())})
+        return await self._ended(self._agent.command, key, seconds)
+
+    async def run_reward(self, task_json: str, seconds: float) -> tuple[str, str] | None:
+        """Runs the reward command, if there is one; returns name and text of the file with the reward, None = none.
+
+        What the program left running is killed before, and the files of the command and the task are laid anew.
+        """
+        command = self._agent.reward_command
+        if command:
+            await self._form(_FLAG, "clear", _QUICK_S, file=self._agent.reward_file)
+            withheld = withheld_from(command, self._source)
+            files = {name: one for name, one in _files(self._source) if name.split("/")[0] in withheld}
+            await self._lay({**files, "task.json": _content(task_json.encode())})
+            await self._ended(command, "", seconds)
+        return await self._form(_FILE, "read", _QUICK_S, files=self._agent.reward_files)
+
+    def last_words(self) -> str:
+        """The end of what was printed."""
+        return self._last_words()
+
+    async def kill(self) -> None:
+        """Ends all that runs in the sandbox. Idempotent."""
+        await super().kill()
+        await asyncio.to_thread(self._socket.cleanup)
+
+    def _variables(self) -> dict[str, str]:
+        """What every program is given, with the interpreter and the programs of our packages first on the path."""
+        found = child_variables(inherited(), self._config, _HOME)
+        own = os.path.dirname(sys.executable)
+        return found | {"PATH": os.pathsep.join([own, found.get("PATH") or os.defpath])}
+
+    async def _lay(self, files: Files) -> None:
+        await self._form(_FLAG, "lay", _QUICK_S, files=files)
+
+    async def _ended(self, command: Sequence[str], key: str, seconds: float) -> int:
+        status = await self._form(_STATUS, "run", seconds, command=command, variables=self._variables(), key=key)
+        if status < 0:
+            words = self._last_words()
+            await self.kill()
+            raise ChildDiedError(f"{command[0]} was ended by signal {-status}; {words}")
+        return status
+
+
+class AgentPool:
+    """At most `slots` sandboxes, a new one for each episode. On one event loop only."""
+
+    def __init__(self, config: ChildConfig, agent: AgentConfig, slots: int) -> None:
+        self._config, self._agent = config, agent
+        self._free = asyncio.Semaphore(slots)
+        self._children: set[AgentProcess] = set()
+        self._starts = ChildStarts()
+
+    @asynccontextmanager
+    async def child(self) -> AsyncIterator[AgentProcess]:
+        """A sandbox for one episode, with its files; the wait for a free slot is the caller's to bound.
+
+        Raises ConfigError if there is no command or no sandbox, EnvironmentFailedError if it is not ready in time.
+        """
+        async with self._free:
+            made = AgentProcess(self._config, self._agent)
+            self._children.add(made)
+            try:
+                async with self._starts.turn:
+                    await self._starts.start(made)
+                yield made
+            finally:
+                await made.kill()
+                self._children.discard(made)
+
+    async def close(self) -> None:
+        """Kills all sandboxes."""
+        await asyncio.gather(*(one.kill() for one in self._children))
+
+
+def withheld_from(command: Sequence[str], source: Path | None) -> list[str]:
+    """Files and folders at the top of `environment.path` that the reward command names: the program sees none of them.
+
+    `["bash", "tests/test.sh"]` withholds `tests`.
+    """
+    named = {word.removeprefix("./").split("/")[0] for word in command}
+    return sorted(one for one in named - {"", ".", ".."} if source is not None and (source / one).exists())
+
+
+def _limits(config: ChildConfig) -> list[str]:
+    return ["--memory-mib", str(config.memory_mib), "--cpu-s", str(config.cpu_s)]
+
+
+def _files(source: Path | None) -> Iterator[tuple[str, tuple[int, str]]]:
+    if source is None:
+        return
+    for file in sorted(files_in(source)):
+        yield file.relative_to(source).as_posix(), _content(file.read_bytes(), file.stat().st_mode & 0o777)
+
+
+def _content(data: bytes, mode: int = 0o644) -> tuple[int, str]:
+    return mode, base64.b64encode(data).decode()

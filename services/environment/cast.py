@@ -1,0 +1,168 @@
+"""What plays the episodes of a config: a pool of sandboxes or children, and the player for them."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from headrace.services.environment.agent.player import AgentPlayer
+from headrace.services.environment.agent.process import AgentConfig, AgentPool
+from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.frames import Json
+from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.player.episode import EpisodePlayer
+from headrace.services.environment.player.limits import EpisodeLimits
+from headrace.services.environment.player.state import EpisodeState
+from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.rendering.conversation import ConversationRenderer
+from headrace.services.environment.settings import EnvironmentSettings
+from headrace.wire.contracts import Header, PromptGroup, Rollout
+from headrace.wire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class HasTools(Protocol):
+    """A process in which an episode is played."""
+
+    tools: list[Json]
+    """Schemas that are known before an episode begins."""
+
+
+ChildT = TypeVar("ChildT", bound=HasTools)
+GivenT = TypeVar("GivenT", contravariant=True)
+MadeT = TypeVar("MadeT", bound=HasTools, covariant=True)
+
+
+class EpisodePool(Protocol[MadeT]):
+    """Slots, each with a process in which an episode is played."""
+
+    def child(self) -> AbstractAsyncContextManager[MadeT]:
+        """A process for one episode. Raises ConfigError, EnvironmentFailedError."""
+        ...
+
+    async def close(self) -> None:
+        """Ends all."""
+        ...
+
+
+class PlaysEpisodes(Protocol[GivenT]):
+    """Plays an episode in a process of the pool."""
+
+    async def play(
+        self,
+        child: GivenT,
+        prompt: PromptGroup,
+        header: Header,
+        index: int,
+        *,
+        last: bool = True,
+        state: EpisodeState | None = None,
+    ) -> Rollout:
+        """Plays rollout `index` of a group. Raises ContractError; ChildDiedError if this is not the `last` attempt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Generic[ChildT]):
+    """A pool, the player for its processes, and what renders their turns."""
+
+    pool: EpisodePool[ChildT]
+    player: PlaysEpisodes[ChildT]
+    renderer: ConversationRenderer
+
+    async def load(self) -> None:
+        """Loads the user's code before anything is taken, and renders with its tools: errors in either end the start.
+
+        Raises ConfigError, EnvironmentFailedError; the pool is closed then.
+        """
+        try:
+            async with self.pool.child() as child:
+                self.renderer.check(child.tools)
+        except BaseException:
+            await self.pool.close()
+            raise
+
+
+def cast_of(
+    settings: EnvironmentSettings,
+    tokenizer: "PreTrainedTokenizerBase",
+    turns: TurnClient,
+    slots: int,
+    begun: Callable[[str, int, Counter[str]], None],
+) -> Cast[Any]:
+    """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
+    limits, table, config = limits_of(settings), settings.environment, child_config(settings)
+    renderer = conversation_renderer(table.renderer, tokenizer)
+    if not table.command:
+        return Cast(ChildPool(config, slots), EpisodePlayer(renderer, turns, limits), renderer)
+    agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
+    player = AgentPlayer(renderer, turns, limits, agent, begun)
+    return Cast(AgentPool(config, agent, slots), player, renderer)
+
+
+def no_notes(name: str, turns: int, begun: Counter[str]) -> None:
+    """Takes the turns of an episode, and warns of nothing."""
+
+
+def child_config(settings: EnvironmentSettings) -> ChildConfig:
+    """What each child runs, and its limits."""
+    table = settings.environment
+    return ChildConfig(
+        environment=table.name,
+        tools=table.tools,
+        rewards=table.rewards,
+        path=table.path,
+        run_dir=settings.run_dir,
+        folders=table.folders,
+        variables=table.variables,
+        sandbox=table.sandbox == "auto",
+        network=table.network,
+        memory_mib=table.memory_mib,
+        cpu_s=table.cpu_s,
+        max_result_chars=table.max_result_chars,
+        start_s=table.start_s,
+    )
+
+
+def limits_of(settings: EnvironmentSettings) -> EpisodeLimits:
+    """The limits of each episode."""
+    table = settings.environment
+    return EpisodeLimits(
+        max_turns=table.max_turns,
+        max_turn_tokens=table.max_turn_tokens,
+        context_length=settings.context_length or context_of(settings.model.path),
+        episode_s=table.episode_s,
+        turn_s=table.turn_s,
+        tool_s=table.tool_s,
+    )
+
+
+def context_of(model: Path) -> int:
+    """The longest context of a model folder. Raises ConfigError if its config does not say it."""
+    try:
+        config = json.loads((model / "config.json").read_text())
+        return int((config.get("text_config") or config)["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"model.path: {model / 'config.json'} does not say how long a context may be ({error!r}): set "
+            "rollout.context_length"
+        ) from error
+
+
+def load_tokenizer(model: Path) -> "PreTrainedTokenizerBase":
+    """The model's tokenizer, offline and without remote code. Raises ConfigError if the folder has none."""
+    from transformers import AutoTokenizer
+
+    try:
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            model, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"model.path: {model} has no readable tokenizer: {error}") from error
+    return found

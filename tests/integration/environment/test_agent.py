@@ -1,0 +1,277 @@
+"""Any program as an agent: it speaks to its endpoint with the real client, and what it was answered is trained."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.model.tiny_models import END
+from headrace.services.environment import metrics
+from headrace.wire.contracts import FinishReason, Rollout, turn_seed
+from headrace.wire.contracts.arrays import ids_from_bytes
+from headrace.wire.v1 import rollout_pb2 as pb
+from tests.integration.environment.agents import agent_stage, play
+from tests.integration.environment.test_child import need_sandbox
+from tests.integration.environment.test_episode import sampled, seen
+from tests.unit.services.environment.rendering.qwen3 import QWEN3, model_folder
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
+REACT = """
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+task = json.load(open("task.json"))
+messages = [{"role": "user", "content": task["question"]}]
+while True:
+    answer = ask(*messages, tools=TOOLS).choices[0]
+    messages.append(answer.message)
+    if answer.finish_reason != "tool_calls":
+        break
+    for call in answer.message.tool_calls:
+        found = sum(json.loads(call.function.arguments).values())
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": str(found)})
+open("reward.txt", "w").write(str(float(answer.message.content == task["answer"])))
+"""
+
+
+@pytest.fixture
+def sandbox() -> None:
+    need_sandbox()
+
+
+def adds(text: str, request: pb.SampleRequest) -> str:
+    call = {"name": "add", "arguments": {"a": 12, "b": 34}}
+    return f"I add. <tool_call>{json.dumps(call)}</tool_call>" if request.turn == 0 else "46"
+
+
+def error_of(rollout: Rollout) -> str:
+    assert rollout.episode is not None
+    return rollout.episode.error
+
+
+async def test_a_loop_with_tools_is_one_sequence_of_what_was_sampled_and_what_was_heard(tmp_path: Path) -> None:
+    task = {"question": "12 + 34?", "answer": "46"}
+    async with agent_stage(tmp_path, REACT, adds, reward_file="reward.txt") as it:
+        rollout = await play(it, task, index=2)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert rollout.episode is not None and rollout.episode.reward is not None
+        assert rollout.episode.reward.value == 1.0 and rollout.text == "46"
+        call = '<tool_call>{"name": "add", "arguments": {"a": 12, "b": 34}}</tool_call>'
+        assert sampled(rollout, it.tokenizer) == [f"I add. {call}{END}", f"46{END}"]
+        (segment,) = rollout.episode.segments
+        whole = np.concatenate([segment.context_ids, rollout.token_ids])
+        assert it.tokenizer.decode(whole.tolist()) == (
+            f"add{END}[user]12 + 34?{END}[assistant]I add. {call}{END}[tool]46{END}[assistant]46{END}"
+        )
+        asked = it.replicas["rollout-0"].asked
+        for request in asked:
+            context = ids_from_bytes(request.context_ids)
+            np.testing.assert_array_equal(context, whole[: len(context)])
+        assert [one.sampling.seed for one in asked] == [turn_seed(7, "test/g00000003", 2, n) for n in range(2)]
+        assert {(one.rollout_id, one.attempt) for one in asked} == {("test/g00000003/2", 1)}
+        assert not rollout.logprobs[~rollout.trained_mask].any() and rollout.trained_mask.sum() == sum(
+            len(it.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in sampled(rollout, it.tokenizer)
+        )
+        view = seen(rollout)
+        assert [(one.name, one.outcome) for one in view.messages if one.outcome] == [("add", "returned")]
+        assert [one.turn for one in view.messages if one.turn is not None] == [0, 1]
+
+
+THINKS = [
+    '<think>\n\n\nI add.\n</think><tool_call>\n{"name": "add", "arguments": {"a": 12, "b": 34}}\n</tool_call>',
+    "46",
+]
+
+
+@pytest.mark.parametrize(("renderer", "thoughts", "segments"), [("qwen3", "I add.", 1), ("template", None, 2)])
+async def test_a_family_reads_thoughts_and_calls_and_goes_on_from_them(
+    tmp_path: Path, renderer: str, thoughts: str | None, segments: int
+) -> None:
+    program = REACT + f"assert messages[1].model_extra.get('reasoning_content') == {thoughts!r}, messages[1]\n"
+    task = {"question": "12 + 34?", "answer": "46"}
+    async with agent_stage(
+        tmp_path,
+        program,
+        lambda text, request: THINKS[request.turn],
+        reward_file="reward.txt",
+        template=QWEN3,
+        model=model_folder,
+        renderer=renderer,
+    ) as it:
+        rollout = await play(it, task)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert rollout.episode is not None and len(rollout.episode.segments) == segments
+        assert sampled(rollout, it.tokenizer) == [f"{text}<|im_end|>" for text in THINKS]
+        messages = json.loads(rollout.episode.messages_json)
+        assert [one["content"] for one in messages if one["role"] == "assistant"] == THINKS
+        assert [(one.name, one.outcome) for one in seen(rollout).messages if one.outcome] == [("add", "returned")]
+
+
+async def test_a_stream_is_the_deltas_of_a_finished_turn(tmp_path: Path) -> None:
+    program = """
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    pieces = list(ask(USER, stream=True, stream_options={"include_usage": True}, tools=tools))
+    text = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
+    (call,) = [call for one in pieces if one.choices for call in one.choices[0].delta.tool_calls or []]
+    assert text == "I add.", text
+    assert json.loads(call.function.arguments) == {"a": 12, "b": 34} and call.index == 0
+    assert pieces[-2].choices[0].finish_reason == "tool_calls" and pieces[-1].usage.completion_tokens > 10
+    assert [one.id for one in client.models.list()] == ["policy"]
+    """
+    async with agent_stage(tmp_path, program, adds) as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+
+
+async def test_a_request_repeated_while_or_after_it_is_sampled_is_one_turn(tmp_path: Path) -> None:
+    program = """
+    import httpx
+    hasty = OpenAI(timeout=httpx.Timeout(0.3), max_retries=0)
+    try:
+        hasty.chat.completions.create(model="policy", messages=[USER])
+        sys.exit("it was in time")
+    except Exception as error:
+        assert type(error).__name__ == "APITimeoutError", error
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(3) as pool:
+        texts = [one.choices[0].message.content for one in pool.map(lambda _: ask(USER), range(3))]
+    assert texts + [ask(USER).choices[0].message.content] == ["a0"] * 4, texts
+    """
+
+    async with agent_stage(tmp_path, program) as it:
+        import asyncio
+
+        replica = it.replicas["rollout-0"]
+        replica.hold = asyncio.Event()
+        before = metrics.REPEATED_CALLS._value.get()
+        playing = asyncio.create_task(play(it))
+        while metrics.REPEATED_CALLS._value.get() < before + 3:
+            assert not playing.done(), error_of(playing.result())
+            await asyncio.sleep(0.01)
+        replica.hold.set()
+        rollout = await playing
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert len(replica.asked) == 1 and sampled(rollout, it.tokenizer) == [f"a0{END}"]
+
+
+async def test_parallel_conversations_are_segments_of_their_own(tmp_path: Path) -> None:
+    program = """
+    from concurrent.futures import ThreadPoolExecutor
+    def talk(name):
+        first = said(ask({"role": "user", "content": name}))
+        return said(ask({"role": "user", "content": name}, first, USER))
+    with ThreadPoolExecutor(2) as pool:
+        assert len(list(pool.map(talk, ["one", "two"]))) == 2
+    """
+    async with agent_stage(tmp_path, program, lambda text, request: "ok", limits={"max_turn_tokens": 50}) as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert rollout.episode is not None
+        heads = {it.tokenizer.decode(one.context_ids.tolist()) for one in rollout.episode.segments}
+        assert heads == {f"[user]{name}{END}[assistant]" for name in ("one", "two")}
+        assert sampled(rollout, it.tokenizer) == [f"ok{END}"] * 4
+        ((_, turns, begun),) = it.begun
+        assert turns == 4 and begun["opened"] == 1 and begun[""] == 2
+
+
+async def test_an_edited_history_begins_a_segment_and_an_answer_passed_by_is_dropped(tmp_path: Path) -> None:
+    program = """
+    first = said(ask(USER))
+    edited = {**first, "content": first["content"] + "!"}
+    second = said(ask(USER, edited, USER))
+    ask(USER, edited, USER, {"role": "user", "content": "again, please"})
+    """
+    before = metrics.DROPPED_TURNS._value.get()
+    async with agent_stage(tmp_path, program) as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert sampled(rollout, it.tokenizer) == [f"a0{END}", f"a2{END}"]
+        assert rollout.episode is not None and len(rollout.episode.segments) == 2
+        assert metrics.DROPPED_TURNS._value.get() == before + 1
+        ((_, _, begun),) = it.begun
+        assert begun == {"first": 1, "edited": 2}
+        notes = [one["content"] for one in json.loads(rollout.episode.messages_json) if one["role"] == "note"]
+        assert [re.sub(" of the policy.*: ", ": ", one) for one in notes] == ["call 1: a0", "call 2: a1"]
+        assert "not trained" in notes[1] and "not trained" not in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("temperature", 0.3),
+        ("response_format", {"type": "json_object"}),
+        ("logit_bias", {"5": 1}),
+        ("stop", ["x"]),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]),
+        ("model", "gpt-5"),
+        ("reasoning_effort", "low"),
+        ("min_p", 0.1),
+    ],
+)
+async def test_what_is_not_honoured_is_refused_by_its_name(field: str, value: Any) -> None:
+    from headrace.services.environment.agent.requests import CallRefusedError, read_request
+    from headrace.wire.contracts import Sampling
+
+    asked = {"model": "policy", "messages": [{"role": "user", "content": "q"}], "temperature": 1, "n": 1, "seed": 3}
+    assert read_request(json.dumps(asked).encode(), Sampling()).max_tokens is None
+    with pytest.raises(CallRefusedError) as refused:
+        read_request(json.dumps({**asked, field: value}).encode(), Sampling())
+    assert str(refused.value.param).startswith(field), refused.value.param
+
+
+async def test_refusals_reach_the_client_as_its_own_errors(tmp_path: Path) -> None:
+    program = """
+    import openai
+    try:
+        ask(USER, n=2)
+        sys.exit("n = 2")
+    except openai.BadRequestError as error:
+        assert error.param == "n", error
+    try:
+        OpenAI(api_key="sk-other").models.list()
+        sys.exit("the key is not checked")
+    except openai.AuthenticationError as error:
+        assert error.code == "invalid_api_key"
+    try:
+        client.embeddings.create(model="policy", input="x")
+        sys.exit("embeddings")
+    except openai.NotFoundError:
+        ask(USER)
+    """
+    async with agent_stage(tmp_path, program) as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+
+
+@pytest.mark.parametrize(
+    ("limits", "sampling", "code", "reason", "turns"),
+    [
+        ({"max_turns": 2}, {}, "turn_limit", FinishReason.TURN_LIMIT, 2),
+        ({}, {"max_tokens": 5}, "context_length_exceeded", FinishReason.LENGTH, 2),
+        ({"context_length": 24}, {}, "context_length_exceeded", FinishReason.LENGTH, 2),
+    ],
+    ids=["turns", "tokens of the episode", "the context"],
+)
+@pytest.mark.parametrize("crashes", [True, False])
+async def test_a_limit_ends_an_episode_which_is_scored_as_it_stands(
+    tmp_path: Path, limits: dict[str, Any], sampling: dict[str, Any], code: str, reason: FinishReason, turns: int,
+    crashes: bool,
+) -> None:  # fmt: skip
+    program = f"""
+    open("reward.txt", "w").write("0.5")
+    messages = [USER]
+    try:
+        while True:
+            messages += [said(ask(*messages)), USER]
+    except Exception as error:
+        assert error.code == {code!r}, error
+        if {crashes}:
+            raise
+    """
+    async with agent_stage(tmp_path, program, limits=limits, reward_file="reward.txt") as it:
+        rollout = await play(it, **sampling)
+        assert (rollout.finish_reason, error_of(rollout)) == (reason, "") and not rollout.must_abstain
+        assert rollout.episode is not None and len(rollout.episode.turn_ends) == turns
+        assert rollout.episode.reward is not None and rollout.episode.reward.value == 0.5

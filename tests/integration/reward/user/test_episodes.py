@@ -1,0 +1,241 @@
+"""What users' functions get of an episode, in real workers: all of its messages, in the form of each library."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import JsonValue
+
+from headrace.services.reward.conversation import Message
+from headrace.services.reward.http_api import ScoreSample, sample_of
+from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.services.reward.user.messages import with_call_ids
+from headrace.wire.contracts import Segment
+from tests import builders
+
+CALL = '<tool_call>{"name": "find", "arguments": {"who": "Ada"}}</tool_call>'
+MESSAGES = [
+    {"role": "system", "content": "Use the tools."},
+    {"role": "user", "content": "When was Ada born?"},
+    {
+        "role": "assistant",
+        "content": f"I look it up. {CALL}",
+        "turn": 0,
+        "seconds": 0.1,
+        "tool_calls": [{"name": "find", "arguments": {"who": "Ada"}}],
+    },
+    {"role": "tool", "name": "find", "content": "1815", "outcome": "returned"},
+    {"role": "assistant", "content": "Hm.", "turn": 1},
+    {"role": "user", "content": "When?"},
+    {"role": "assistant", "content": "In 1815.", "turn": 2},
+]
+ASKED = [{"role": "system", "content": "Use the tools."}, {"role": "user", "content": "When was Ada born?"}]
+SAID = [
+    {
+        "role": "assistant",
+        "content": "I look it up.",
+        "tool_calls": [{"type": "function", "function": {"name": "find", "arguments": {"who": "Ada"}}}],
+    },
+    {"role": "tool", "content": "1815", "name": "find"},
+    {"role": "assistant", "content": "Hm."},
+    {"role": "user", "content": "When?"},
+    {"role": "assistant", "content": "In 1815."},
+]
+FUNCTIONS = f"""
+ASKED, SAID = {ASKED!r}, {SAID!r}
+
+def of_trl(prompts, completions, completion_ids, **kwargs):
+    assert prompts == [ASKED] and completions == [SAID], (prompts, completions)
+    return [float(len(completion_ids[0]))]
+
+def plain(completion, messages, **columns):
+    assert messages == ASKED + SAID, messages
+    return float(completion == "In 1815.")
+
+def column(completion, messages):
+    return float(messages == "mine")
+"""
+TASKSET = """
+import json
+import verifiers.v1 as vf
+
+class FindData(vf.TaskData):
+    ids: list[list[int]] = []
+    masks: list[list[bool]] = []
+
+class FindTask(vf.Task[FindData]):
+    @vf.reward
+    async def used(self, trace) -> float:
+        roles = [one.role for one in trace.messages]
+        assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"], roles
+        assert [one.sampled for one in trace.nodes] == [False, False, True, False, True, False, True]
+        call = trace.messages[2].tool_calls[0]
+        assert (call.name, json.loads(call.arguments)) == ("find", {"who": "Ada"}), call
+        assert trace.messages[3].tool_call_id == call.id and trace.messages[3].name == "find"
+        assert trace.last_reply == "In 1815." and self.data.prompt_text.endswith("When was Ada born?")
+        assert [one.finish_reason for one in trace.calls] == ["tool_calls", "stop", "stop"], trace.calls
+        return 1.0
+
+    @vf.reward(weight=0.0)
+    async def exact(self, trace) -> float:
+        found = [one.token_ids for one in trace.nodes], [one.mask for one in trace.nodes]
+        assert found == (self.data.ids, self.data.masks), found
+        return 1.0
+
+    @vf.metric
+    async def turns(self, trace) -> float:
+        return float(trace.num_turns)
+
+    @vf.metric
+    async def sampled(self, trace) -> float:
+        return float(trace.num_output_tokens)
+
+    @vf.metric
+    async def read(self, trace) -> float:
+        return float(sum(one.usage.prompt_tokens for one in trace.calls))
+
+class Find(vf.Taskset[FindTask, vf.TasksetConfig]):
+    def load(self):
+        return []
+
+__all__ = ["Find"]
+"""
+# What GRPOTrainer of TRL 1.16.0 (transformers 5.23.0) gave to a reward function, with `tools=[find]`, the chat template
+# of Qwen3 and these three completions, scripted: a call that is answered, one whose tool raises KeyError, an answer.
+TRL_SAID = [
+    'I look it up.\n<tool_call>\n{"name": "find", "arguments": {"who": "Ada"}}\n</tool_call>',
+    '<tool_call>\n{"name": "find", "arguments": {"who": "Eve"}}\n</tool_call>',
+    "In 1815.",
+]
+TRL_RESULTS = ["1815", "{'error': \"'Eve'\"}"]
+TRL_COMPLETION = [
+    {
+        "role": "assistant",
+        "content": "I look it up.",
+        "tool_calls": [{"type": "function", "function": {"name": "find", "arguments": {"who": "Ada"}}}],
+    },
+    {"role": "tool", "name": "find", "content": "1815"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"type": "function", "function": {"name": "find", "arguments": {"who": "Eve"}}}],
+        "content": "",
+    },
+    {"role": "tool", "name": "find", "content": "{'error': \"'Eve'\"}"},
+    {"role": "assistant", "content": "In 1815."},
+]
+LIKE_TRL = f"""
+def like_trl(prompts, completions, completion_ids, answer, **kwargs):
+    assert prompts == [{ASKED!r}] * 2 and completions == [{TRL_COMPLETION!r}] * 2, (prompts, completions)
+    assert [len(one) for one in completion_ids] == [5, 5] and answer == ["1815"] * 2
+    return [1.0, 0.5]
+"""
+
+
+def played(messages: object = MESSAGES, *, segments: tuple[Segment, ...] = (), **columns: Any) -> Sample:
+    """Three turns: of one, one and two sampled tokens; the last one in a segment of its own unless others are given."""
+    group = builders.played_group()
+    episode = group.rollouts[0].episode
+    assert episode is not None
+    episode = replace(episode, messages_json=json.dumps(messages), segments=segments or episode.segments)
+    rollout = replace(group.rollouts[0], text="In 1815.", episode=episode)
+    prompt = replace(group.prompt, columns=columns)
+    return samples_of(replace(group, prompt=prompt, rollouts=(rollout, group.rollouts[1])), "g")[0]
+
+
+@asynccontextmanager
+async def loaded(folder: Path, name: str) -> AsyncIterator[Scorer]:
+    (folder / "of_episodes.py").write_text(FUNCTIONS + LIKE_TRL)
+    (folder / "find_env.py").write_text(TASKSET)
+    scorer = build_scorer(name, {}, Context(component="mine", timeout_s=60.0, user_path=folder))
+    try:
+        await scorer.load()
+        yield scorer
+    finally:
+        await scorer.close()
+
+
+async def test_a_function_of_trl_gets_messages_with_calls_and_results(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "trl:of_episodes:of_trl") as scorer:
+        (found,) = await scorer.score([played()])
+        assert found.value == 5.0, found.reason
+
+
+async def test_a_function_of_trl_gets_what_trl_itself_gives_it(tmp_path: Path) -> None:
+    calls = ({"name": "find", "arguments": {"who": who}} for who in ("Ada", "Eve"))
+    record: list[dict[str, object]] = [{**one} for one in ASKED]
+    for turn, text in enumerate(TRL_SAID):
+        record.append({"role": "assistant", "content": text, "turn": turn, "replica": "rollout-0"})
+        if turn < len(TRL_RESULTS):
+            record[-1]["tool_calls"] = [next(calls)]
+            record.append({"role": "tool", "name": "find", "content": TRL_RESULTS[turn], "outcome": "raised"})
+    record.append({"role": "note", "content": "call 4 of the policy, not trained: it is no message"})
+    async with loaded(tmp_path, "trl:of_episodes:like_trl") as scorer:
+        found = await scorer.score([played(record, answer="1815")] * 2)
+        assert [one.value for one in found] == [1.0, 0.5], found[0].reason
+
+
+async def test_a_conversation_over_http_is_the_same_episode(tmp_path: Path) -> None:
+    """There calls have OpenAI's form, with arguments as text."""
+    said = json.loads(json.dumps(SAID))
+    said[0]["tool_calls"] = [
+        {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"who": "Ada"}'}}
+    ]
+    said[1]["tool_call_id"] = "c1"
+    sample = sample_of(ScoreSample.model_validate({"prompt": ASKED, "completion": said}))
+    assert sample.completion == "In 1815." and sample.columns == {"prompt_messages": ASKED}
+    assert sample.text is not None and f"assistant:\n  I look it up.\n  {CALL}\n" in sample.text
+    async with loaded(tmp_path, "of_episodes:plain") as scorer:
+        (found,) = await scorer.score([replace(sample, columns={})])
+        assert found.value == 1.0, found.reason
+
+
+async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -> None:
+    async with loaded(tmp_path, "of_episodes:plain") as scorer:
+        assert scorer.problem({}) is None
+        (found,) = await scorer.score([played()])
+        assert found.value == 1.0, found.reason
+    async with loaded(tmp_path, "of_episodes:column") as scorer:
+        (found,) = await scorer.score([Sample(prompt="1+1=", completion="2", columns={"messages": "mine"})])
+        assert found.value == 1.0, "a column of the data comes first"
+
+
+async def test_a_taskset_of_verifiers_scores_the_whole_trace(tmp_path: Path) -> None:
+    pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
+    one = (Segment(start=0, context_ids=np.array([5, 6], np.int32)),)
+    # One segment: behind one another the ids are what the engine saw. Several: what was sampled, and nothing else.
+    whole: dict[str, Any] = {"ids": [[], [], [5, 6, 3], [], [9, 4], [], [5, 1]]}
+    whole |= {"masks": [[], [], [False, False, True], [], [False, True], [], [True, True]]}
+    parts: dict[str, Any] = {
+        "ids": [[], [], [3], [], [4], [], [5, 1]],
+        "masks": [[], [], [True], [], [True], [], [True, True]],
+    }
+    beside = [*MESSAGES, {"role": "note", "content": "call 4 of the policy, not trained"}]
+    async with loaded(tmp_path, "verifiers:find_env") as scorer:
+        samples = [played(segments=one, **whole), played(**parts), played(beside, **parts)]
+        for found, read in zip(await scorer.score(samples), (2 + 4 + 5, 2 + 4 + 3, 2 + 4 + 3), strict=True):
+            assert found.value == 1.0, found.reason
+            assert found.parts == {"used": 1.0, "exact": 1.0, "turns": 3.0, "sampled": 4.0, "read": float(read)}
+
+
+def test_each_result_names_the_call_that_it_answers() -> None:
+    def call(name: str) -> JsonValue:
+        return {"type": "function", "function": {"name": name, "arguments": {}}}
+
+    messages: list[Message] = [
+        {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b"), call("b")]},
+        {"role": "tool", "name": "b", "content": "1"},
+        {"role": "tool", "name": "a", "content": "2"},
+        {"role": "tool", "name": "", "content": "Error: call 4 is no call of a tool"},
+        {"role": "tool", "content": "3"},
+        {"role": "assistant", "content": "ok"},
+        {"role": "tool", "name": "a", "content": "of no call"},
+    ]
+    found = with_call_ids(messages)
+    ids = [one["tool_call_id"] for one in found if one["role"] == "tool"]
+    assert ids == ["call_0_1", "call_0_0", "", "call_0_2", ""] and found[5]["tool_calls"] is None

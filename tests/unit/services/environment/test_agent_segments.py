@@ -1,0 +1,36 @@
+"""A warning where more than a tenth of agents' turns begins a segment that its program did not mean."""
+
+from collections import Counter
+from pathlib import Path
+
+from headrace.services.environment.agent.segments import EPISODES, SegmentWatch
+from headrace.services.environment.warnings import EpisodeWarnings
+from headrace.wire.rundir.events import EventLog, read_events
+
+
+def test_edits_and_templates_are_told_once_a_window_and_branches_are_not() -> None:
+    watch = SegmentWatch()
+    meant = Counter({"first": 1, "opened": 4, "branched": 4, "": 1})
+    assert watch.take("r/0", 10, meant) is None
+    assert watch.take("r/1", 9, Counter({"first": 1, "edited": 1})) is None, "19 turns"
+    share = watch.take("r/2", 6, Counter({"edited": 1, "template": 1}))
+    assert share is not None and watch.is_high
+    assert share.in_words() == (
+        "12.0% of the last 25 turns of agents begin a segment (2 edited, 1 template), the last in r/2"
+    )
+    assert watch.take("r/3", 5, Counter({"edited": 5})) is None
+    for number in range(EPISODES):
+        assert (watch.take("r/4", 1, Counter({"edited": 1})) is not None) == (number == EPISODES - 1)
+    for _ in range(EPISODES):
+        watch.take("r/5", 1, meant)
+    assert not watch.is_high
+
+
+def test_the_warning_is_an_event_and_a_note_of_the_status(tmp_path: Path) -> None:
+    warnings = EpisodeWarnings(EventLog(tmp_path, "environment-0", "a"), deterministic=False)
+    warnings.take_turns("test/g1/0", 20, Counter({"first": 1, "edited": 5}))
+    (event,) = read_events(tmp_path)
+    assert (event["event"], event["share"], event["reasons"]) == ("segments_many", 0.25, {"edited": 5})
+    assert warnings.notes() == [
+        "25.0% of the last 20 turns of agents begin a segment (5 edited), the last in test/g1/0"
+    ]
