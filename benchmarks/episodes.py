@@ -32,9 +32,9 @@ from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer, EpisodeState
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import SampledTurn, TurnClient
+from headrace.services.environment.rendering.conversation import TemplateRenderer
 from headrace.services.rollout.engines.protocol import Completion, GenerateRequest
 from headrace.services.rollout.replica.capacity import RowPool
 from headrace.services.rollout.replica.gate import Gate, Serving
@@ -212,7 +212,7 @@ async def worker(options: argparse.Namespace) -> None:
     directory.update([place])
     limits = EpisodeLimits(max_turns=TURNS, max_turn_tokens=0, context_length=8000, episode_s=600, turn_s=60, tool_s=60)
     turns = TurnClient(directory)
-    player = TimedPlayer(ConversationRenderer(load_tokenizer(options.folder)), turns, limits)
+    player = TimedPlayer(TemplateRenderer(load_tokenizer(options.folder)), turns, limits)
     pool = ChildPool(ChildConfig(tools=("game:look",), path=options.folder, start_s=600), options.concurrent)
     me, resident = psutil.Process(), []
     await warm(pool, options.concurrent)

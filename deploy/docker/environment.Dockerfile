@@ -35,10 +35,10 @@ FROM core AS cpu
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked --mount=type=cache,target=/var/lib/apt,sharing=locked \
     rm -f /etc/apt/apt.conf.d/docker-clean \
     && apt-get update -qq && apt-get install -qq --yes --no-install-recommends bubblewrap > /dev/null
-RUN --mount=type=bind,from=wanted,source=/wanted/environment.txt,target=/wanted/environment.txt \
+RUN --mount=type=bind,from=wanted,source=/wanted/renderers.txt,target=/wanted/renderers.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/environment.txt \
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/renderers.txt \
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
     && rm -rf venv/lib/python3*/site-packages/hf_xet*
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \

@@ -1,17 +1,17 @@
 """Rows of the stages that train on given examples: a dialogue with trained answers, or a prompt with a ranked pair.
 
 Column names follow TRL: `prompt` and `completion`, or `messages`; `prompt`, `chosen`, `rejected` and,
-if it is known by how much the one is better, `margin`.
+if it is known by how much the one is better, `margin`. `tools` holds the schemas of the tools that messages call, as a
+list or as JSON text.
 """
 
-import contextlib
-import json
 import math
 from dataclasses import dataclass
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, content_of, find_column
 from headrace.data.rows import DataRow
+from headrace.services.environment.rendering.messages import tools_of, without_absent
 from headrace.wire.errors import DataError
 
 
@@ -24,7 +24,7 @@ class Dialogue:
     answer: str | tuple[Message, ...]
     """Text, or the messages after the prompt: each one of the role `assistant` is trained."""
     tools: tuple[Message, ...] = ()
-    """Schemas in the form of OpenAI's `tools`, for the chat template."""
+    """Schemas of the tools that the conversation may call, in the form of OpenAI's `tools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RankedPair:
     margin: float
     """Least difference that the scores should have; 0 without the column."""
     tools: tuple[Message, ...] = ()
-    """Schemas in the form of OpenAI's `tools`, for the chat template."""
+    """Schemas of the tools that both answers may call."""
 
 
 def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
@@ -57,19 +57,6 @@ def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
     if isinstance(answer, tuple):
         _first_answer(row, source, answer)
     return Dialogue(row.place, prompt, answer, _tools(row, table))
-
-
-def _tools(row: DataRow, table: DataTable) -> tuple[Message, ...]:
-    """The row's tools, a list or its JSON as in TRL's datasets. Raises DataError."""
-    name, value = find_column(row, "tools", table, frozenset())
-    if not name or value is None:
-        return ()
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = json.loads(value)
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise DataError(f'{row.place}: column "{name}": tools must be a list of JSON schemas, or its JSON as text')
-    return tuple(value)
 
 
 def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
@@ -108,6 +95,14 @@ def _common_prompt(
             "their last message only"
         )
     return chosen[:-1], chosen[-1:], rejected[-1:]
+
+
+def _tools(row: DataRow, table: DataTable) -> tuple[Message, ...]:
+    name, value = find_column(row, "tools", table, frozenset())
+    try:
+        return tools_of(without_absent(value) if row.is_columnar else value)
+    except DataError as error:
+        raise DataError(f'{row.place}: column "{name}": {error}') from None
 
 
 def _margin(row: DataRow, table: DataTable) -> float:

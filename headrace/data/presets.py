@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headrace.config.data import DataTable
 from headrace.data.rows import DataRow
+from headrace.services.environment.rendering.messages import without_absent
 from headrace.wire.errors import DataError
 
 Message = dict[str, object]
@@ -120,13 +121,21 @@ def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -
             f'{row.place}: column "{source}": a {what} must be text or a list of messages, not {_kind(value)}'
         )
     for message in value:
-        if (
-            not isinstance(message, dict)
-            or not isinstance(message.get("role"), str)
-            or not message.keys() & {"content", "tool_calls"}
-        ):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not _says(message):
             raise DataError(f'{row.place}: column "{source}": each message needs a "role" and a "content"')
-    return tuple({key: inner for key, inner in message.items() if inner is not None} for message in value)
+    return tuple(_message(row, message) for message in value)
+
+
+def _says(message: Mapping[str, object]) -> bool:
+    return "content" in message or bool(message.get("tool_calls"))
+
+
+def _message(row: DataRow, message: Mapping[str, object]) -> Message:
+    found = {key: inner for key, inner in message.items() if inner is not None}
+    if calls := found.get("tool_calls"):
+        # A message that only calls tools has no content, or null, in the form of OpenAI's.
+        found = {"content": "", **found, "tool_calls": without_absent(calls) if row.is_columnar else calls}
+    return found
 
 
 def _extra_columns(row: DataRow, *, without: str) -> dict[str, object]:

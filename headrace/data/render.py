@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, Prompt, asked
+from headrace.services.environment.rendering.chat_template import ChatTemplate
 from headrace.wire.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Renderer:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable) -> None:
         self._tokenizer, self._table = tokenizer, table
         self._has_template = bool(getattr(tokenizer, "chat_template", None))
+        self._template = ChatTemplate(tokenizer) if self._has_template else None
         if table.chat_template == "always" and not self._has_template:
             raise ConfigError('[data] chat_template = "always", but the tokenizer has no chat template')
 
@@ -111,10 +113,8 @@ class Renderer:
     def _text(self, prompt: Prompt, messages: Sequence[Message] | None) -> str:
         if messages is None:
             return str(prompt.content)
-        import jinja2
-
+        assert self._template is not None
         try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except (jinja2.TemplateError, TypeError, KeyError) as error:
-            raise DataError(f"{prompt.place}: the chat template refuses the prompt: {error}") from None
-        return str(text)
+            return self._template.text(messages, (), asks=True)
+        except DataError as error:
+            raise DataError(f"{prompt.place}: {error}") from None

@@ -20,6 +20,8 @@ class DataRow:
     place: str
     """`train.jsonl:17` or `train.parquet: row 16` (rows count from 0, lines from 1)."""
     values: dict[str, object]
+    is_columnar: bool = False
+    """Whether each object of a column has the keys of all rows, null where a row has none: parquet and `datasets`."""
 
 
 def read_rows(path: str, *, subset: str, split: str) -> Iterator[DataRow | DataError]:
@@ -106,7 +108,7 @@ def _parquet(file: Path) -> Iterator[DataRow | DataError]:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable parquet file: {error}") from None
-    return (DataRow(f"{file.name}: row {index}", values) for index, values in enumerate(table.to_pylist()))
+    return (DataRow(f"{file.name}: row {index}", values, True) for index, values in enumerate(table.to_pylist()))
 
 
 def _dataset(name: str, subset: str, split: str) -> Iterator[DataRow | DataError]:
@@ -118,4 +120,4 @@ def _dataset(name: str, subset: str, split: str) -> Iterator[DataRow | DataError
         raise DataError(
             f"{name}: there is no such file, and as the id of a dataset it cannot be loaded: {error}"
         ) from None
-    return (DataRow(f"{name}[{split}]: row {index}", dict(values)) for index, values in enumerate(rows))
+    return (DataRow(f"{name}[{split}]: row {index}", dict(values), True) for index, values in enumerate(rows))

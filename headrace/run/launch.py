@@ -239,7 +239,8 @@ def _check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], c
         if code is not None:
             # The user edits the folder, not its copy.
             message = message.replace(str(code.aside), str(table.path))
-        raise ConfigError(f"{resolved.place('environment', table.key)}: {message}") from None
+        key = "renderer" if message.startswith("environment.renderer") else table.key
+        raise ConfigError(f"{resolved.place('environment', key)}: {message}") from None
 
 
 def _check_functions(

@@ -9,7 +9,6 @@ from headrace.services.environment import metrics
 from headrace.services.environment.cast import Cast, cast_of, load_tokenizer
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.identity import environment_digest
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.reporting import report_episodes
@@ -46,13 +45,11 @@ async def serve(settings: EnvironmentSettings) -> int:
         warnings.take(group)
         failing(group)
 
-    renderer = ConversationRenderer(load_tokenizer(settings.model.path))
-    cast = cast_of(settings, renderer, turns, table.slots, warnings.take_turns)
-    pool, groups = cast.pool, episode_groups(settings, cast, directory, events, outcome)
+    cast = cast_of(settings, load_tokenizer(settings.model.path), turns, table.slots, warnings.take_turns)
+    await cast.load()
+    groups = episode_groups(settings, cast, directory, events, outcome)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
-    async with pool.child():  # The user's code is loaded before anything is taken: an error in it ends the start.
-        pass
     worker = Worker(
         broker,
         StreamName.EPISODES,
@@ -79,7 +76,7 @@ async def serve(settings: EnvironmentSettings) -> int:
         )
         await _until_stopped(shutdown, worker.run(shutdown.event), follow, report)
     finally:
-        await pool.close()
+        await cast.pool.close()
         await turns.close()
         await http.stop()
         await broker.close()

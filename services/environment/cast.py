@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from headrace.services.environment.agent.player import AgentPlayer
 from headrace.services.environment.agent.process import AgentConfig, AgentPool
 from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.wire.contracts import Header, PromptGroup, Rollout
 from headrace.wire.errors import ConfigError
@@ -24,9 +26,17 @@ from headrace.wire.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ChildT = TypeVar("ChildT")
+
+class HasTools(Protocol):
+    """A process in which an episode is played."""
+
+    tools: list[Json]
+    """Schemas that are known before an episode begins."""
+
+
+ChildT = TypeVar("ChildT", bound=HasTools)
 GivenT = TypeVar("GivenT", contravariant=True)
-MadeT = TypeVar("MadeT", covariant=True)
+MadeT = TypeVar("MadeT", bound=HasTools, covariant=True)
 
 
 class EpisodePool(Protocol[MadeT]):
@@ -60,25 +70,40 @@ class PlaysEpisodes(Protocol[GivenT]):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Generic[ChildT]):
-    """A pool, and the player for its processes."""
+    """A pool, the player for its processes, and what renders their turns."""
 
     pool: EpisodePool[ChildT]
     player: PlaysEpisodes[ChildT]
+    renderer: ConversationRenderer
+
+    async def load(self) -> None:
+        """Loads the user's code before anything is taken, and renders with its tools: errors in either end the start.
+
+        Raises ConfigError, EnvironmentFailedError; the pool is closed then.
+        """
+        try:
+            async with self.pool.child() as child:
+                self.renderer.check(child.tools)
+        except BaseException:
+            await self.pool.close()
+            raise
 
 
 def cast_of(
     settings: EnvironmentSettings,
-    renderer: ConversationRenderer,
+    tokenizer: "PreTrainedTokenizerBase",
     turns: TurnClient,
     slots: int,
     begun: Callable[[str, int, Counter[str]], None],
 ) -> Cast[Any]:
-    """The cast of a config; `begun` is given what `AgentPlayer` gives it."""
-    limits, table = limits_of(settings), settings.environment
+    """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
+    limits, table, config = limits_of(settings), settings.environment, child_config(settings)
+    renderer = conversation_renderer(table.renderer, tokenizer)
     if not table.command:
-        return Cast(ChildPool(child_config(settings), slots), EpisodePlayer(renderer, turns, limits))
+        return Cast(ChildPool(config, slots), EpisodePlayer(renderer, turns, limits), renderer)
     agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
-    return Cast(AgentPool(child_config(settings), agent, slots), AgentPlayer(renderer, turns, limits, agent, begun))
+    player = AgentPlayer(renderer, turns, limits, agent, begun)
+    return Cast(AgentPool(config, agent, slots), player, renderer)
 
 
 def no_notes(name: str, turns: int, begun: Counter[str]) -> None:

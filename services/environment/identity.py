@@ -11,14 +11,15 @@ from headrace.wire.rundir.own_code import environment_code, files_in
 SettingsT = TypeVar("SettingsT", bound=EnvironmentSettings)
 _SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s", "folders", "variables", "sandbox"})
 """Settings that change no episode."""
-_LATER = ("rewards", "command", "reward_command", "reward_file")
+_LATER = ("rewards", "command", "reward_command", "reward_file", "renderer")
 
 
 def environment_digest(table: EnvironmentTable) -> str:
     """16 hex digits over config and the `*.py` files of `environment.path`; all files of a program. Raises OSError."""
     found = hashlib.sha256()
     # A key that came later counts only where it is set: runs that began before it go on.
-    names = set(EnvironmentTable.model_fields) - _SCALE - {name for name in _LATER if not getattr(table, name)}
+    fields = EnvironmentTable.model_fields
+    names = set(fields) - _SCALE - {name for name in _LATER if getattr(table, name) == fields[name].default}
     found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
         for file in sorted(one for one in files_in(table.path) if table.command or one.suffix == ".py"):

@@ -7,7 +7,6 @@ import numpy as np
 
 from headrace.services.environment.app import check_digest
 from headrace.services.environment.cast import cast_of, load_tokenizer, no_notes
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.settings import PlayOnceSettings
@@ -22,13 +21,14 @@ _HERE = "here"
 async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
     """Returns `rollout_id`, `finish_reason`, `text`, `token_ids`, `logprobs` (null = read) and `episode`.
 
-    Raises ConfigError for an environment that has changed since the run began or cannot be loaded.
+    Raises ConfigError for an environment that has changed since the run began or cannot be loaded, and for a renderer
+    that does not fit the model.
     """
     check_digest(settings)
     tokenizer = load_tokenizer(settings.model.path)
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
-    cast = cast_of(settings, ConversationRenderer(tokenizer), turns, 1, no_notes)
+    cast = cast_of(settings, tokenizer, turns, 1, no_notes)
     following = None
     if settings.play.address:
         directory.update([_place(settings)])
@@ -38,6 +38,7 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
         )
     try:
         async with cast.pool.child() as child:
+            cast.renderer.check(child.tools)
             rollout = await cast.player.play(child, _prompt(settings), _header(settings), 0)
     finally:
         if following is not None:

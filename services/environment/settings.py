@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from headrace.wire.settings import ServiceSettings, Table
 
+TEMPLATE = "template"
+"""The renderer that is the model's own chat template."""
+
 
 class EnvironmentTable(Table):
     """`[environment]`: episodes in place of single completions: the rows of `[data]` are tasks, played with tools."""
@@ -31,6 +34,9 @@ class EnvironmentTable(Table):
     path: Path | None = None
     """Folder of your modules, last on the import path. It is copied into the run directory at the start, and episodes
     import the copy."""
+    renderer: str = TEMPLATE
+    """What renders conversations and reads calls of tools: `template` = the model's chat template, or a family of the
+    package renderers, such as `qwen3` or `glm-4.5`; refused where it renders otherwise than the template."""
     max_turns: int = Field(8, ge=1)
     """Most turns of an episode; one that has had them is scored as it stands."""
     max_turn_tokens: int = Field(0, ge=0)

@@ -1,12 +1,12 @@
 """A sampled turn in OpenAI's form: as one answer, as the deltas of a stream, and an error."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from headrace.services.environment.agent.requests import MODEL, CallRefusedError
 from headrace.services.environment.agent.tree import TreeTurn
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.player.tool_calls import read_calls
+from headrace.services.environment.rendering.conversation import Answer
 from headrace.wire.contracts import FinishReason
 
 _OPENS = "<tool_call>"
@@ -14,15 +14,18 @@ _PIECE = 400
 """Characters of a delta."""
 
 
-def message_of(text: str, tools: Sequence[Json], number: int) -> tuple[Json, list[Json]]:
-    """The answer as the program gets it, and its calls (`name`, `arguments`); calls are read if there are tools.
+def message_of(answer: Answer, number: int) -> tuple[Json, list[Json]]:
+    """The answer as the program gets it, and its calls (`name`, `arguments`).
 
-    A text with a call that cannot be read is left whole beside those that can: the program sees what was said.
+    A text with a call that cannot be read is left whole beside those that can: the program sees what was said. Thoughts
+    that the renderer has read apart are in `reasoning_content`.
     """
-    said = read_calls(text if tools else "")
+    said, content = answer.said, str(answer.message["content"])
+    thoughts = answer.message.get("reasoning_content")
+    head: Json = {"role": "assistant"} if thoughts is None else {"role": "assistant", "reasoning_content": thoughts}
     if not said.calls:
-        return {"role": "assistant", "content": text}, []
-    content = text if said.malformed else text.partition(_OPENS)[0].rstrip()
+        return {**head, "content": content}, []
+    content = content if said.malformed else content.partition(_OPENS)[0].rstrip()
     calls = [
         {
             "id": f"call_{number}_{place}",
@@ -31,7 +34,7 @@ def message_of(text: str, tools: Sequence[Json], number: int) -> tuple[Json, lis
         }
         for place, call in enumerate(said.calls)
     ]
-    return {"role": "assistant", "content": content or None, "tool_calls": calls}, list(said.calls)
+    return {**head, "content": content or None, "tool_calls": calls}, list(said.calls)
 
 
 def completion(turn: TreeTurn, created: int) -> Json:
@@ -49,8 +52,10 @@ def chunks(turn: TreeTurn, created: int, *, with_usage: bool) -> Iterator[str]:
         return _event({**head, "choices": [choice]})
 
     yield event({"role": "assistant", "content": ""})
+    thoughts = str(turn.said.get("reasoning_content") or "")
+    yield from (event({"reasoning_content": piece}) for piece in _pieces(thoughts))
     content = str(turn.said["content"] or "")
-    yield from (event({"content": content[start : start + _PIECE]}) for start in range(0, len(content), _PIECE))
+    yield from (event({"content": piece}) for piece in _pieces(content))
     calls = turn.said.get("tool_calls")
     for place, call in enumerate(calls if isinstance(calls, list) else []):
         yield event({"tool_calls": [{"index": place, **call}]})
@@ -89,6 +94,10 @@ def _finish(turn: TreeTurn) -> str:
 def _usage(turn: TreeTurn) -> Json:
     read, sampled = len(turn.turn.context_ids), len(turn.turn.completion_ids)
     return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
 def _event(found: Json) -> str:

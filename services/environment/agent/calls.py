@@ -12,9 +12,10 @@ from headrace.services.environment.agent.answers import message_of
 from headrace.services.environment.agent.requests import CallRefusedError, ChatRequest
 from headrace.services.environment.agent.tree import EpisodeTree, Place, TreeTurn
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, count_turn, note_of, sample_request
+from headrace.services.environment.rendering.chat_template import Seen
+from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.wire.contracts import FinishReason, Header, PromptGroup
 from headrace.wire.errors import DataError
 
@@ -146,6 +147,7 @@ class PolicyCalls:
             turn=number,
             context_ids=context.token_ids,
             max_tokens=most,
+            stop_token_ids=self._renderer.stop_token_ids,
             deadline_s=self._limits.turn_s,
         )
         parent, begin = place.parent, time.monotonic()
@@ -163,15 +165,16 @@ class PolicyCalls:
         return turn
 
     def _told(self, number: int, place: Place, context: Seen, asked: ChatRequest, said: SampledTurn) -> TreeTurn:
-        ids = said.turn.completion_ids
-        text = self._renderer.said(ids, stopped=said.turn.finish_reason is FinishReason.STOP)
-        message, calls = message_of(text, asked.tools, number)
+        stopped = said.turn.finish_reason is FinishReason.STOP
+        answer = self._renderer.answer(context, said.turn.completion_ids, asked.tools, stopped=stopped)
+        message, calls = message_of(answer, number)
         return TreeTurn(
             number=number,
             place=place,
             turn=said.turn,
-            seen=self._renderer.with_answer(context, ids),
+            seen=answer.seen,
             said=message,
-            raw={"role": "assistant", "content": text},
+            raw=answer.message,
+            text=answer.text,
             note={"tool_calls": calls} if calls else {},
         )

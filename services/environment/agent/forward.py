@@ -51,7 +51,7 @@ async def main() -> int:
     link = socket.socket(fileno=asked.fd)
     os.set_inheritable(asked.fd, False)
     reader, writer = await asyncio.open_connection(sock=link, limit=1 << 26)
-    writer.write(b'{"ready": true}\n')
+    writer.write(b'{"ready": true, "tools": []}\n')
     while line := await reader.readline():
         answer = await _answered(json.loads(line), port, asked)
         writer.write(json.dumps(answer).encode() + b"\n")

@@ -21,9 +21,9 @@ from headrace.services.environment.agent.rewards import reward_of
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
 from headrace.services.environment.player.ends import end_of
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, rollout_id
 from headrace.wire.http import serve_socket
 
@@ -108,7 +108,7 @@ class AgentPlayer:
         metrics.DROPPED_TURNS.inc(len(calls.tree.turns) - len(trained))
         state.turns = [one.turn for one in trained]
         state.record = record_of(calls.tree, trained)
-        state.text = str(max(trained, key=lambda one: one.number).raw["content"]) if trained else ""
+        state.text = max(trained, key=lambda one: one.number).text if trained else ""
         self._begun(state.rollout_id, len(calls.tree.turns), Counter(one.begins for one in calls.tree.turns))
 
 

@@ -35,7 +35,7 @@ def record_of(tree: EpisodeTree, trained: Sequence[TreeTurn]) -> list[Json]:
 
 def _said(turn: TreeTurn, numbers: dict[int, int]) -> Json:
     known = {"turn": numbers[turn.number]} if turn.number in numbers else {}
-    return {**known, **turn.note, **turn.raw}
+    return {**known, **turn.note, "role": "assistant", "content": turn.text}
 
 
 def _names(turn: TreeTurn) -> dict[object, object]:
@@ -50,4 +50,4 @@ def _beside(turn: TreeTurn) -> Json:
         if turn.dropped
         else "trained, in another conversation or before an edit"
     )
-    return {"role": NOTE, "content": f"call {turn.number + 1} of the policy, {why}: {turn.raw['content']}"}
+    return {"role": NOTE, "content": f"call {turn.number + 1} of the policy, {why}: {turn.text}"}

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.player.rendering import Seen
+from headrace.services.environment.rendering.chat_template import Seen
 from headrace.wire.contracts import Turn
 
 Begins = Literal["", "first", "opened", "edited", "branched", "template"]
@@ -63,7 +63,9 @@ class TreeTurn:
     said: Json
     """The answer as the program got it."""
     raw: Json
-    """The answer as the chat template reads it: the whole text that was sampled."""
+    """The answer as the renderer reads it in later contexts."""
+    text: str
+    """All that was sampled, without the stop token that ended it."""
     begins: Begins = ""
     note: Json = field(default_factory=dict)
     """What is known of it beside its text, for people."""
@@ -106,7 +108,7 @@ class Place:
         return next((one for one in reversed(self.recorded) if one is not None), None)
 
     def rendered(self) -> list[Json]:
-        """The messages as the chat template reads them: recorded answers as the text that was sampled."""
+        """The messages as the chat template reads them: recorded answers as they were read when they were sampled."""
         both = zip(self.messages, self.recorded, strict=True)
         return [_for_template(message) if one is None else one.raw for message, one in both]
 

@@ -30,6 +30,11 @@ class HostedEnvironment:
         self._tools: dict[str, Tool] = {}
         self._offer()
 
+    @property
+    def schemas(self) -> list[Json]:
+        """What the policy is told of the tools, in the form of OpenAI's `tools`."""
+        return [tool.schema for tool in self._tools.values()]
+
     async def reset(self, task: Json, rollout_id: str, attempt: int) -> EnvironmentReset:
         """Begins an episode: messages and the schemas of tools."""
         if self._instance is None:
@@ -44,7 +49,7 @@ class HostedEnvironment:
         messages = _messages(found, "reset")
         if not messages:
             raise ResultError("reset returned no message: there is nothing to answer")
-        return {"messages": messages, "tools": [tool.schema for tool in self._tools.values()]}
+        return {"messages": messages, "tools": self.schemas}
 
     async def step(self, message: Json) -> EnvironmentStep:
         """Calls the tools that the message calls; a message without calls is the environment's to answer."""

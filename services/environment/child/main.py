@@ -32,7 +32,7 @@ def main() -> int:
         except LoadError as error:
             link.sendall(encode_frame({"refused": str(error)}))
             return 2
-        link.sendall(encode_frame({"ready": True}))
+        link.sendall(encode_frame({"ready": True, "tools": hosted.schemas}))
         with asyncio.Runner() as runner:
             for line in incoming:
                 link.sendall(encode_frame(runner.run(_answered(hosted, decode_frame(line), asked.cpu_s))))

@@ -36,6 +36,7 @@ from headrace.wire.telemetry import get_logger
 T = TypeVar("T")
 log = get_logger("environment.child")
 _RESET, _STEP, _REWARD = TypeAdapter(EnvironmentReset), TypeAdapter(EnvironmentStep), TypeAdapter(EpisodeReward)
+_TOOLS = TypeAdapter(list[Json])
 _TAIL = 4000
 """Characters of a child's output that are kept for error messages; the rest is read and dropped."""
 _KILL_S = 10.0
@@ -54,6 +55,8 @@ class ChildProcess:
         self._listening: asyncio.Task[None] | None = None
         self._tail = ""
         self._home: TemporaryDirectory[str] | None = None
+        self.tools: list[Json] = []
+        """Schemas of its tools, once it has started."""
         self.dropped_bytes = 0
         """Bytes of its output that were read and not kept."""
 
@@ -121,6 +124,10 @@ class ChildProcess:
         if "refused" in hello:
             await self.kill()
             raise ConfigError(str(hello["refused"]))
+        try:
+            self.tools = _TOOLS.validate_python(hello.get("tools"))
+        except ValidationError as error:
+            await self._lied(f"tools that have not their form: {error.errors()[0]['msg']}")
 
     async def reset(self, task: Json, rollout_id: str, attempt: int, *, timeout_s: float) -> EnvironmentReset:
         """Begins an episode.

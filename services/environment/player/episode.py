@@ -22,9 +22,7 @@ from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.ends import EpisodeEndedError, end_of
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer, Seen
 from headrace.services.environment.player.state import EpisodeState, rollout_of
-from headrace.services.environment.player.tool_calls import SaidCalls, read_calls
 from headrace.services.environment.player.turns import (
     SampledTurn,
     TurnClient,
@@ -32,6 +30,9 @@ from headrace.services.environment.player.turns import (
     note_of,
     sample_request,
 )
+from headrace.services.environment.rendering.chat_template import Seen
+from headrace.services.environment.rendering.conversation import ConversationRenderer
+from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts import (
     EnvironmentReward,
     FinishReason,
@@ -129,6 +130,7 @@ class EpisodePlayer:
             turn=number,
             context_ids=context.token_ids,
             max_tokens=min(room, self._limits.max_turn_tokens or room),
+            stop_token_ids=self._renderer.stop_token_ids,
             deadline_s=self._limits.turn_s,
         )
 
@@ -142,16 +144,14 @@ class EpisodePlayer:
         count_turn(said, seconds, state.turns[-1] if same else None)
         stopped = said.turn.finish_reason is FinishReason.STOP
         state.turns.append(said.turn)
-        state.seen = self._renderer.with_answer(state.seen, said.turn.completion_ids)
-        state.text = self._renderer.said(said.turn.completion_ids, stopped=stopped)
+        answer = self._renderer.answer(state.seen, said.turn.completion_ids, state.tools, stopped=stopped)
         state.replica_id = said.replica_id
-        message: Json = {"role": "assistant", "content": state.text}
-        state.hear([message], [{"turn": request.turn, **note_of(said, seconds)}])
+        state.say(answer, {"turn": request.turn, **note_of(said, seconds)})
         return said
 
     async def _step(self, child: ChildProcess, state: EpisodeState) -> bool:
         """Gives the policy's message to the environment; returns whether the episode is over."""
-        said = read_calls(state.text) if state.tools else read_calls("")
+        said = state.said
         metrics.TOOL_CALLS.labels("unknown", "malformed").inc(len(said.malformed))
         if said.malformed and not said.calls:
             state.turn_rewards.append(math.nan)
@@ -188,7 +188,7 @@ class EpisodePlayer:
     async def _stepped(self, child: ChildProcess, state: EpisodeState, said: SaidCalls) -> EnvironmentStep:
         if not said.calls:
             state.wait("environment", "the environment's step")
-        message: Json = {"role": "assistant", "content": state.text, "tool_calls": list(said.calls)}
+        message: Json = {**state.messages[-1], "tool_calls": list(said.calls)}
         begin = time.monotonic()
         answer = await child.step(message, timeout_s=self._limits.tool_s)
         metrics.TURN_SECONDS.labels("environment").observe(time.monotonic() - begin)

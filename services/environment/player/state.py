@@ -9,7 +9,9 @@ from typing import Literal
 
 from headrace.services.environment import metrics
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.player.rendering import Seen
+from headrace.services.environment.rendering.chat_template import Seen
+from headrace.services.environment.rendering.conversation import Answer
+from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts import EnvironmentReward, Episode, FinishReason, Rollout, Turn, played_turns
 
 WaitKind = Literal["slot", "weights", "environment", "engine", "tool"]
@@ -33,6 +35,8 @@ class EpisodeState:
     seen: Seen | None = None
     text: str = ""
     """What the policy said last."""
+    said: SaidCalls = field(default_factory=SaidCalls)
+    """The calls of tools in it."""
     replica_id: str = ""
     waits_kind: WaitKind = "environment"
     waits_for: str = "the environment to begin"
@@ -49,6 +53,12 @@ class EpisodeState:
         # A name that the policy made up may be of any length, and hold half of a surrogate pair, which no message can.
         named = what[:_LONGEST_WAIT].encode(errors="replace").decode()
         self.waits_kind, self.waits_for, self.waits_since = kind, named, time.monotonic()
+
+    def say(self, answer: Answer, note: Mapping[str, object]) -> None:
+        """Takes an answer of the policy; people read all of its text."""
+        self.seen, self.text, self.said = answer.seen, answer.text, answer.said
+        self.messages.append(answer.message)
+        self.record.append({**note, "role": "assistant", "content": answer.text})
 
     def hear(self, messages: Sequence[Json], notes: Sequence[Mapping[str, object]] = ()) -> None:
         """Takes messages of others; `notes` are what is known of the last ones, and replace no key of theirs."""

@@ -6,7 +6,7 @@ first answer that arrives counts.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -131,11 +131,16 @@ def sample_request(
     turn: int,
     context_ids: TokenIds,
     max_tokens: int,
+    stop_token_ids: Sequence[int],
     deadline_s: float,
 ) -> pb.SampleRequest:
-    """The call of the engine for turn `turn` (from 0) of rollout `index`; `context_ids` is int32 [context]."""
+    """The call of the engine for turn `turn` (from 0) of rollout `index`; `context_ids` is int32 [context].
+
+    `stop_token_ids` end it beside those of the run's sampling.
+    """
     sampling = sampling_to_pb(prompt.sampling)
     sampling.max_tokens = max_tokens
+    sampling.stop_token_ids.extend(one for one in stop_token_ids if one not in sampling.stop_token_ids)
     sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, turn)
     sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
     sampling.greedy_last = 0

@@ -57,7 +57,8 @@ async def agent_stage(
         (code / name).parent.mkdir(parents=True, exist_ok=True)
         (code / name).write_text(text)
     agent = AgentConfig(command=command, reward_command=reward_command, reward_file=reward_file)
-    async with stage(folder, says, template=TOOLS_TEMPLATE, agent=agent, **{"path": code, **more}) as it:
+    given = {"path": code, "template": TOOLS_TEMPLATE, **more}
+    async with stage(folder, says, agent=agent, **given) as it:
         yield it
 
 

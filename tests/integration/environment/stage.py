@@ -18,9 +18,9 @@ from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.rendering import ConversationRenderer
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
+from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -135,23 +135,28 @@ async def stage(
     *,
     replicas: int = 1,
     template: str = TEMPLATE,
+    model: Callable[[Path, str], Path] = model_folder,
+    renderer: str = "template",
     slots: int = 4,
     limits: dict[str, Any] | None = None,
     agent: AgentConfig | None = None,
     **config: Any,
 ) -> AsyncIterator[Stage]:
     """Replicas that serve version 0, and children of an environment, or sandboxes of an `agent`."""
-    tokenizer = load_tokenizer(model_folder(folder / "model", template))
+    tokenizer = load_tokenizer(model(folder / "model", template))
     made = {f"rollout-{n}": ScriptedReplica(f"rollout-{n}", tokenizer, says) for n in range(replicas)}
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
-    renderer, bounds = ConversationRenderer(tokenizer), replace(LIMITS, **(limits or {}))
+    made_renderer, bounds = conversation_renderer(renderer, tokenizer), replace(LIMITS, **(limits or {}))
     found = Stage(tokenizer, made, directory, None, None)
     if agent is None:
-        found.pool, found.player = ChildPool(replace(CONFIG, **config), slots), EpisodePlayer(renderer, turns, bounds)
+        found.pool, found.player = (
+            ChildPool(replace(CONFIG, **config), slots),
+            EpisodePlayer(made_renderer, turns, bounds),
+        )
     else:
         found.pool = AgentPool(replace(CONFIG, **{"network": False, **config}), agent, slots)
-        found.player = AgentPlayer(renderer, turns, bounds, agent, lambda *told: found.begun.append(told))
+        found.player = AgentPlayer(made_renderer, turns, bounds, agent, lambda *told: found.begun.append(told))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(found.pool.close)
         stack.push_async_callback(turns.close)

@@ -16,6 +16,7 @@ from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.environment.agents import agent_stage, play
 from tests.integration.environment.test_child import need_sandbox
 from tests.integration.environment.test_episode import sampled, seen
+from tests.unit.services.environment.rendering.qwen3 import QWEN3, model_folder
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
 REACT = """
@@ -75,6 +76,36 @@ async def test_a_loop_with_tools_is_one_sequence_of_what_was_sampled_and_what_wa
         view = seen(rollout)
         assert [(one.name, one.outcome) for one in view.messages if one.outcome] == [("add", "returned")]
         assert [one.turn for one in view.messages if one.turn is not None] == [0, 1]
+
+
+THINKS = [
+    '<think>\n\n\nI add.\n</think><tool_call>\n{"name": "add", "arguments": {"a": 12, "b": 34}}\n</tool_call>',
+    "46",
+]
+
+
+@pytest.mark.parametrize(("renderer", "thoughts", "segments"), [("qwen3", "I add.", 1), ("template", None, 2)])
+async def test_a_family_reads_thoughts_and_calls_and_goes_on_from_them(
+    tmp_path: Path, renderer: str, thoughts: str | None, segments: int
+) -> None:
+    program = REACT + f"assert messages[1].model_extra.get('reasoning_content') == {thoughts!r}, messages[1]\n"
+    task = {"question": "12 + 34?", "answer": "46"}
+    async with agent_stage(
+        tmp_path,
+        program,
+        lambda text, request: THINKS[request.turn],
+        reward_file="reward.txt",
+        template=QWEN3,
+        model=model_folder,
+        renderer=renderer,
+    ) as it:
+        rollout = await play(it, task)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        assert rollout.episode is not None and len(rollout.episode.segments) == segments
+        assert sampled(rollout, it.tokenizer) == [f"{text}<|im_end|>" for text in THINKS]
+        messages = json.loads(rollout.episode.messages_json)
+        assert [one["content"] for one in messages if one["role"] == "assistant"] == THINKS
+        assert [(one.name, one.outcome) for one in seen(rollout).messages if one.outcome] == [("add", "returned")]
 
 
 async def test_a_stream_is_the_deltas_of_a_finished_turn(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: 
     of_the_machine = {"slots": 3, "replicas": 2, "hold_s": 1.0, "folders": (tmp_path,), "variables": ("A",)}
     for name, value in of_the_machine.items():
         assert environment_digest(table.model_copy(update={name: value})) == digest, name
-    for name, value in (("max_turns", 2), ("tools", ("game:add",)), ("tool_s", 1.0)):
+    for name, value in (("max_turns", 2), ("tools", ("game:add",)), ("tool_s", 1.0), ("renderer", "qwen3")):
         assert environment_digest(table.model_copy(update={name: value})) != digest, name
     (tmp_path / "game.py").write_text("class Sums: pass\n")
     assert environment_digest(table) != digest

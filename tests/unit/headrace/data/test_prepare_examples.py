@@ -128,7 +128,7 @@ def test_a_pair_has_one_prompt_two_answers_and_a_margin(tmp_path: Path, model: P
     assert [text(chat, row[f"{side}_ids"]) for side in ("chosen", "rejected")] == [f"d{END}", f"e{END}"]
 
 
-TOOLED = "{% for t in tools or [] %}{{ t.name }} {% endfor %}" + TEMPLATE
+TOOLED = "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}" + TEMPLATE
 
 
 @pytest.mark.parametrize("stage", ["sft", "dpo", "reward_model"])
@@ -169,13 +169,13 @@ def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model:
         ("dpo", {"chosen": "1", "rejected": "2"}, 'there is no column "prompt"'),
         ("dpo", {"prompt": "1=", "chosen": "1", "rejected": "2", "margin": -1}, "must be a number of 0 or more"),
         ("dpo", {"chosen": turns("1", "2"), "rejected": turns("3", "4")}, "differ in their last message only"),
-        ("sft", {"prompt": "1=", "completion": "1", "tools": [{"name": "z"}]}, "which only a chat template writes"),
+        ("sft", {"prompt": "1=", "completion": "1", "tools": [{"name": "z"}]}, "which only a chat template renders"),
         (
             "dpo",
             {"prompt": "1=", "chosen": "1", "rejected": "2", "tools": [{"name": "z"}]},
-            "only a chat template writes",
+            "only a chat template renders",
         ),
-        ("sft", {"prompt": "1=", "completion": "1", "tools": "hammer"}, "tools must be a list of JSON schemas"),
+        ("sft", {"prompt": "1=", "completion": "1", "tools": "hammer"}, "the tools are text that is not valid JSON"),
         ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 are allowed"),
     ],
 )

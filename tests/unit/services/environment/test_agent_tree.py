@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.services.environment.agent.tree import EpisodeTree, TreeTurn, message_key
-from headrace.services.environment.player.rendering import Seen
+from headrace.services.environment.rendering.chat_template import Seen
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, played_turns
 
 USER: dict[str, Any] = {"role": "user", "content": "q"}
@@ -45,7 +45,13 @@ class Played:
         )
         seen = Seen(np.concatenate([context, said]), "")
         made = TreeTurn(
-            number=self.number, place=place, turn=turn, seen=seen, said=says(answer), raw=says(f"raw {answer}")
+            number=self.number,
+            place=place,
+            turn=turn,
+            seen=seen,
+            said=says(answer),
+            raw=says(f"raw {answer}"),
+            text=f"raw {answer}",
         )
         self.number += 1
         self.tree.add(made)

@@ -36,9 +36,19 @@ def read_calls(text: str) -> SaidCalls:
 
 def _call(text: str) -> Json:
     found = json.loads(text)
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    if not isinstance(found, dict):
         raise ValueError('give {"name": ..., "arguments": {...}}')
-    arguments = found.get("arguments", {})
+    return checked_call(found.get("name"), found.get("arguments", {}))
+
+
+def checked_call(name: object, arguments: object) -> Json:
+    """A call with its `name` and `arguments`. Raises ValueError, for the policy to read, for what JSON cannot hold."""
+    if not isinstance(name, str):
+        raise ValueError('give {"name": ..., "arguments": {...}}')
     if not isinstance(arguments, dict):
-        raise ValueError(f'"arguments" of {found["name"]} must be an object')
-    return {"name": found["name"], "arguments": arguments}
+        raise ValueError(f'"arguments" of {name} must be an object')
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except ValueError:
+        raise ValueError(f'"arguments" of {name} hold a number that JSON has not, such as NaN') from None
+    return {"name": name, "arguments": arguments}
