@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -41,6 +42,8 @@ from headrace.wire.telemetry import get_logger
 
 _HOST = "127.0.0.1"
 _ENTER_S = 60.0
+_LOST_S = 2.0
+"""In which the end of a rank of this machine is noticed, where a collective failed by it."""
 log = get_logger("trainer.crew")
 
 
@@ -87,6 +90,7 @@ class RankProcesses:
         self._place, self._options, self._stop = place, options, stop
         self._pulse: RankHeartbeat | None = None
         self._store: TCPStore | None = None
+        self._watchers: list[threading.Thread] = []
         if not place.first or not self._has_group:
             return
         limit = timedelta(seconds=options.timeout_s)
@@ -110,6 +114,8 @@ class RankProcesses:
         try:
             yield self.join()
         except BaseException as error:
+            if isinstance(error, TransientError):
+                self._await_watchers()
             if self._pulse is not None:
                 self._pulse.failed(error)
             raise
@@ -199,7 +205,15 @@ class RankProcesses:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
         log.info("rank_started", rank=place.rank, pid=process.pid)
         watch = partial(self._watch, place.rank, process)
-        threading.Thread(target=watch, daemon=True, name=f"rank-{place.rank}").start()
+        watcher = threading.Thread(target=watch, daemon=True, name=f"rank-{place.rank}")
+        self._watchers.append(watcher)
+        watcher.start()
+
+    def _await_watchers(self) -> None:
+        """Leaves a lost rank to its watcher, which names it: a collective fails as soon as its socket closes."""
+        end = time.monotonic() + _LOST_S
+        for one in self._watchers:
+            one.join(max(end - time.monotonic(), 0.0))
 
     def _watch(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
         """Ends this process when the child fails: collectives that wait for it would block until their deadline.
