@@ -13,6 +13,7 @@ from headrace.services.environment.agent.process import AgentConfig, AgentPool
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState
@@ -20,6 +21,8 @@ from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.settings import EnvironmentSettings
+from headrace.services.environment.taskset.player import TasksetPlayer
+from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
 from headrace.wire.contracts import Header, PromptGroup, Rollout
 from headrace.wire.errors import ConfigError
 
@@ -99,8 +102,12 @@ def cast_of(
     """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
     limits, table, config = limits_of(settings), settings.environment, child_config(settings)
     renderer = conversation_renderer(table.renderer, tokenizer)
+    if table.taskset:
+        played = taskset_config(settings, limits.context_length)
+        pool = ChildPool(lambda: TasksetProcess(config, played), slots)
+        return Cast(pool, TasksetPlayer(renderer, turns, limits), renderer)
     if not table.command:
-        return Cast(ChildPool(config, slots), EpisodePlayer(renderer, turns, limits), renderer)
+        return Cast(ChildPool(lambda: ChildProcess(config), slots), EpisodePlayer(renderer, turns, limits), renderer)
     agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
     player = AgentPlayer(renderer, turns, limits, agent, begun)
     return Cast(AgentPool(config, agent, slots), player, renderer)
@@ -127,6 +134,20 @@ def child_config(settings: EnvironmentSettings) -> ChildConfig:
         cpu_s=table.cpu_s,
         max_result_chars=table.max_result_chars,
         start_s=table.start_s,
+    )
+
+
+def taskset_config(settings: EnvironmentSettings, context_length: int) -> TasksetConfig:
+    """The taskset of a config."""
+    table = settings.environment
+    return TasksetConfig(
+        taskset=table.taskset,
+        options=table.options,
+        harness=table.harness,
+        model=settings.model.path,
+        renderer=table.renderer,
+        max_turns=table.max_turns,
+        context_length=context_length,
     )
 
 
