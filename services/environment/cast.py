@@ -20,7 +20,7 @@ from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import ConversationRenderer
-from headrace.services.environment.settings import EnvironmentSettings
+from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
 from headrace.services.environment.taskset.player import TasksetPlayer
 from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
 from headrace.wire.contracts import Header, PromptGroup, Rollout
@@ -100,10 +100,11 @@ def cast_of(
     begun: Callable[[str, int, Counter[str]], None],
 ) -> Cast[Any]:
     """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
-    limits, table, config = limits_of(settings), settings.environment, child_config(settings)
+    limits, table = limits_of(settings), settings.environment
+    config = child_config(table, settings.run_dir)
     renderer = conversation_renderer(table.renderer, tokenizer)
     if table.taskset:
-        played = taskset_config(settings, limits.context_length)
+        played = taskset_config(table, settings.model.path, context_length=limits.context_length)
         pool = ChildPool(lambda: TasksetProcess(config, played), slots)
         return Cast(pool, TasksetPlayer(renderer, turns, limits), renderer)
     if not table.command:
@@ -117,15 +118,14 @@ def no_notes(name: str, turns: int, begun: Counter[str]) -> None:
     """Takes the turns of an episode, and warns of nothing."""
 
 
-def child_config(settings: EnvironmentSettings) -> ChildConfig:
+def child_config(table: EnvironmentTable, run_dir: Path | None) -> ChildConfig:
     """What each child runs, and its limits."""
-    table = settings.environment
     return ChildConfig(
         environment=table.name,
         tools=table.tools,
         rewards=table.rewards,
         path=table.path,
-        run_dir=settings.run_dir,
+        run_dir=run_dir,
         folders=table.folders,
         variables=table.variables,
         sandbox=table.sandbox == "auto",
@@ -137,14 +137,13 @@ def child_config(settings: EnvironmentSettings) -> ChildConfig:
     )
 
 
-def taskset_config(settings: EnvironmentSettings, context_length: int) -> TasksetConfig:
-    """The taskset of a config."""
-    table = settings.environment
+def taskset_config(table: EnvironmentTable, model: Path, *, context_length: int) -> TasksetConfig:
+    """The taskset of a config, for the model in a folder."""
     return TasksetConfig(
         taskset=table.taskset,
         options=table.options,
         harness=table.harness,
-        model=settings.model.path,
+        model=model,
         renderer=table.renderer,
         max_turns=table.max_turns,
         context_length=context_length,

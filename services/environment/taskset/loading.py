@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
-from renderers.configs import RendererConfig, config_from_name
+from renderers.configs import CustomRendererConfig, RendererConfig, config_from_name
 from verifiers.v1.envs.single_agent.env import SingleAgentEnv
 from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 from verifiers.v1.utils.loaders import environment_class, harness_class
@@ -17,8 +17,7 @@ from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.settings import TEMPLATE
 from headrace.services.environment.taskset.harness import HarnessScripts
 
-TEMPLATE_CALLS = "qwen3"
-"""The package's parser of calls in the form of Hermes and Qwen, for renderer = "template"."""
+_TEMPLATE = "headrace.services.environment.taskset.renderer.TemplateRenderer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,5 +109,5 @@ def _check(env: Any) -> None:
 
 def _renderer(name: str) -> Any:
     if name == TEMPLATE:
-        return config_from_name("default").model_copy(update={"tool_parser": TEMPLATE_CALLS})
+        return CustomRendererConfig(import_path=_TEMPLATE)
     return config_from_name(name)

@@ -1,6 +1,6 @@
-"""Waits for servers of tools with an end: `verifiers` 0.4 looks for a port for three minutes, whatever became of it.
+"""Waits for servers of tools with an end: `verifiers` 0.4 looks for one for three minutes, whatever became of it.
 
-Source: verifiers 0.4, v1/mcp/launch.py (`_read_back_port`, `serve_in_runtime`).
+Source: verifiers 0.4, v1/mcp/launch.py (`_read_back_port`, `serve_in_runtime`) and v1/mcp/server.py (`_serve`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from verifiers.v1.errors import ToolsetError
 from verifiers.v1.mcp import launch
 
 IDLE_S = 10.0
-"""A server that neither reports its port nor uses a CPU for so long does not come up."""
+"""A server that neither answers nor uses a CPU for so long does not come up."""
 _LOOK_S = 0.05
 
 
@@ -23,12 +23,13 @@ def bound_toolset_starts() -> None:
 
 
 async def _read_back_port(runtime: Any, path: str) -> int:
-    process = runtime._background[-1]
+    """The port of the server that was started last, once it answers there: it writes it before it sets itself up."""
+    process, port = runtime._background[-1], 0
     used, since = -1.0, time.monotonic()
     while True:
-        with contextlib.suppress(OSError):
-            if (text := (await runtime.read(path)).decode().strip()).isdigit():
-                return int(text)
+        port = port or await _written(runtime, path)
+        if port and await _answers(port):
+            return port
         if process.returncode is not None:
             raise ToolsetError(
                 f"a server of tools ended with status {process.returncode} before it served; its module must run it: "
@@ -40,6 +41,22 @@ async def _read_back_port(runtime: Any, path: str) -> int:
         elif time.monotonic() - since > IDLE_S:
             raise ToolsetError(f"a server of tools did not come up: it has done nothing for {IDLE_S:g} s")
         await asyncio.sleep(_LOOK_S)
+
+
+async def _written(runtime: Any, path: str) -> int:
+    with contextlib.suppress(OSError):
+        text = (await runtime.read(path)).decode().strip()
+        return int(text) if text.isdigit() else 0
+    return 0
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def _cpu_seconds(pid: int) -> float:
