@@ -1,7 +1,7 @@
 """Settings of the environment service."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,7 @@ class EnvironmentTable(Table):
     name: str = ""
     """Your class, `module:Class`, with `reset` and `step`; `trl:module:factory`: an `environment_factory` of TRL's;
     `verifiers:taskset`: a taskset of the package verifiers; empty = `tools` alone, or no environment at all."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, object] = Field(default_factory=dict)
     """Fields of the taskset's config, for `verifiers:taskset`."""
     harness: str = "null"
     """Program that plays a taskset: `null` = a loop of chat completions with its tools, `bash` = with a shell beside

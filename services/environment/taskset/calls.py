@@ -19,7 +19,7 @@ _Key = tuple[str, bytes, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GenerateRequest:
+class TokenRequest:
     """What the client asks for."""
 
     session: str
@@ -42,7 +42,7 @@ class EngineCall:
 
     number: int
     """Its number in the episode, from 0."""
-    asked: GenerateRequest
+    asked: TokenRequest
     turn: Turn
     replica_id: str
     note: Json = field(default_factory=dict)
@@ -72,7 +72,7 @@ class EngineCalls:
         self.calls: list[EngineCall] = []
         """In the order of their answers."""
 
-    async def answer(self, asked: GenerateRequest) -> EngineCall:
+    async def answer(self, asked: TokenRequest) -> EngineCall:
         """The call that answers a request; one that is repeated before its answer was used is a retry of a client.
 
         Raises BudgetSpentError at a limit, EpisodeOverError, and what `flights.failed` then holds.
@@ -85,7 +85,7 @@ class EngineCalls:
             return before
         return await self.flights.join(asked.key, lambda: self._sampled(asked))
 
-    def _mark(self, asked: GenerateRequest) -> None:
+    def _mark(self, asked: TokenRequest) -> None:
         """Notes which answers the context holds."""
         for one in self.calls:
             whole = len(one.turn.context_ids) + len(one.turn.completion_ids)
@@ -96,7 +96,7 @@ class EngineCalls:
                 and np.array_equal(asked.context_ids[len(one.turn.context_ids) : whole], one.turn.completion_ids)
             )
 
-    async def _sampled(self, asked: GenerateRequest) -> EngineCall:
+    async def _sampled(self, asked: TokenRequest) -> EngineCall:
         async with self.budget.turn(len(asked.context_ids), asked.max_tokens) as (number, most):
             request = sample_request(
                 self._prompt,

@@ -2,6 +2,8 @@
 
 A harness of `verifiers` is a script with its own dependencies. The package would sync it in the first episode of each
 process; in the sandbox of an episode there is no network, so this is done before, outside.
+
+    python -m headrace.services.environment.taskset.harness NAME
 """
 
 import asyncio
@@ -105,7 +107,7 @@ def _synced(choice: HarnessChoice, folder: Path) -> HarnessScripts:
         try:
             done = subprocess.run(
                 words,
-                env={**os.environ, **uv, "PATH": path},
+                env={**inherited(), **uv, "PATH": path},
                 capture_output=True,
                 text=True,
                 timeout=_SYNC_S,
@@ -137,3 +139,8 @@ def write_interpreters(folder: Path, found: Mapping[str, str]) -> None:
     made = folder / f"{_INTERPRETERS}.{os.getpid()}"
     made.write_text(json.dumps(dict(found)))
     made.replace(folder / _INTERPRETERS)
+
+
+if __name__ == "__main__":
+    # An image is built with the script of a harness of the package's own.
+    asyncio.run(ready_scripts(HarnessChoice(name=sys.argv[1], taskset="", path=None)))

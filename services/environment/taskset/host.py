@@ -9,15 +9,11 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
-
-os.environ["HF_HUB_OFFLINE"] = "1"  # Before the imports: a model of that name elsewhere is not asked for.
 
 import verifiers.v1 as vf
 from verifiers.v1.clients import ModelContext
@@ -103,7 +99,7 @@ async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float)
     """The answer to a call; what the user's code raised is told with its place."""
     fields = frame["fields"]
     assert isinstance(fields, dict)
-    calls: dict[object, Callable[..., Any]] = {"play": _play, "rows": _rows}
+    calls: dict[object, Callable[..., Awaitable[object]]] = {"play": _play, "rows": _rows}
     if cpu_s and frame["call"] == "play":
         _allow_cpu(cpu_s)
     try:

@@ -5,7 +5,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import verifiers.v1 as vf
 from renderers.configs import CustomRendererConfig, RendererConfig, config_from_name
@@ -13,11 +12,12 @@ from verifiers.v1.envs.single_agent.env import SingleAgentEnv
 from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 from verifiers.v1.utils.loaders import environment_class, harness_class
 
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.settings import TEMPLATE
 from headrace.services.environment.taskset.harness import HarnessScripts
 
-_TEMPLATE = "headrace.services.environment.taskset.renderer.TemplateRenderer"
+_TEMPLATE = "headrace.services.environment.taskset.renderer.OwnTemplateRenderer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Asked:
     """What is played, and how."""
 
     taskset: str
-    options: dict[str, Any]
+    options: Json
     harness: str
     path: Path | None
     model: Path
@@ -38,11 +38,11 @@ class Asked:
 class LoadedTaskset:
     """A taskset that can be played."""
 
-    env: Any
+    env: vf.Env
     renderer: RendererConfig
     model: Path
 
-    def task(self, columns: dict[str, Any]) -> Any:
+    def task(self, columns: Json) -> vf.Task:
         """The task of a row's columns; what the task's data has no field for is left out."""
         taskset = self.env.taskset
         kind = type(taskset).task_type()
@@ -76,7 +76,7 @@ def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
     return LoadedTaskset(env=env, renderer=_renderer(asked.renderer), model=asked.model)
 
 
-def _environment(asked: Asked) -> Any:
+def _environment(asked: Asked) -> vf.Env:
     own = environment_class(asked.taskset)
     if not issubclass(own, SingleAgentEnv):
         raise LoadError(
@@ -95,7 +95,7 @@ def _environment(asked: Asked) -> Any:
     return vf.load_environment(vf.SingleAgentEnvConfig(taskset=config, agent=agent))
 
 
-def _check(env: Any) -> None:
+def _check(env: vf.Env) -> None:
     """Raises LoadError for a taskset that needs what a sandbox has not."""
     for name, harness in env.config.agent_harnesses().items():
         if harness_class(harness.id).NEEDS_CONTAINER:
@@ -107,7 +107,7 @@ def _check(env: Any) -> None:
         raise LoadError(f"{kind.__name__} names no TaskData")
 
 
-def _renderer(name: str) -> Any:
+def _renderer(name: str) -> RendererConfig:
     if name == TEMPLATE:
         return CustomRendererConfig(import_path=_TEMPLATE)
     return config_from_name(name)

@@ -6,7 +6,12 @@ Source: verifiers 0.4, v1/trace.py (`Trace.branches`) and v1/graph.py (`MessageN
 import contextlib
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
+
+from verifiers.v1.episode import Episode
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.trace import Error
+from verifiers.v1.types import Message
 
 from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import Json
@@ -16,7 +21,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 
 
-def played_trace(episode: Any) -> PlayedTrace:
+def played_trace(episode: Episode) -> PlayedTrace:
     """The one agent's run of an episode. Raises ResultError for an episode with another number of them."""
     if len(episode.traces) != 1:
         told = "; ".join(_told(one) for one in episode.errors)
@@ -41,7 +46,7 @@ def played_trace(episode: Any) -> PlayedTrace:
     }
 
 
-def _node(node: Any) -> PlayedNode:
+def _node(node: MessageNode) -> PlayedNode:
     sampled = sum(node.mask)
     if sampled and not all(node.mask[-sampled:]):
         raise ResultError("a message of the policy has tokens behind those that were sampled")
@@ -53,7 +58,7 @@ def _node(node: Any) -> PlayedNode:
     }
 
 
-def _message(message: Any) -> Json:
+def _message(message: Message) -> Json:
     found: Json = {"role": str(message.role), "content": _text(message.content)}
     for key in ("name", "tool_call_id"):
         if getattr(message, key, None):
@@ -65,10 +70,10 @@ def _message(message: Any) -> Json:
     return found
 
 
-def _text(content: Any) -> str:
+def _text(content: str | Sequence[object] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(getattr(part, "text", None) or f"[{part.type}]" for part in content)
+    return "".join(getattr(part, "text", None) or f"[{getattr(part, 'type', 'part')}]" for part in content)
 
 
 def _arguments(text: str) -> object:
@@ -77,7 +82,7 @@ def _arguments(text: str) -> object:
     return text
 
 
-def _told(error: Any) -> str:
+def _told(error: Error) -> str:
     return f"{error.type}: {error.message}"
 
 

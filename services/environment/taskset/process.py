@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -16,7 +15,7 @@ from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.taskset.frames import PlayedTrace
 from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
 
-_TRACE, _ROWS = TypeAdapter(PlayedTrace), TypeAdapter(list[dict[str, Any]])
+_TRACE, _ROWS = TypeAdapter(PlayedTrace), TypeAdapter(list[Json])
 _HOST = "headrace.services.environment.taskset.host"
 
 
@@ -25,7 +24,7 @@ class TasksetConfig:
     """What is played, and how."""
 
     taskset: str
-    options: dict[str, Any]
+    options: Json
     harness: str
     model: Path
     """Folder with the tokenizer."""
@@ -77,7 +76,7 @@ class TasksetProcess(ChildProcess):
         """Plays a task to its end. Raises as the calls of every child do."""
         return await self._form(_TRACE, "play", timeout_s, task=task, temperature=temperature, max_tokens=max_tokens)
 
-    async def rows(self, most: int, *, timeout_s: float) -> list[dict[str, Any]]:
+    async def rows(self, most: int, *, timeout_s: float) -> list[Json]:
         """The data of the first tasks; 0 = of all."""
         return await self._form(_ROWS, "rows", timeout_s, most=most)
 

@@ -9,7 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from renderers.base import ParsedResponse, ParsedToolCall, RenderedTokens, ToolCallParseStatus
@@ -24,6 +24,8 @@ from headrace.wire.errors import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 _KEPT = 512
 """Contexts and answers that are remembered; what is forgotten is rendered anew."""
 _OPENS = "<tool_call>"
@@ -39,7 +41,7 @@ class _Context:
     seen: Seen
 
 
-class TemplateRenderer:
+class OwnTemplateRenderer:
     """Renders for one tokenizer; calls are read in the form of Hermes and Qwen."""
 
     config_class = TemplateRendererConfig
@@ -162,7 +164,7 @@ def _rendered(ids: list[int], owners: list[int], messages: Sequence[Json]) -> Re
     return RenderedTokens(token_ids=ids, message_indices=owners, message_roles=roles)
 
 
-def _keep(kept: OrderedDict[Any, Any], key: object, value: object) -> None:
+def _keep(kept: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > _KEPT:

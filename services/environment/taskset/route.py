@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from headrace.services.environment.player.budget import BudgetSpentError
 from headrace.services.environment.player.flights import EpisodeOverError
-from headrace.services.environment.taskset.calls import EngineCall, EngineCalls, GenerateRequest
+from headrace.services.environment.taskset.calls import EngineCall, EngineCalls, TokenRequest
 
 MODEL = "policy"
 """Its name."""
@@ -45,11 +45,11 @@ def generate_app(calls: EngineCalls) -> FastAPI:
     return app
 
 
-def read_request(body: bytes, session: str) -> GenerateRequest:
+def read_request(body: bytes, session: str) -> TokenRequest:
     """A request; how the policy is sampled is the run's to decide. Raises ValueError, KeyError, TypeError."""
     found = json.loads(body)
     sampling = found["sampling_params"]
-    return GenerateRequest(
+    return TokenRequest(
         session=session,
         context_ids=np.array(found["token_ids"], np.int32),
         max_tokens=int(sampling.get("max_tokens") or 0),

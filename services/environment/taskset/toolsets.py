@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import Any
 
 from verifiers.v1.errors import ToolsetError
 from verifiers.v1.mcp import launch
+from verifiers.v1.runtimes import Runtime
 
 IDLE_S = 10.0
 """A server that neither answers nor uses a CPU for so long does not come up."""
@@ -22,7 +22,7 @@ def bound_toolset_starts() -> None:
     launch._read_back_port = _read_back_port
 
 
-async def _read_back_port(runtime: Any, path: str) -> int:
+async def _read_back_port(runtime: Runtime, path: str) -> int:
     """The port of the server that was started last, once it answers there: it writes it before it sets itself up."""
     process, port = runtime._background[-1], 0
     used, since = -1.0, time.monotonic()
@@ -43,7 +43,7 @@ async def _read_back_port(runtime: Any, path: str) -> int:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _written(runtime: Any, path: str) -> int:
+async def _written(runtime: Runtime, path: str) -> int:
     with contextlib.suppress(OSError):
         text = (await runtime.read(path)).decode().strip()
         return int(text) if text.isdigit() else 0

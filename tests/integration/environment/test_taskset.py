@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from headrace.services.environment.child.errors import ChildDiedError
+from headrace.services.environment.settings import EnvironmentTable
 from headrace.services.environment.taskset.harness import FOLDER, HarnessChoice, ready_scripts
 from headrace.services.environment.taskset.process import TasksetConfig
+from headrace.services.environment.taskset.rows import taskset_rows
 from headrace.wire.contracts import FinishReason, Rollout
-from headrace.wire.errors import ConfigError
+from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
 from tests.integration.environment.stage import played, stage
@@ -192,3 +194,13 @@ async def test_a_process_that_is_killed_in_an_episode_is_played_again(tmp_path: 
         replica.hold.set()
         rollout = await play(it, played(TASK))
         assert rollout.finish_reason is FinishReason.STOP and rollout.trained_mask.any()
+
+
+async def test_the_tasks_are_the_rows_of_a_run(tmp_path: Path) -> None:
+    model = model_folder(tmp_path / "model")
+    rows = await taskset_rows(EnvironmentTable(name="verifiers:calc", path=TASKSETS), model, 0)
+    assert [(row["prompt"], row["answer"]) for row in rows] == [(f"What is {n} + 34?", n + 34) for n in range(12, 20)]
+    endless = EnvironmentTable(name="verifiers:forks", path=TASKSETS, harness="forks")
+    with pytest.raises(DataError, match=r"forks: ForksTaskset has no end: set data\.limit to the number of its tasks"):
+        await taskset_rows(endless, model, 0)
+    assert [row["kind"] for row in await taskset_rows(endless, model, 3)] == ["linear"] * 3

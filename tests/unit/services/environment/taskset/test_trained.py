@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.services.environment.child.errors import EnvironmentFailedError
-from headrace.services.environment.taskset.calls import EngineCall, GenerateRequest
+from headrace.services.environment.taskset.calls import EngineCall, TokenRequest
 from headrace.services.environment.taskset.frames import PlayedTrace
 from headrace.services.environment.taskset.trained import calls_of, record_of, trained_calls
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan
@@ -22,7 +22,7 @@ def call(number: int, context: list[int], said: list[int]) -> EngineCall:
         finish_reason=FinishReason.STOP,
         spans=(VersionSpan(start=0, end=len(said), version=VERSION, weights_digest="d"),),
     )
-    asked = GenerateRequest(session="s", context_ids=turn.context_ids, max_tokens=0, stop_token_ids=())
+    asked = TokenRequest(session="s", context_ids=turn.context_ids, max_tokens=0, stop_token_ids=())
     return EngineCall(number=number, asked=asked, turn=turn, replica_id="r")
 
 
