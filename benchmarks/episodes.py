@@ -213,7 +213,8 @@ async def worker(options: argparse.Namespace) -> None:
     limits = EpisodeLimits(max_turns=TURNS, max_turn_tokens=0, context_length=8000, episode_s=600, turn_s=60, tool_s=60)
     turns = TurnClient(directory)
     player = TimedPlayer(TemplateRenderer(load_tokenizer(options.folder)), turns, limits)
-    pool = ChildPool(ChildConfig(tools=("game:look",), path=options.folder, start_s=600), options.concurrent)
+    config = ChildConfig(tools=("game:look",), path=options.folder, start_s=600)
+    pool = ChildPool(lambda: ChildProcess(config), options.concurrent)
     me, resident = psutil.Process(), []
     await warm(pool, options.concurrent)
     free = asyncio.Semaphore(options.concurrent)

@@ -57,3 +57,15 @@ EXPOSE 7000 8080
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.environment"]
 CMD ["--config", "/runs/demo/config/environment.json"]
+
+# With tasksets of `verifiers`, and the script of its harness, which an episode could not fetch.
+FROM cpu AS verifiers
+USER 0:0
+RUN --mount=type=bind,from=wanted,source=/wanted/verifiers.txt,target=/wanted/verifiers.txt \
+    --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
+    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/verifiers.txt \
+    && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
+ENV HEADRACE_HARNESS_DIR=/opt/headrace/harness
+RUN python -P -m headrace.services.environment.taskset.harness null
+USER 10001:10001

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headrace.wire.settings import Table
 
@@ -10,8 +10,11 @@ from headrace.wire.settings import Table
 class DataTable(Table):
     """`[data]`: the prompts, and what of a row the reward gets to see."""
 
-    path: str
+    path: str = ""
     """A `.jsonl`, `.json` or `.parquet` file, or the id of a `datasets` dataset."""
+    environment: str = ""
+    """In place of `path`: a taskset of the package verifiers, the name of an installed one or a folder. Its tasks are
+    the rows, and episodes of it are played: `environment.name` is set by it."""
     subset: str = ""
     """Name of the dataset's configuration; only for a `datasets` id."""
     split: str = "train"
@@ -38,3 +41,13 @@ class DataTable(Table):
     """`auto`: messages always, text if the tokenizer has a template (never with preset `trl`)."""
     system: str = ""
     """System message placed before each prompt; needs a chat template."""
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> "DataTable":
+        if self.path and self.environment:
+            raise ValueError(
+                "environment brings its own rows: leave path out, or name what is played in environment.name"
+            )
+        if not (self.path or self.environment):
+            raise ValueError('lacks the key "path"')
+        return self

@@ -18,6 +18,11 @@ def environment_problem(config: "RunFile") -> str | None:
         if any(one.name == "environment" for one in _leaves(scorers)):
             return "the scorer 'environment' needs an environment to read its reward from: set environment.name"
         return None
+    if config.data.environment and table.taskset != config.data.environment:
+        return (
+            f'data.environment = "{config.data.environment}", but environment.name = "{table.name}" is what is played: '
+            "leave one of them out"
+        )
     if config.run.stage != "rl":
         return f"[environment] is for run.stage = 'rl', not {config.run.stage!r}"
     if table.episode_s >= config.trainer.batch_timeout_s:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from headrace.config.errors import Explainer
 from headrace.config.layers import Layer, Setting, merge, nest, read_arguments, read_environment, read_file
 from headrace.config.lines import KeyPath
 from headrace.config.schema import RunFile
+from headrace.services.environment.settings import VERIFIERS
 from headrace.wire.errors import ConfigError
 
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
@@ -41,9 +42,22 @@ def resolve(
     """Returns the resolved config. Raises ConfigError with one line per error, each naming its place."""
     text = str(file) if file else "arguments"
     from_file, lines = read_file(file) if file else ({}, {})
-    layer = merge([from_file, read_environment(environment or {}), read_arguments(arguments)])
+    layer = _with_taskset(merge([from_file, read_environment(environment or {}), read_arguments(arguments)]))
     config = _validate(layer, lines, text)
     return Resolved(_absolute(config, layer), text, layer)
+
+
+def _with_taskset(layer: Layer) -> Layer:
+    """The layer with what `[data] environment` says of `[environment]`; a folder is a module of the folder above it."""
+    given = layer.get(("data", "environment"))
+    if given is None or not isinstance(given.value, str) or not given.value:
+        return layer
+    folder = _join(given.base, Path(given.value))
+    name = folder.name if folder.is_dir() else given.value
+    added: Layer = {("environment", "name"): replace(given, value=f"{VERIFIERS}{name}", text=None)}
+    if folder.is_dir():
+        added["environment", "path"] = replace(given, value=str(folder.parent), text=None)
+    return {**added, **layer, ("data", "environment"): replace(given, value=name, text=None)}
 
 
 def _validate(layer: Layer, lines: dict[KeyPath, int], file: str) -> RunFile:

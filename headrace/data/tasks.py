@@ -1,7 +1,8 @@
 """Prepares the rows of an environment: tasks, which are played in place of being completed. Nothing is tokenized."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +44,15 @@ def prepare_tasks(
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
         raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
-    train = _tasks(table, table.path, table.split, limit=table.limit)
+    if table.environment:
+        train = _tasks(table.environment, _of_taskset(table, environment, model), limit=table.limit)
+    else:
+        train = _tasks(table.path, read_rows(table.path, subset=table.subset, split=table.split), limit=table.limit)
     held_out: list[TaskRow] = []
     duplicates = 0
     if table.eval_path or table.eval_split:
-        held_out = _tasks(table, table.eval_path or table.path, table.eval_split or table.split, limit=table.eval_size)
+        path, split = table.eval_path or table.path, table.eval_split or table.split
+        held_out = _tasks(path, read_rows(path, subset=table.subset, split=split), limit=table.eval_size)
     elif table.eval_size:
         contents = [digest(dict(one.values)) for one in train]
         held_out, train, duplicates = hold_out(train, contents, size=table.eval_size, seed=seed)
@@ -66,11 +71,19 @@ def prepared_digest(run_dir: Path) -> str:
     return "" if found is None else str(json.loads(found)["digest"])
 
 
-def _tasks(table: DataTable, path: str, split: str, *, limit: int) -> list[TaskRow]:
-    found, errors = parse_rows(read_rows(path, subset=table.subset, split=split), _task, limit=limit)
+def _of_taskset(table: DataTable, environment: EnvironmentTable, model: Path) -> Iterator[DataRow | DataError]:
+    # What knows the package, and starts processes, is imported where a run has one.
+    from headrace.services.environment.taskset.rows import taskset_rows
+
+    rows = asyncio.run(taskset_rows(environment, model, table.limit))
+    return (DataRow(f"{table.environment}: task {number}", values) for number, values in enumerate(rows))
+
+
+def _tasks(source: str, rows: Iterator[DataRow | DataError], *, limit: int) -> list[TaskRow]:
+    found, errors = parse_rows(rows, _task, limit=limit)
     raise_all(errors + _repeated_ids(found))
     if not found:
-        raise DataError(f"{path}: there are no rows")
+        raise DataError(f"{source}: there are no rows")
     return found
 
 
@@ -90,7 +103,7 @@ def _repeated_ids(tasks: Sequence[TaskRow]) -> list[str]:
     return [
         f'{one.place}: id "{one.sample_id}" was already given at {first[one.sample_id]}'
         for one in tasks
-        if "id" in one.values and first.setdefault(one.sample_id, one.place) != one.place
+        if one.values.get("id") is not None and first.setdefault(one.sample_id, one.place) != one.place
     ]
 
 

@@ -13,13 +13,16 @@ from headrace.services.environment.agent.process import AgentConfig, AgentPool
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import ConversationRenderer
-from headrace.services.environment.settings import EnvironmentSettings
+from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
+from headrace.services.environment.taskset.player import TasksetPlayer
+from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
 from headrace.wire.contracts import Header, PromptGroup, Rollout
 from headrace.wire.errors import ConfigError
 
@@ -97,10 +100,15 @@ def cast_of(
     begun: Callable[[str, int, Counter[str]], None],
 ) -> Cast[Any]:
     """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
-    limits, table, config = limits_of(settings), settings.environment, child_config(settings)
+    limits, table = limits_of(settings), settings.environment
+    config = child_config(table, settings.run_dir)
     renderer = conversation_renderer(table.renderer, tokenizer)
+    if table.taskset:
+        played = taskset_config(table, settings.model.path, context_length=limits.context_length)
+        pool = ChildPool(lambda: TasksetProcess(config, played), slots)
+        return Cast(pool, TasksetPlayer(renderer, turns, limits), renderer)
     if not table.command:
-        return Cast(ChildPool(config, slots), EpisodePlayer(renderer, turns, limits), renderer)
+        return Cast(ChildPool(lambda: ChildProcess(config), slots), EpisodePlayer(renderer, turns, limits), renderer)
     agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
     player = AgentPlayer(renderer, turns, limits, agent, begun)
     return Cast(AgentPool(config, agent, slots), player, renderer)
@@ -110,15 +118,14 @@ def no_notes(name: str, turns: int, begun: Counter[str]) -> None:
     """Takes the turns of an episode, and warns of nothing."""
 
 
-def child_config(settings: EnvironmentSettings) -> ChildConfig:
+def child_config(table: EnvironmentTable, run_dir: Path | None) -> ChildConfig:
     """What each child runs, and its limits."""
-    table = settings.environment
     return ChildConfig(
         environment=table.name,
         tools=table.tools,
         rewards=table.rewards,
         path=table.path,
-        run_dir=settings.run_dir,
+        run_dir=run_dir,
         folders=table.folders,
         variables=table.variables,
         sandbox=table.sandbox == "auto",
@@ -127,6 +134,19 @@ def child_config(settings: EnvironmentSettings) -> ChildConfig:
         cpu_s=table.cpu_s,
         max_result_chars=table.max_result_chars,
         start_s=table.start_s,
+    )
+
+
+def taskset_config(table: EnvironmentTable, model: Path, *, context_length: int) -> TasksetConfig:
+    """The taskset of a config, for the model in a folder."""
+    return TasksetConfig(
+        taskset=table.taskset,
+        options=table.options,
+        harness=table.harness,
+        model=model,
+        renderer=table.renderer,
+        max_turns=table.max_turns,
+        context_length=context_length,
     )
 
 

@@ -11,7 +11,7 @@ from headrace.wire.rundir.own_code import environment_code, files_in
 SettingsT = TypeVar("SettingsT", bound=EnvironmentSettings)
 _SCALE = frozenset({"path", "replicas", "slots", "hold_s", "outage_s", "start_s", "folders", "variables", "sandbox"})
 """Settings that change no episode."""
-_LATER = ("rewards", "command", "reward_command", "reward_file", "renderer")
+_LATER = ("rewards", "command", "reward_command", "reward_file", "renderer", "options", "harness")
 
 
 def environment_digest(table: EnvironmentTable) -> str:
@@ -19,7 +19,11 @@ def environment_digest(table: EnvironmentTable) -> str:
     found = hashlib.sha256()
     # A key that came later counts only where it is set: runs that began before it go on.
     fields = EnvironmentTable.model_fields
-    names = set(fields) - _SCALE - {name for name in _LATER if getattr(table, name) == fields[name].default}
+    names = (
+        set(fields)
+        - _SCALE
+        - {name for name in _LATER if getattr(table, name) == fields[name].get_default(call_default_factory=True)}
+    )
     found.update(json.dumps(table.model_dump(mode="json", include=names), sort_keys=True).encode())
     if table.path is not None:
         for file in sorted(one for one in files_in(table.path) if table.command or one.suffix == ".py"):

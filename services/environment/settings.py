@@ -9,14 +9,21 @@ from headrace.wire.settings import ServiceSettings, Table
 
 TEMPLATE = "template"
 """The renderer that is the model's own chat template."""
+VERIFIERS = "verifiers:"
+"""Prefix of an environment that is a taskset."""
 
 
 class EnvironmentTable(Table):
     """`[environment]`: episodes in place of single completions: the rows of `[data]` are tasks, played with tools."""
 
     name: str = ""
-    """Your class, `module:Class`, with `reset` and `step`, or `trl:module:factory`: an `environment_factory` of TRL's;
-    empty = `tools` alone, or no environment at all."""
+    """Your class, `module:Class`, with `reset` and `step`; `trl:module:factory`: an `environment_factory` of TRL's;
+    `verifiers:taskset`: a taskset of the package verifiers; empty = `tools` alone, or no environment at all."""
+    options: dict[str, object] = Field(default_factory=dict)
+    """Fields of the taskset's config, for `verifiers:taskset`."""
+    harness: str = "null"
+    """Program that plays a taskset: `null` = a loop of chat completions with its tools, `bash` = with a shell beside
+    them."""
     tools: tuple[str, ...] = ()
     """Functions with type hints that the policy may call, each `module:function`."""
     rewards: tuple[str, ...] = ()
@@ -83,6 +90,11 @@ class EnvironmentTable(Table):
         return bool(self.name or self.tools or self.command)
 
     @property
+    def taskset(self) -> str:
+        """The taskset of verifiers that is played; empty = none."""
+        return self.name.removeprefix(VERIFIERS) if self.name.startswith(VERIFIERS) else ""
+
+    @property
     def label(self) -> str:
         """Its name for people and messages."""
         return self.name or "+".join(self.tools) or " ".join(self.command)
@@ -105,6 +117,10 @@ class EnvironmentTable(Table):
             )
         if (self.reward_command or self.reward_file) and not self.command:
             raise ValueError("reward_command and reward_file are for command: a name's class has a method reward")
+        if self.taskset and self.tools:
+            raise ValueError("a taskset brings its own tools: leave environment.tools out")
+        if not self.taskset and (self.options or self.harness != "null"):
+            raise ValueError('options and harness are for name = "verifiers:taskset"')
         if self.rewards and not self.name.startswith("trl:"):
             raise ValueError(
                 'rewards are for name = "trl:module:factory"; name a reward function that needs no environment as a '

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -68,21 +69,23 @@ def test_a_model_that_guesses_learns_to_ask_its_tools(
 class ExampleRun(TinyRun):
     """Five steps of four groups of four, with the policy that the example has trained: it has learned to call."""
 
-    def __init__(self, root: Path, name: str, environment: dict[str, object]) -> None:
-        self.folder, self.process = root / name, None
+    def __init__(self, root: Path, name: str, environment: dict[str, object], data: Sequence[str]) -> None:
+        self.folder, self.process, self.data = root / name, None, data
         self.folder.mkdir()
         self.run_dir = self.folder / "run"
         text = (EXAMPLE / "run.toml").read_text()
         before, table, after = re.split(r"(?<=\[environment\]\n)(.*?)(?=\n\[)", text, maxsplit=1, flags=re.DOTALL)
         kept = [line for line in table.splitlines() if line.split(" ")[0] not in {"name", *environment}]
-        lines = [*kept, *(f"{key} = {json.dumps(value)}" for key, value in environment.items())]
+        given = {key: value for key, value in environment.items() if value is not None}
+        lines = [*kept, *(f"{key} = {json.dumps(value)}" for key, value in given.items())]
         (self.folder / "run.toml").write_text("\n".join([before.rstrip(), *lines, after]))
 
     def options(self) -> list[str]:
         """What makes the example's run a small one."""
         return [
             *("--model.path", str(self.folder.parent / "rl" / "export")),
-            *("--data.path", str(self.folder.parent / "data" / "tasks.jsonl"), "--data.eval_size", "8"),
+            *(self.data or ("--data.path", str(self.folder.parent / "data" / "tasks.jsonl"))),
+            *("--data.eval_size", "8"),
             *("--run.max_steps", "5", "--run.max_staleness", "0", "--batch.groups", "4", "--batch.group_size", "4"),
         ]
 
@@ -115,8 +118,13 @@ FORMS = {
         },
         b"agent.py",
     ),
+    "verifiers": ({"path": None, "slots": 4}, b"headrace.services.environment.taskset.host"),
 }
 """The same task in the forms of others: the table `[environment]`, and a word of the command line of what plays."""
+DATA = {
+    "verifiers": ("--data.path", "", "--data.environment", str(EXAMPLE / "verifiers" / "stock"), "--data.limit", "60"),
+}
+"""Rows that are not those of the example's file."""
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -124,7 +132,7 @@ def test_the_same_task_in_the_form_of_others_is_trained_under_kills(
     example: tuple[Path, subprocess.CompletedProcess[str]], form: str
 ) -> None:
     table, word = FORMS[form]
-    run = ExampleRun(example[0], form, table)
+    run = ExampleRun(example[0], form, table, DATA.get(form, ()))
     try:
         run.start(*run.options())
         run.wait_for_step(1)

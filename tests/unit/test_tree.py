@@ -124,6 +124,8 @@ def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() 
         "headrace/selfcheck/groups.py",
         # Writes it: that of the process that it becomes.
         "headrace/supervisor/fork_server/__main__.py",
+        # Writes it: that of the servers of tools that it starts in the sandbox.
+        "services/environment/taskset/loading.py",
     )
     others = [path for path in SOURCES if name_of(path) not in allowed]
     assert offenders(others, lambda path: re.findall(r"os\.environ|getenv", path.read_text())) == []

@@ -38,7 +38,7 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
         except CallRefusedError:
             raise
         except Exception as error:
-            # The episode ends by it (`PolicyCalls.failed`): the program reads that no later try will do.
+            # The episode ends by it (`Flights.failed`): the program reads that no later try will do.
             raise CallRefusedError(f"no turn can be sampled: {error}", code="policy_lost", status=500) from error
         created = int(time.time())
         if asked.stream:

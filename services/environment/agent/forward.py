@@ -46,7 +46,7 @@ async def main() -> int:
     libc.prctl(_PR_SET_DUMPABLE, 0)
     WORK.mkdir()
     LOGS.mkdir(parents=True)
-    server = await asyncio.start_server(_forward, "127.0.0.1", 0)
+    server = await asyncio.start_server(lambda *streams: forward(SOCKET, *streams), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     link = socket.socket(fileno=asked.fd)
     os.set_inheritable(asked.fd, False)
@@ -151,10 +151,10 @@ def _read(files: list[str]) -> list[str] | None:
     return None
 
 
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carries one connection of the program to the endpoint and back."""
+async def forward(path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carries one connection to the endpoint behind the unix socket at `path`, and back."""
     try:
-        to_reader, to_writer = await asyncio.open_unix_connection(SOCKET)
+        to_reader, to_writer = await asyncio.open_unix_connection(path)
     except OSError:  # There is no endpoint any more.
         writer.close()
         return

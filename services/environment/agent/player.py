@@ -4,13 +4,11 @@ As with other environments, an end that says nothing of the policy makes the rol
 that the program does ends more than its episode.
 """
 
-import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from headrace.services.environment import metrics
 from headrace.services.environment.agent.calls import PolicyCalls
@@ -19,7 +17,7 @@ from headrace.services.environment.agent.process import AgentConfig, AgentProces
 from headrace.services.environment.agent.record import record_of
 from headrace.services.environment.agent.rewards import reward_of
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
-from headrace.services.environment.player.ends import end_of
+from headrace.services.environment.player.ends import end_of, unless_failed
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.turns import TurnClient
@@ -27,7 +25,6 @@ from headrace.services.environment.rendering.conversation import ConversationRen
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, rollout_id
 from headrace.wire.http import serve_socket
 
-T = TypeVar("T")
 _BEYOND_S = 60.0
 """By which a call of the sandbox may outlast the episode, whose own deadline comes first and has the better words."""
 
@@ -74,7 +71,7 @@ class AgentPlayer:
                 raise
             reason, error = FinishReason.ENVIRONMENT_ERROR, str(died)
         finally:
-            await calls.close()
+            await calls.flights.close()
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         self._take(calls, state)
@@ -88,9 +85,9 @@ class AgentPlayer:
         sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
         async with serve_socket(endpoint_app(calls, key, sampling), child.socket):
             running = child.run(task, key, self._limits.episode_s + _BEYOND_S)
-            status = await _unless_failed(running, calls.failed)
-        await calls.close()
-        if calls.limit is None and (status or not calls.begun):
+            status = await unless_failed(running, calls.flights.failed)
+        await calls.flights.close()
+        if calls.budget.limit is None and (status or not calls.budget.begun):
             what = f"exited with status {status}" if status else "ended without a call of the policy"
             raise EnvironmentFailedError(f"{self._agent.command[0]} {what}; {child.last_words()}")
         state.wait("environment", "the environment's reward")
@@ -100,7 +97,7 @@ class AgentPlayer:
                 names = " or ".join(self._agent.reward_files)
                 raise EnvironmentFailedError(f"the episode has no reward: there is no {names}; {child.last_words()}")
             state.reward = reward_of(*found)
-        return calls.limit or FinishReason.STOP
+        return calls.budget.limit or FinishReason.STOP
 
     def _take(self, calls: PolicyCalls, state: EpisodeState) -> None:
         """Makes the tree the state's turns, with the conversation for people."""
@@ -110,17 +107,3 @@ class AgentPlayer:
         state.record = record_of(calls.tree, trained)
         state.text = max(trained, key=lambda one: one.number).text if trained else ""
         self._begun(state.rollout_id, len(calls.tree.turns), Counter(one.begins for one in calls.tree.turns))
-
-
-async def _unless_failed(running: Awaitable[T], failed: "asyncio.Future[Exception]") -> T:
-    """What `running` returns; raises what `failed` holds if that comes first."""
-    task = asyncio.ensure_future(running)
-    try:
-        beside: set[asyncio.Future[Any]] = {task, failed}
-        await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
-        if failed.done():
-            raise failed.result()
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

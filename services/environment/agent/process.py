@@ -58,6 +58,7 @@ class AgentProcess(ChildProcess):
             replace(
                 config,
                 path=None,  # Its files are laid into the working folder, those of the reward behind the program's end.
+                only_sandboxed=True,
                 main=(sys.executable, "-I", str(_FORWARD), *_limits(config)),
                 mounts=((Path(self._socket.name), _SEEN), (_FORWARD, str(_FORWARD))),
                 links=(("/tmp/logs", "/logs"),),

@@ -17,6 +17,8 @@ class ChildConfig:
     """Folder of the user's modules, last on the import path."""
     main: tuple[str, ...] = ()
     """Words of what is run in place of the child that loads modules; empty = that child. It gets `--fd` as well."""
+    only_sandboxed: bool = False
+    """Whether it is never started without bubblewrap."""
     mounts: tuple[tuple[Path, str], ...] = ()
     """Further folders, read-only: where each lies, and where it is seen."""
     links: tuple[tuple[str, str], ...] = ()

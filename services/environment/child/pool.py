@@ -1,26 +1,28 @@
 """Warm children, one a slot: an episode takes one, and gives it back if it is still whole."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
 
-from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.starts import ChildStarts
 
+ChildT = TypeVar("ChildT", bound=ChildProcess)
 
-class ChildPool:
+
+class ChildPool(Generic[ChildT]):
     """At most `slots` children; each is started when it is first needed. On one event loop only."""
 
-    def __init__(self, config: ChildConfig, slots: int, *, starts: int = 0) -> None:
-        """`starts`: how many import the user's code at a time, as of `ChildStarts`."""
-        self._config, self._starts = config, ChildStarts(starts)
+    def __init__(self, make: Callable[[], ChildT], slots: int, *, starts: int = 0) -> None:
+        """`make` gives a child that is not started; `starts`: how many start at a time, as of `ChildStarts`."""
+        self._make, self._starts = make, ChildStarts(starts)
         self._free = asyncio.Semaphore(slots)
-        self._idle: list[ChildProcess] = []
-        self._children: set[ChildProcess] = set()
+        self._idle: list[ChildT] = []
+        self._children: set[ChildT] = set()
 
     @asynccontextmanager
-    async def child(self) -> AsyncIterator[ChildProcess]:
+    async def child(self) -> AsyncIterator[ChildT]:
         """A child for one episode; the wait for a free slot is the caller's to bound.
 
         Raises ConfigError if the user's code cannot be loaded or isolated, EnvironmentFailedError if it is not ready in
@@ -42,13 +44,13 @@ class ChildPool:
         self._children.clear()
         self._idle.clear()
 
-    async def _healthy(self) -> ChildProcess:
+    async def _healthy(self) -> ChildT:
         if (found := await self._given_back()) is not None:
             return found
         async with self._starts.turn:
             return await self._given_back() or await self._made()
 
-    async def _given_back(self) -> ChildProcess | None:
+    async def _given_back(self) -> ChildT | None:
         while self._idle:
             found = self._idle.pop()
             if found.alive:
@@ -57,8 +59,8 @@ class ChildPool:
             self._children.discard(found)
         return None
 
-    async def _made(self) -> ChildProcess:
-        made = ChildProcess(self._config)
+    async def _made(self) -> ChildT:
+        made = self._make()
         self._children.add(made)
         try:
             await self._starts.start(made)

@@ -76,7 +76,7 @@ class ChildSandbox:
     @property
     def ways_out(self) -> str:
         """What to do where it cannot be made."""
-        return NEEDS if self.config.main else WAYS_OUT
+        return NEEDS if self.config.only_sandboxed else WAYS_OUT
 
     def refused(self, said: str) -> bool:
         """Whether a child that ended before it was ready was never started."""
@@ -96,7 +96,7 @@ class ChildSandbox:
 def find_sandbox(config: ChildConfig) -> ChildSandbox:
     """What a child of this config is started in. Raises ConfigError if it needs a sandbox that is missing."""
     found = shutil.which("bwrap") if config.sandbox else None
-    if found is None and config.main:
+    if found is None and config.only_sandboxed:
         raise ConfigError(
             "environment.command is run in bubblewrap alone, and there is no `bwrap`: install it (apt-get install "
             f"bubblewrap). {NEEDS}"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from headrace.services.environment.child.errors import (
     ChildDiedError,
@@ -14,6 +15,8 @@ from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnLateError
 from headrace.wire.contracts import FinishReason
+
+T = TypeVar("T")
 
 
 class EpisodeEndedError(Exception):
@@ -53,3 +56,17 @@ async def end_of(
             raise
         await child.kill()  # It may be in the middle of a call.
         return FinishReason.TIME, f"environment.episode_s = {limits.episode_s:g} passed: {state.waits_for}"
+
+
+async def unless_failed(running: Awaitable[T], failed: "asyncio.Future[Exception]") -> T:
+    """What `running` returns; raises what `failed` holds if that comes first."""
+    task = asyncio.ensure_future(running)
+    try:
+        beside: set[asyncio.Future[Any]] = {task, failed}
+        await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            raise failed.result()
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

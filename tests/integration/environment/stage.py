@@ -16,11 +16,14 @@ from headrace.services.environment.agent.player import AgentPlayer
 from headrace.services.environment.agent.process import AgentConfig, AgentPool
 from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
+from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.taskset.player import TasksetPlayer
+from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -140,18 +143,24 @@ async def stage(
     slots: int = 4,
     limits: dict[str, Any] | None = None,
     agent: AgentConfig | None = None,
+    taskset: TasksetConfig | None = None,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """Replicas that serve version 0, and children of an environment, or sandboxes of an `agent`."""
+    """Replicas that serve version 0, and children of an environment, or of a `taskset`, or sandboxes of an `agent`."""
     tokenizer = load_tokenizer(model(folder / "model", template))
     made = {f"rollout-{n}": ScriptedReplica(f"rollout-{n}", tokenizer, says) for n in range(replicas)}
     directory = ReplicaDirectory()
     turns = TurnClient(directory)
     made_renderer, bounds = conversation_renderer(renderer, tokenizer), replace(LIMITS, **(limits or {}))
     found = Stage(tokenizer, made, directory, None, None)
-    if agent is None:
+    if taskset is not None:
+        given = replace(taskset, model=folder / "model", renderer=renderer, context_length=bounds.context_length)
+        given = replace(given, max_turns=bounds.max_turns)
+        found.pool = ChildPool(lambda: TasksetProcess(replace(CONFIG, **{"network": False, **config}), given), slots)
+        found.player = TasksetPlayer(made_renderer, turns, bounds)
+    elif agent is None:
         found.pool, found.player = (
-            ChildPool(replace(CONFIG, **config), slots),
+            ChildPool(lambda: ChildProcess(replace(CONFIG, **config)), slots),
             EpisodePlayer(made_renderer, turns, bounds),
         )
     else:

@@ -201,7 +201,7 @@ async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut() -> No
     ],
 )
 async def test_a_process_that_ends_or_lies_costs_its_episode_and_is_replaced(how: str, words: str) -> None:
-    pool = ChildPool(replace(CONFIG, tools=("games:end", "games:add")), 1)
+    pool = ChildPool(lambda: ChildProcess(replace(CONFIG, tools=("games:end", "games:add"))), 1)
     try:
         async with pool.child() as one:
             await reset(one)
@@ -314,7 +314,8 @@ async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
 
 async def test_few_import_at_a_time_and_one_that_is_given_back_is_used_first(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = ChildPool(replace(CONFIG, path=tmp_path, tools=("slow:look",), sandbox=False), slots=8, starts=2)
+    config = replace(CONFIG, path=tmp_path, tools=("slow:look",), sandbox=False)
+    pool = ChildPool(lambda: ChildProcess(config), slots=8, starts=2)
     ready, gate = 0, asyncio.Event()
 
     async def play() -> int:

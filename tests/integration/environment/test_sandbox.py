@@ -161,7 +161,7 @@ async def test_a_sandbox_that_fails_once_children_have_started_costs_one_try_and
         file.write(f'exec {real} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    pool = ChildPool(replace(CONFIG, tools=("games:add",), network=False), 1)
+    pool = ChildPool(lambda: ChildProcess(replace(CONFIG, tools=("games:add",), network=False)), 1)
     try:
         async with pool.child() as one:
             await one.kill()

@@ -226,3 +226,24 @@ n = 2
         ("list", 1): 14,
         ("list", 1, "n"): 15,
     }
+
+
+def test_a_taskset_is_the_rows_and_what_is_played(tmp_path: Path) -> None:
+    (tmp_path / "sets" / "sums").mkdir(parents=True)
+    text = '[[reward.scorers]]\nname = "environment"\n[data]\nenvironment = "{}"\n'
+    found = resolve(written(tmp_path, text.format("sets/sums"))).config
+    assert (found.data.path, found.data.environment) == ("", "sums")
+    assert (found.environment.name, found.environment.path) == ("verifiers:sums", tmp_path / "sets")
+    again = resolve(written(tmp_path, to_toml(found.model_dump(mode="json", exclude_defaults=True)))).config
+    assert again.environment == found.environment and again.data == found.data
+    installed = resolve(written(tmp_path, text.format("gsm8k-v1"))).config
+    assert (installed.environment.name, installed.environment.path) == ("verifiers:gsm8k-v1", None)
+    assert "environment brings its own rows: leave path out" in message(
+        tmp_path, text.format("sums") + 'path = "p.jsonl"\n'
+    )
+    assert 'lacks the key "path"' in message(tmp_path, "[data]\nlimit = 1\n")
+    other = message(tmp_path, text.format("sums"), "--environment.name", "verifiers:other")
+    assert 'data.environment = "sums", but environment.name = "verifiers:other" is what is played' in other
+    assert "a taskset brings its own tools" in message(tmp_path, text.format("sums"), "--environment.tools", '["a:b"]')
+    wrong = message(tmp_path, GOOD, "--environment.name", "game:Sums", "--environment.harness", "bash")
+    assert 'options and harness are for name = "verifiers:taskset"' in wrong

@@ -1,0 +1,146 @@
+"""Inside the sandbox: serves one taskset, and plays its tasks one after the other.
+
+The worker speaks to it over a socket, a JSON object a line: `play` (a task) and `rows` (of the taskset). The policy is
+behind a unix socket, to which a port of the sandbox's own leads.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import resource
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import verifiers.v1 as vf
+from verifiers.v1.clients import ModelContext
+from verifiers.v1.errors import ToolsetError
+
+from headrace.services.environment.agent.forward import forward
+from headrace.services.environment.child.errors import ResultError
+from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
+from headrace.services.environment.child.loading import LoadError, place_of
+from headrace.services.environment.taskset.harness import read_scripts
+from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
+from headrace.services.environment.taskset.played import played_trace
+from headrace.services.environment.taskset.route import MODEL
+from headrace.services.environment.taskset.toolsets import bound_toolset_starts
+from headrace.wire.lifecycle import die_with_parent
+
+_NO_KEY = "HEADRACE_POLICY_HAS_NO_KEY"
+
+
+async def main() -> int:
+    """Answers until the worker closes the socket."""
+    asked = _arguments()
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if asked.memory_mib:
+        resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
+    bound_toolset_starts()
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=asked.fd), limit=1 << 26)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            scripts = read_scripts(asked.harness_folder)
+            if scripts is None:
+                raise LoadError(f"{asked.harness_folder} has no scripts of the harness")
+            loaded = load(_asked(asked), scripts)
+            port = await _served(stack, loaded, asked)
+        except LoadError as error:
+            writer.write(encode_frame({"refused": str(error)}))
+            await writer.drain()
+            return 2
+        writer.write(encode_frame({"ready": True, "tools": []}))
+        while line := await reader.readline():
+            writer.write(encode_frame(await _answered(decode_frame(line), loaded, port, asked.cpu_s)))
+            await writer.drain()
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--given", type=json.loads, required=True)
+    parser.add_argument("--socket", default="")
+    parser.add_argument("--harness-folder", type=Path, required=True)
+    parser.add_argument("--memory-mib", type=int, default=0)
+    parser.add_argument("--cpu-s", type=float, default=0.0)
+    return parser.parse_args()
+
+
+def _asked(asked: argparse.Namespace) -> Asked:
+    given = asked.given
+    path = Path(given["path"]) if given["path"] else None
+    return Asked(**{**given, "path": path, "model": Path(given["model"])})
+
+
+async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked: argparse.Namespace) -> int:
+    """Starts what the taskset shares among its episodes, and the port of the policy; 0 = none. Raises LoadError."""
+    if not asked.socket:
+        return 0  # Rows alone are read.
+    server = await asyncio.start_server(lambda *streams: forward(asked.socket, *streams), "127.0.0.1", 0)
+    stack.push_async_callback(server.wait_closed)
+    stack.callback(server.close)
+    try:
+        await stack.enter_async_context(loaded.env.serving())
+    except ToolsetError as error:
+        raise LoadError(f"verifiers:{asked.given['taskset']}: {error}") from error
+    except Exception as error:
+        raise LoadError(
+            f"verifiers:{asked.given['taskset']}: {type(error).__name__}: {error} ({place_of(error)})"
+        ) from error
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
+    """The answer to a call; what the user's code raised is told with its place."""
+    fields = frame["fields"]
+    assert isinstance(fields, dict)
+    calls: dict[object, Callable[..., Awaitable[object]]] = {"play": _play, "rows": _rows}
+    if cpu_s and frame["call"] == "play":
+        _allow_cpu(cpu_s)
+    try:
+        found: Json = {"ok": await calls[frame["call"]](loaded, port, **fields)}
+        encode_frame(found)
+    except ResultError as error:
+        return {"error": str(error), "where": ""}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "where": place_of(error)}
+    return found
+
+
+async def _play(loaded: LoadedTaskset, port: int, *, task: Json, temperature: float, max_tokens: int) -> object:
+    """Plays a task to its end."""
+    client = vf.TrainClientConfig(
+        base_url=f"http://127.0.0.1:{port}/v1",
+        api_key_var=_NO_KEY,
+        renderer=loaded.renderer,
+        renderer_model_name=str(loaded.model),
+    )
+    sampling = vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
+    env = loaded.env
+    env.config.agent.max_output_tokens = max_tokens
+    (slot,) = env.slots(loaded.task(task))
+    return played_trace(await env.run_slot(slot, ModelContext(client=client, model=MODEL, sampling=sampling)))
+
+
+async def _rows(loaded: LoadedTaskset, port: int, *, most: int) -> object:
+    """The data of the first tasks; 0 = of all."""
+    taskset = loaded.env.taskset
+    if not most and not taskset.bounded:
+        raise ResultError(f"{type(taskset).__name__} has no end: set data.limit to the number of its tasks to play")
+    return [one.data.model_dump(mode="json") for one in itertools.islice(taskset, most or None)]
+
+
+def _allow_cpu(seconds: float) -> None:
+    """From here on so many seconds of a CPU; beyond them the kernel ends the process (SIGXCPU)."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,86 @@
+"""A process of a taskset as its worker sees it, and the pool of them."""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import TypeAdapter
+
+from headrace.services.environment.child.config import ChildConfig
+from headrace.services.environment.child.frames import Json
+from headrace.services.environment.child.process import ChildProcess
+from headrace.services.environment.taskset.frames import PlayedTrace
+from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
+
+_TRACE, _ROWS = TypeAdapter(PlayedTrace), TypeAdapter(list[Json])
+_HOST = "headrace.services.environment.taskset.host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksetConfig:
+    """What is played, and how."""
+
+    taskset: str
+    options: Json
+    harness: str
+    model: Path
+    """Folder with the tokenizer."""
+    renderer: str
+    max_turns: int
+    context_length: int
+
+
+class TasksetProcess(ChildProcess):
+    """Plays tasks of one taskset; `socket` leads from it to the policy of the episode."""
+
+    def __init__(self, config: ChildConfig, taskset: TasksetConfig, *, plays: bool = True) -> None:
+        """`plays`: whether it starts what the taskset shares among its episodes; else it reads rows alone."""
+        self._socket = TemporaryDirectory(prefix="headrace-policy-", ignore_cleanup_errors=True)
+        self._taskset, self._plays = taskset, plays
+        super().__init__(config)
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket on which the worker serves the policy."""
+        return Path(self._socket.name) / "socket"
+
+    async def start(self) -> None:
+        """Starts it and waits until the taskset is loaded and its tools are served. Raises as every child does."""
+        asked = self._taskset
+        choice = HarnessChoice(name=asked.harness, taskset=asked.taskset, path=self._config.path)
+        scripts = await ready_scripts(choice)
+        given = {
+            "taskset": asked.taskset,
+            "options": asked.options,
+            "harness": asked.harness,
+            "path": str(self._config.path or ""),
+            "model": str(asked.model),
+            "renderer": asked.renderer,
+            "max_turns": asked.max_turns,
+            "context_length": asked.context_length,
+        }
+        words = [sys.executable, "-P", "-m", _HOST, "--given", json.dumps(given)]
+        words += ["--harness-folder", str(scripts.folder), "--socket", str(self.socket) if self._plays else ""]
+        words += ["--memory-mib", str(self._config.memory_mib), "--cpu-s", str(self._config.cpu_s)]
+        # Each is seen where it lies: without bubblewrap there is no other place.
+        folders = (scripts.folder, asked.model.resolve(), Path(self._socket.name))
+        self._config = replace(
+            self._config, main=tuple(words), mounts=tuple((folder, str(folder)) for folder in folders)
+        )
+        await super().start()
+
+    async def play(self, task: Json, *, temperature: float, max_tokens: int, timeout_s: float) -> PlayedTrace:
+        """Plays a task to its end. Raises as the calls of every child do."""
+        return await self._form(_TRACE, "play", timeout_s, task=task, temperature=temperature, max_tokens=max_tokens)
+
+    async def rows(self, most: int, *, timeout_s: float) -> list[Json]:
+        """The data of the first tasks; 0 = of all."""
+        return await self._form(_ROWS, "rows", timeout_s, most=most)
+
+    async def kill(self) -> None:
+        """Ends it and all that it started. Idempotent."""
+        await super().kill()
+        await asyncio.to_thread(self._socket.cleanup)

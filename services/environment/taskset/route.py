@@ -1,0 +1,76 @@
+"""vLLM's generate route, as far as the train client of `verifiers` 0.4 and `renderers` 0.1 speak it.
+
+Source: renderers 0.1.12, client.py (`generate`, `_parse_completion_logprobs`).
+"""
+
+import json
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from headrace.services.environment.player.budget import BudgetSpentError
+from headrace.services.environment.player.flights import EpisodeOverError
+from headrace.services.environment.taskset.calls import EngineCall, EngineCalls, TokenRequest
+
+MODEL = "policy"
+"""Its name."""
+_SESSION = "x-session-id"
+
+
+def generate_app(calls: EngineCalls) -> FastAPI:
+    """`/inference/v1/generate` and `/v1/models` of one episode."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+
+    async def generate(request: Request) -> Response:
+        try:
+            asked = read_request(await request.body(), request.headers.get(_SESSION, ""))
+        except (ValueError, KeyError, TypeError) as error:
+            return _refused(400, f"not a request for {MODEL}: {type(error).__name__}: {error}", "invalid_request")
+        try:
+            return JSONResponse(answer_of(await calls.answer(asked)))
+        except BudgetSpentError as spent:
+            return _refused(400, spent.message, spent.code)
+        except EpisodeOverError:
+            return _refused(500, "the episode is over", "policy_lost")
+        except Exception as error:  # The episode ends by it (`Flights.failed`).
+            return _refused(500, f"no turn can be sampled: {error}", "policy_lost")
+
+    async def models(request: Request) -> Response:
+        card = {"id": MODEL, "object": "model", "created": 0, "owned_by": "headrace"}
+        return JSONResponse({"object": "list", "data": [{**card, "max_model_len": calls.context_length}]})
+
+    app.add_route("/inference/v1/generate", generate, ["POST"])
+    app.add_route("/v1/models", models, ["GET"])
+    return app
+
+
+def read_request(body: bytes, session: str) -> TokenRequest:
+    """A request; how the policy is sampled is the run's to decide. Raises ValueError, KeyError, TypeError."""
+    found = json.loads(body)
+    sampling = found["sampling_params"]
+    return TokenRequest(
+        session=session,
+        context_ids=np.array(found["token_ids"], np.int32),
+        max_tokens=int(sampling.get("max_tokens") or 0),
+        stop_token_ids=tuple(map(int, sampling.get("stop_token_ids") or ())),
+    )
+
+
+def answer_of(call: EngineCall) -> dict[str, object]:
+    """The answer: ids of the completion, its stop token included, and the log-probability of each."""
+    ids = call.turn.completion_ids.tolist()
+    both = zip(ids, call.turn.logprobs.tolist(), strict=True)
+    content = [{"token": f"token_id:{one}", "logprob": value, "bytes": None, "top_logprobs": []} for one, value in both]
+    choice = {
+        "index": 0,
+        "token_ids": ids,
+        "finish_reason": call.turn.finish_reason.value,
+        "logprobs": {"content": content},
+    }
+    return {"request_id": f"turn-{call.number}", "choices": [choice]}
+
+
+def _refused(status: int, message: str, code: str) -> Response:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return JSONResponse({"error": {"message": message, "type": kind, "code": code}}, status)

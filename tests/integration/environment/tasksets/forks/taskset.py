@@ -1,0 +1,28 @@
+import json
+from pathlib import Path
+
+import verifiers.v1 as vf
+
+
+class ForksData(vf.TaskData):
+    kind: str
+    witness: str = ""
+
+
+class ForksTask(vf.Task[ForksData]):
+    @vf.reward
+    async def one(self, trace: vf.Trace) -> float:
+        if self.data.witness:
+            branches = [
+                {"ids": one.token_ids, "mask": one.sampled_mask, "logprobs": one.logprobs} for one in trace.branches
+            ]
+            Path(self.data.witness).write_text(json.dumps(branches))
+        return 1.0
+
+
+class ForksTaskset(vf.Taskset[ForksTask, vf.TasksetConfig]):
+    INFINITE = True
+
+    def load(self):
+        while True:
+            yield ForksTask(ForksData(prompt="first", kind="linear"), self.config.task)
