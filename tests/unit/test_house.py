@@ -139,6 +139,17 @@ def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
     assert poor == []
 
 
+def test_docstrings_do_not_speak_of_processes_as_of_people():
+    people = re.compile(r"\b(?:told|tells|nobody|whoever)\b", re.IGNORECASE)
+    poor = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources()
+        for line, text in docstrings(path)
+        if people.search(text)
+    ]
+    assert poor == [], "name the component and what it does: reports, retries, skips"
+
+
 MOST_ANY = 2.8
 """Uses of `Any` a thousand lines: a limit that only falls."""
 

@@ -186,7 +186,7 @@ class ChildProcess:
     async def _asked(self, frame: Json) -> object:
         assert self._writer is not None
         self._writer.write(encode_frame(frame))
-        with contextlib.suppress(ConnectionError):  # Its end is told by what can be read.
+        with contextlib.suppress(ConnectionError):  # The read below reports its end.
             await self._writer.drain()
         answer = await self._read()
         if "lost" in answer:

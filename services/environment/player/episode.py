@@ -210,7 +210,7 @@ class EpisodePlayer:
 
 
 def _refuse(state: EpisodeState, said: SaidCalls) -> None:
-    """Tells the policy of its calls that cannot be read."""
+    """Answers the calls of the policy that cannot be read."""
     messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
     state.hear(messages, [{"outcome": "malformed"}] * len(messages))
 
