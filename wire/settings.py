@@ -164,7 +164,7 @@ class ServiceSettings(Table):
     http_port: int = Field(0, ge=0, le=65535)
     """Health, metrics and (orchestrator) REST; 0 = a free one."""
     instance: str = "0"
-    """Tells replicas of one service apart: a number, or a name where something else counts them."""
+    """Distinguishes the replicas of one service: a number, or a name where something else counts them."""
 
     @property
     def reach(self) -> str:

@@ -13,7 +13,7 @@ from headrace.wire.rundir.layout import RunPaths
 
 
 def as_json() -> str:
-    """What `/openapi.json` answers, indented; the routes need a run directory, of which the schema tells nothing."""
+    """What `/openapi.json` answers, indented; the routes need a run directory, which the schema leaves out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         RunPaths(folder).config.mkdir()

@@ -65,16 +65,8 @@ async def serve(settings: EnvironmentSettings) -> int:
     http = await serve_http(admin_app("environment", lambda: None), settings.host, settings.http_port)
     log.info("serving", http_port=http.port, environment=table.label, slots=table.slots)
     try:
-        follow = follow_replicas(settings.orchestrator_address, settings.run.id, directory)
-        report = report_episodes(
-            settings.orchestrator_address,
-            groups.in_hand,
-            warnings.notes,
-            run_id=settings.run.id,
-            worker_id=worker_id,
-            slots=table.slots,
-        )
-        await _until_stopped(shutdown, worker.run(shutdown.event), follow, report)
+        beside = _beside(settings, directory, groups, warnings)
+        await _until_stopped(shutdown, worker.run(shutdown.event), *beside)
     finally:
         await cast.pool.close()
         await turns.close()
@@ -84,6 +76,22 @@ async def serve(settings: EnvironmentSettings) -> int:
     if broken.error is not None:
         raise broken.error
     return 0
+
+
+def _beside(
+    settings: EnvironmentSettings, directory: ReplicaDirectory, groups: EpisodeGroups[Any], warnings: EpisodeWarnings
+) -> tuple[Awaitable[None], Awaitable[None]]:
+    """What runs beside the work: the list of replicas comes in, reports of the episodes go out."""
+    follow = follow_replicas(settings.orchestrator_address, settings.run.id, directory)
+    report = report_episodes(
+        settings.orchestrator_address,
+        groups.in_hand,
+        warnings.notes,
+        run_id=settings.run.id,
+        worker_id=worker_name(settings),
+        slots=settings.environment.slots,
+    )
+    return follow, report
 
 
 class _Broken:

@@ -118,7 +118,11 @@ class EpisodeGroups(Generic[ChildT]):
         try:
             with self.in_hand.episode(name, _training_index(header), "slot", "a free slot") as state:
                 async with self._pool.child() as child:
-                    return await self._player.play(child, prompt, header, index, last=last, state=state)
+                    with tracing.span("episode", rollout_id=name) as span:
+                        rollout = await self._player.play(child, prompt, header, index, last=last, state=state)
+                        turns = len(rollout.episode.turn_ends) if rollout.episode is not None else 0
+                        span.set(end=rollout.finish_reason.value, turns=turns, tokens=rollout.trained_tokens)
+                        return rollout
         except EnvironmentFailedError as error:
             if isinstance(error, ChildDiedError) and not last:
                 raise

@@ -68,7 +68,7 @@ class EnvironmentTable(Table):
     outage_s: float = Field(300.0, gt=0)
     """Seconds for which every episode may fail by an error of the environment before the run stops with the reason."""
     max_result_chars: int = Field(4000, ge=1)
-    """Longest result of a tool that the policy reads; the rest is cut, and it is told."""
+    """Longest result of a tool that the policy reads; the rest is cut, and its end says so."""
     memory_mib: int = Field(2048, ge=0)
     """Address space of an episode's process; 0 = no limit."""
     cpu_s: float = Field(0.0, ge=0)

@@ -1,6 +1,9 @@
 """Episodes of a deterministic environment at staleness 0: whatever is killed, the same ids, logprobs and weights."""
 
-import time
+import contextlib
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.episodes import kill_a_child, played_run
+from tests.e2e.episodes import holding_game, kill_a_child, played_run
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
@@ -38,18 +41,58 @@ def kept(run: TinyRun) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names if name in row} for row in rows]
 
 
-@pytest.mark.parametrize("later_s", [0.0, 0.25], ids=["as a step ends", "within the next"])
-def test_whatever_is_killed_the_same_tokens_are_trained(undisturbed: TinyRun, tmp_path: Path, later_s: float) -> None:
-    run = played_run(tmp_path / "tiny", steps=STEPS)
-    run.start()
+def are_held(run: TinyRun, kind: str) -> bool:
+    """Whether an episode has waited for a second for its environment or for its engine."""
+    status = run.status()
+    waits = [wait for one in status.get("environments", ()) for wait in one["waits"]]
+    return any(wait["kind"] == kind and status["now"] - wait["since"] >= 1 for wait in waits)
+
+
+def kill(run: TinyRun, service: str) -> None:
+    if service:
+        run.kill(service)
+    else:
+        assert kill_a_child(run.pid("environment-0")), "the worker had no child"
+
+
+def kill_in_a_call(run: TinyRun, service: str, hold: Path) -> None:
+    """Kills while the environment stands still in a step: behind a turn."""
+    hold.touch()
+    run.wait_until(lambda: are_held(run, "environment"), "an episode to be held in a step")
+    kill(run, service)
+    hold.unlink()
+
+
+def kill_in_a_turn(run: TinyRun, service: str, hold: Path) -> None:
+    """Kills while the frozen replica has turns to sample."""
+    hold.touch()
+    run.wait_until(lambda: are_held(run, "environment"), "an episode to be held in a step")
+    replica = run.pid("rollout-0")
+    os.kill(replica, signal.SIGSTOP)
+    hold.unlink()
+    run.wait_until(lambda: are_held(run, "engine"), "an episode to wait for the replica")
+    kill(run, service)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(replica, signal.SIGCONT)
+
+
+MOMENTS = {
+    "as a step ends": lambda run, service, hold: kill(run, service),
+    "in a call of the environment": kill_in_a_call,
+    "in a turn": kill_in_a_turn,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_whatever_is_killed_the_same_tokens_are_trained(undisturbed: TinyRun, tmp_path: Path, moment: str) -> None:
+    (tmp_path / "seen").mkdir()
+    hold = tmp_path / "seen" / "hold"
+    run = played_run(tmp_path / "tiny", game=holding_game(hold), steps=STEPS)
+    run.start(f"--environment.folders={json.dumps([str(hold.parent)])}", "--environment.tool-s=90")
     try:
         for step, service in enumerate(VICTIMS, start=1):
             run.wait_for_step(step)
-            time.sleep(later_s)  # Episodes of the next step have begun by then, and are in their first or a later turn.
-            if not service:
-                assert kill_a_child(run.pid("environment-0")), "the worker had no child"
-                continue
-            run.kill(service)
+            MOMENTS[moment](run, service, hold)
         run.finish()
     finally:
         run.close()

@@ -101,6 +101,7 @@ def until_the_trainer_waits(run_dir: Path) -> Any:
 
 def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
     run.wait_for_step(2)
+    begin = time.time()
     scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
     log = run.folder / "watch.log"
     with log.open("w") as file:
@@ -115,7 +116,7 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
         assert {"orchestrator", "trainer", "reward-0"} <= set(waits)
         trainer = waits["trainer"]
         assert "no rollout replica" in trainer["waits_for"] and trainer["until"] is None
-        assert 0 <= time.time() - trainer["since"] < 120
+        assert begin - 1 < trainer["since"] <= time.time()
         elsewhere = result("status", "--url", url)
         assert elsewhere["orchestrator"]["max_steps"] == STEPS and "supervisor" not in elsewhere
         # A group counts as issued before it is put on the stream, and its event is written only then.

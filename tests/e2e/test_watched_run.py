@@ -58,7 +58,7 @@ def check_group(spans: list[Seen], step: int) -> None:
     assert generate.attributes["replica"].startswith("rollout-")
     assert generate.attributes["version"] == [f"1.{step - 1}"]
     assert generate.attributes["tokens"] >= generate.attributes["rollouts"] == 4
-    assert 0 <= generate.attributes["queue_wait_seconds"] < 60
+    assert generate.attributes["queue_wait_seconds"] >= 0
     assert score.attributes["scored"] == 4
     assert len({span.id for span in spans}) == len(spans)
 

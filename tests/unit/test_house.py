@@ -139,6 +139,49 @@ def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
     assert poor == []
 
 
+def test_docstrings_do_not_speak_of_processes_as_of_people():
+    people = re.compile(r"\b(?:told|tells|nobody|whoever)\b", re.IGNORECASE)
+    poor = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources()
+        for line, text in docstrings(path)
+        if people.search(text)
+    ]
+    assert poor == [], "name the component and what it does: reports, retries, skips"
+
+
+READING = r"\b\w+\.(?:monotonic|perf_counter|time)\(\)"
+ELAPSED = re.compile(rf"{READING} - |- {READING}")
+"""A difference of clock readings, as `ast.unparse` writes it."""
+
+
+def bounds_on_the_clock(text: str) -> list[int]:
+    """Lines of a test's asserts by which something took less than a number of seconds."""
+    found = []
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for function in (one for one in ast.walk(ast.parse(text)) if isinstance(one, functions)):
+        inside = list(ast.walk(function))
+        given = [one for one in inside if isinstance(one, ast.Assign) and ELAPSED.search(ast.unparse(one.value))]
+        names = "|".join(target.id for one in given for target in one.targets if isinstance(target, ast.Name))
+        took = re.compile(rf"{ELAPSED.pattern}" + (rf"|\b(?:{names})\b" if names else ""))
+        asserts = [one.test for one in inside if isinstance(one, ast.Assert)]
+        for one in (part for test in asserts for part in ast.walk(test) if isinstance(part, ast.Compare)):
+            sides = [one.left, *one.comparators]
+            for left, operator, right in zip(sides, one.ops, sides[1:], strict=False):
+                less = {ast.Lt: left, ast.LtE: left, ast.Gt: right, ast.GtE: right}.get(type(operator))
+                found += [one.lineno] if less is not None and took.search(ast.unparse(less)) else []
+    return found
+
+
+def test_no_test_asserts_that_the_machine_was_quick():
+    assert bounds_on_the_clock("def f():\n took = time.time() - a\n assert took < 5 and x") == [3]
+    assert bounds_on_the_clock("def f():\n assert time.monotonic() < end <= loop.time() - a") == []
+    texts = {path: path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")) if "gpu" not in path.parts}
+    timed = {path.relative_to(ROOT): text for path, text in texts.items() if ELAPSED.search(text)}
+    quick = [f"{path}:{line}" for path, text in timed.items() for line in bounds_on_the_clock(text)]
+    assert quick == [], "assert the order of two events, or wait with a deadline"
+
+
 MOST_ANY = 2.8
 """Uses of `Any` a thousand lines: a limit that only falls."""
 

@@ -44,6 +44,8 @@ class RunHistory:
     """The last event of the orchestrator is `run_ended`."""
     committed: set[tuple[str, int, int, str]] = field(default_factory=set)
     """(replica, incarnation, version, digest) that a replica proved and committed."""
+    generated: dict[str, set[str]] = field(default_factory=dict)
+    """Group id -> replicas and environment workers that reported it as generated."""
     batch_events: list[dict[str, Any]] = field(default_factory=list)
     exported: str | None = None
     """Weights hash of the last export, as reported by the trainer."""
@@ -88,6 +90,8 @@ def _take(history: RunHistory, event: dict[str, Any]) -> None:
             history.ended_open.update(event.get("open_groups", ()))
         case "weights_committed":
             history.committed.add((committer(event), event["incarnation"], event["version"], event["digest"]))
+        case "group_generated":
+            history.generated.setdefault(str(event["group_id"]), set()).add(worker_of(event))
         case "batch":
             history.batch_events.append(event)
         case "exported":
@@ -96,8 +100,12 @@ def _take(history: RunHistory, event: dict[str, Any]) -> None:
 
 def committer(event: Mapping[str, object]) -> str:
     """The replica that reported a commit."""
-    # The file is events/REPLICA-LIFE.jsonl.
-    return str(event.get("replica_id") or str(event["source"]).rpartition("-")[0])
+    return str(event.get("replica_id") or worker_of(event))
+
+
+def worker_of(event: Mapping[str, object]) -> str:
+    """The process that wrote an event, whichever of its lives it was: the file is events/WORKER-LIFE.jsonl."""
+    return str(event["source"]).rpartition("-")[0]
 
 
 def batches_by_step(history: RunHistory) -> Iterator[tuple[int, Batch]]:

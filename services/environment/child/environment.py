@@ -32,7 +32,7 @@ class HostedEnvironment:
 
     @property
     def schemas(self) -> list[Json]:
-        """What the policy is told of the tools, in the form of OpenAI's `tools`."""
+        """What the policy reads of the tools, in the form of OpenAI's `tools`."""
         return [tool.schema for tool in self._tools.values()]
 
     async def reset(self, task: Json, rollout_id: str, attempt: int) -> EnvironmentReset:

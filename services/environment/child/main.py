@@ -85,7 +85,7 @@ def _loaded_of_trl(asked: argparse.Namespace, functions: list[Callable[..., obje
 
 
 async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Json:
-    """The answer to a call; what the user's code raised is told with its place."""
+    """The answer to a call; an error of the user's code has its place."""
     name, fields = frame["call"], frame["fields"]
     assert isinstance(fields, dict)
     if name == "reset":

@@ -27,7 +27,7 @@ from headrace.services.environment.child.frames import (
     decode_frame,
     encode_frame,
 )
-from headrace.services.environment.child.sandbox import child_variables, find_sandbox
+from headrace.services.environment.child.sandbox import ChildSandbox, child_variables, find_sandbox
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
@@ -106,6 +106,10 @@ class ChildProcess:
             theirs.close()
         self._listening = asyncio.create_task(self._listen())
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=self._config.max_frame_bytes)
+        await self._load(sandbox)
+
+    async def _load(self, sandbox: ChildSandbox) -> None:
+        """Waits until the user's code is loaded; raises as `start` does, and the process has ended then."""
         try:
             hello = await wait_for(self._read(), self._config.start_s, "the environment to be loaded")
         except WaitTimeoutError as error:
@@ -186,7 +190,7 @@ class ChildProcess:
     async def _asked(self, frame: Json) -> object:
         assert self._writer is not None
         self._writer.write(encode_frame(frame))
-        with contextlib.suppress(ConnectionError):  # Its end is told by what can be read.
+        with contextlib.suppress(ConnectionError):  # The read below reports its end.
             await self._writer.drain()
         answer = await self._read()
         if "lost" in answer:

@@ -26,7 +26,7 @@ _PLAIN: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One function and what the policy is told of it."""
+    """One function and what the policy reads of it."""
 
     name: str
     function: Callable[..., object]

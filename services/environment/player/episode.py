@@ -33,6 +33,7 @@ from headrace.services.environment.player.turns import (
 from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.rendering.tool_calls import SaidCalls
+from headrace.wire import tracing
 from headrace.wire.contracts import (
     EnvironmentReward,
     FinishReason,
@@ -173,7 +174,8 @@ class EpisodePlayer:
         state.record[-1]["tool_calls"] = list(said.calls)
         state.wait("tool", f"the tools {', '.join(str(call['name']) for call in said.calls)}")
         try:
-            answer = await self._stepped(child, state, said)
+            with tracing.span("tools", names=[state.tool_label(call["name"]) for call in said.calls]):
+                answer = await self._stepped(child, state, said)
         except (EnvironmentFailedError, ChildLateError, asyncio.CancelledError) as error:
             outcomes = {ChildDiedError: "lost", ToolServerLostError: "lost", ChildLateError: "late"}
             outcome = outcomes.get(type(error), "broken_off")
@@ -208,7 +210,7 @@ class EpisodePlayer:
 
 
 def _refuse(state: EpisodeState, said: SaidCalls) -> None:
-    """Tells the policy of its calls that cannot be read."""
+    """Answers the calls of the policy that cannot be read."""
     messages: list[Json] = [{"role": "tool", "name": "", "content": text} for text in said.malformed]
     state.hear(messages, [{"outcome": "malformed"}] * len(messages))
 

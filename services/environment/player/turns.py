@@ -16,6 +16,7 @@ import numpy as np
 from headrace.services.environment import metrics
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.player.replicas import ReplicaChoice, ReplicaDirectory
+from headrace.wire import tracing
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Turn, rollout_id, turn_seed
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.messages import TokenIds
@@ -66,6 +67,12 @@ class TurnClient:
         A call of a replica that the orchestrator lists no more is given up: it may hang for good. Raises TurnLateError
         if the turn's own deadline passed, ContractError for a turn that no replica can sample.
         """
+        with tracing.span("turn", turn=request.turn) as span:
+            said = await self._sampled(request, seconds, preferred)
+            span.set(replica=said.replica_id, tokens=len(said.turn.completion_ids), engine_seconds=said.engine_s)
+            return said
+
+    async def _sampled(self, request: pb.SampleRequest, seconds: float, preferred: str) -> SampledTurn:
         while True:
             place = self.directory.choose(request.min_version, preferred=preferred)
             if place is None:

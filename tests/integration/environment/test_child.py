@@ -180,11 +180,20 @@ async def test_memory_is_bounded_and_the_policy_is_told_or_the_child_ends() -> N
             await use(one, "grow", kind="memory", mib=2000)
 
 
-async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut() -> None:
+async def test_a_cpu_is_bounded_and_the_process_that_used_it_up_has_ended() -> None:
+    async with child("spin", cpu_s=0.1) as one:
+        await reset(one)
+        with pytest.raises(EnvironmentFailedError, match="was ended by SIGXCPU"):
+            await use(one, "spin")
+        assert not one.alive
+
+
+@pytest.mark.parametrize("mib", [64, pytest.param(1024, marks=pytest.mark.long)])
+async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut(mib: int) -> None:
     async with child("grow", max_result_chars=100) as one:
         await reset(one)
-        assert (await use(one, "grow", kind="prints", mib=200))["messages"][0]["content"] == "printed"
-        await until_async(lambda: one.dropped_bytes >= 199 << 20)
+        assert (await use(one, "grow", kind="prints", mib=mib))["messages"][0]["content"] == "printed"
+        await until_async(lambda: one.dropped_bytes >= (mib - 1) << 20)
         answer = await use(one, "grow", kind="text", mib=50)
         text = answer["messages"][0]["content"]
         assert text == "y" * 100 + f"\n[{(50 << 20) - 100} more characters were cut]"

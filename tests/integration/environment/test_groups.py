@@ -1,8 +1,10 @@
 """Groups of episodes from the stream to the stream: slots, held groups, lost workers' leases, a broken environment."""
 
 import asyncio
+import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -35,7 +37,16 @@ def counting(text: str, request: pb.SampleRequest) -> str:
 class Works:
     """A worker on streams in memory."""
 
-    def __init__(self, it: Stage, folder: Path, *, limit: int = 1, hold_s: float = 30.0, digest: str = "d") -> None:
+    def __init__(
+        self,
+        it: Stage,
+        folder: Path,
+        *,
+        limit: int = 1,
+        hold_s: float = 30.0,
+        digest: str = "d",
+        lease_s: float = 30.0,
+    ) -> None:
         self.broker, self.stop = MemoryBroker(), asyncio.Event()
         self.played: list[RolloutGroup] = []
         self.groups = EpisodeGroups(
@@ -49,13 +60,14 @@ class Works:
         self.worker = Worker(
             *(self.broker, StreamName.EPISODES, "environment-0", self.groups.handle),
             service="environment",
-            lease_s=30,
+            lease_s=lease_s,
             capacity=self.groups.capacity,
             failure=DropReason.ROLLOUT_FAILED,
         )
 
-    async def issue(self, index: int, task: dict[str, Any] = SUM, **options: Any) -> None:
-        message = Message(header=builders.header(index), body=played(task, **options))
+    async def issue(self, index: int, task: dict[str, Any] = SUM, *, trace: str = "", **options: Any) -> None:
+        header = replace(builders.header(index), traceparent=trace)
+        message = Message(header=header, body=played(task, **options))
         await self.broker.add(StreamName.EPISODES, encode(message))
 
     async def rollouts(self, count: int) -> list[RolloutGroup]:
@@ -119,6 +131,39 @@ async def test_an_episode_whose_process_dies_in_the_same_tool_each_time_has_lost
         assert rollout.finish_reason is FinishReason.TOOL_LOST and rollout.episode is not None
         assert "SIGKILL" in rollout.episode.error and len(it.replicas["rollout-0"].asked) == 3
         assert metrics.PLAYED_AGAIN._value.get() == before + 2
+
+
+def calls(name: str, **arguments: object) -> Callable[[str, pb.SampleRequest], str]:
+    """A policy that calls a tool in its first turn, and has enough then."""
+
+    def says(text: str, request: pb.SampleRequest) -> str:
+        call = json.dumps({"name": name, "arguments": arguments})
+        return f"<tool_call>{call}</tool_call>" if request.turn == 0 else "enough"
+
+    return says
+
+
+async def test_a_tool_that_blocks_for_three_leases_is_not_delivered_twice(tmp_path: Path) -> None:
+    free, lease_s = tmp_path / "free", 0.6
+    says = calls("block", path=str(free))
+    async with stage(tmp_path, says, tools=("games:block",), folders=(tmp_path,)) as it, AsyncExitStack() as stack:
+        works = Works(it, tmp_path, lease_s=lease_s)
+        await working(stack, works)
+        await works.issue(0, {"prompt": "wait"})
+        pending = works.broker.streams[StreamName.EPISODES].pending
+        await until_async(lambda: it.replicas["rollout-0"].asked and pending)
+        begin, renewed = time.monotonic(), set[float]()
+
+        def is_over() -> bool:
+            renewed.update(one.since for one in pending.values())
+            return time.monotonic() > begin + 3 * lease_s
+
+        await until_async(is_over)
+        assert len(renewed) > 3, "a claim that is not renewed ends with its lease"
+        free.touch()
+        (group,) = await works.rollouts(1)
+        assert group.rollouts[0].finish_reason is FinishReason.STOP
+        assert [request.turn for request in it.replicas["rollout-0"].asked] == [0, 1]
 
 
 async def test_a_group_that_waits_for_weights_takes_no_slot(tmp_path: Path) -> None:

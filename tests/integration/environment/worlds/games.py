@@ -109,6 +109,19 @@ def hang() -> str:
         time.sleep(1)
 
 
+def spin() -> str:
+    """Uses a CPU, and never returns."""
+    while True:
+        pass
+
+
+def block(path: str) -> str:
+    """Returns once there is a file; nothing else of its process runs meanwhile."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return "free"
+
+
 def end(how: Literal["exit", "kill", "garble", "close"]) -> str:
     """Ends or breaks its own process."""
     if how == "exit":
