@@ -33,8 +33,16 @@ def generate(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, help="Default: as many as there is room.", show_default=False)
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0, help="0 = greedy.")] = 1.0,
-    top_p: Annotated[float, typer.Option("--top-p", min=0, max=1)] = 1.0,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature", min=0, help="0 = greedy. Default: 1; with --environment the run's.", show_default=False
+        ),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", min=0, max=1, help="Default: 1; with --environment the run's.", show_default=False),
+    ] = None,
     stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; may be repeated.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, show_default=False)] = None,
     environment: Annotated[
@@ -55,18 +63,15 @@ def generate(
 ) -> None:
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
+    named = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
+    given = {key: value for key, value in named.items() if value is not None}
     with reported_errors(output, stopped="stopped"):
         if environment:
             if run_dir is None or url:
                 raise ConfigError("--environment needs the run directory, which has the environment")
             if messages is not None or stop:
                 raise ConfigError("--environment plays a task: give --task, --prompt or --held-out alone")
-            play: dict[str, object] = {
-                "task_json": task_of(run_dir, prompt, task, held_out),
-                "temperature": temperature,
-                "top_p": top_p,
-                **{key: value for key, value in (("max_tokens", max_tokens), ("seed", seed)) if value is not None},
-            }
+            play: dict[str, object] = {"task_json": task_of(run_dir, prompt, task, held_out), **given}
             is_live = step is None and is_alive(run_dir)
             _show(play_episode(run_dir, play, inherited_environment(), is_live=is_live, step=step), output, json)
             return
@@ -74,10 +79,10 @@ def generate(
             raise ConfigError("--task is a task of an environment: give --environment too")
         request: dict[str, object] = {
             "messages": _messages(prompt, messages),
-            "temperature": temperature,
-            "top_p": top_p,
+            "temperature": 1.0,
+            "top_p": 1.0,
             "stop": stop or [],
-            **{key: value for key, value in (("max_tokens", max_tokens), ("seed", seed)) if value is not None},
+            **given,
         }
         if step is not None and (url or run_dir is None):
             raise ConfigError("--step needs the run directory that holds the checkpoint")

@@ -29,6 +29,7 @@ from headrace.wire.settings import ModelTable
 _START_S = 600.0
 _BESIDE_S = 120.0
 """Beyond the episode's own deadline: for imports, and for the environment's code."""
+_SAMPLED = ("max_tokens", "temperature", "top_k", "top_p")
 _TASK = TypeAdapter(dict[str, JsonValue])
 Played = dict[str, JsonValue]
 
@@ -80,14 +81,21 @@ def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:
     if path is None:
         raise ConfigError(f"{run_dir} has no environment to play: {found[0]} is missing")
     of_run = _json(RunPaths(run_dir).settings("orchestrator"))
-    sampling = of_run.get("sampling")
-    most = sampling.get("max_tokens") if isinstance(sampling, dict) else None
-    table = {"max_tokens": most or 128, "stop_token_ids": of_run.get("stop_token_ids") or (), **play}
+    table = {**_sampling(of_run), **play}
+    if play.get("temperature") == 0:  # A program may still ask for the temperature that it was trained with.
+        table = {**table, "temperature": _sampling(of_run).get("temperature", 1.0), "greedy": True}
     try:
         return PlayOnceSettings.model_validate({**_json(path), "play": table})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _sampling(of_run: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Keys of `[play]` as the run samples."""
+    table = of_run.get("sampling")
+    found = {name: table[name] for name in _SAMPLED if name in table} if isinstance(table, dict) else {}
+    return {**found, "stop_token_ids": of_run.get("stop_token_ids") or []}
 
 
 def _json(path: Path) -> dict[str, JsonValue]:

@@ -67,12 +67,13 @@ def _prompt(settings: PlayOnceSettings) -> PromptGroup:
         name=settings.environment.label, digest=settings.environment_digest, task_json=play.task_json
     )
     sampling = Sampling(
-        temperature=play.temperature or 1.0,
+        temperature=play.temperature,
+        top_k=play.top_k,
         top_p=play.top_p,
         max_tokens=play.max_tokens,
         stop_token_ids=play.stop_token_ids,
         seed=secrets.randbits(63) if play.seed is None else play.seed,
-        greedy=play.temperature == 0,
+        greedy=play.greedy,
     )
     return PromptGroup(
         sample_id="look", token_ids=np.empty(0, np.int32), group_size=1, sampling=sampling, environment=task

@@ -151,9 +151,10 @@ class PlayTable(Table):
 
     task_json: str
     max_tokens: int = Field(128, ge=1)
-    temperature: float = Field(1.0, ge=0)
-    """0 = greedy."""
+    temperature: float = Field(1.0, gt=0)
+    top_k: int = Field(0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
+    greedy: bool = False
     seed: int | None = Field(None, ge=0)
     stop_token_ids: tuple[int, ...] = ()
     address: str = ""

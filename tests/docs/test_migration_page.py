@@ -28,8 +28,14 @@ def ported() -> dict[str, str]:
     return dict(re.findall(r"^cat > ported/(\S+) <<'END'\n(.*?)^END$", block, re.MULTILINE | re.DOTALL))
 
 
+def whole_script() -> str:
+    """The script of which the page has a port with all files."""
+    (found,) = [one.text for one in blocks("python") if one.page == PAGE and "reward_weights" in one.text]
+    return found
+
+
 def test_the_port_has_the_settings_of_the_script() -> None:
-    (script,) = [block.text for block in blocks("python") if block.page == PAGE]
+    script = whole_script()
     calls = [node for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Call)]
     (config,) = [call for call in calls if ast.unparse(call.func) == "GRPOConfig"]
     (trainer,) = [call for call in calls if ast.unparse(call.func) == "GRPOTrainer"]
@@ -57,7 +63,7 @@ def test_the_port_has_the_settings_of_the_script() -> None:
 
 
 def test_the_port_has_the_reward_functions_of_the_script() -> None:
-    (script,) = [block.text for block in blocks("python") if block.page == PAGE]
+    script = whole_script()
     functions, here = (
         [ast.dump(node) for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
         for text in (script, ported()["rewards.py"])
