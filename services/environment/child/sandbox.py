@@ -41,8 +41,9 @@ _VARIABLES = frozenset(
 NEEDS = (
     "Environments run in bubblewrap, which needs user namespaces: user.max_user_namespaces > 0; on Debian "
     "kernel.unprivileged_userns_clone = 1; on Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns = 0, or an "
-    "AppArmor profile for bwrap; in a container a seccomp and an AppArmor profile that allow namespaces and mounts "
-    "(docker-compose.yml has them; Kubernetes: the component environment-sandbox or sandbox-gvisor)"
+    "AppArmor profile for bwrap; in a container the seccomp profile deploy/compose/seccomp-sandbox.json and, where "
+    "there is AppArmor, the profile headrace-sandbox or unconfined (docker-compose.yml has them, see SANDBOX_APPARMOR; "
+    "Kubernetes: the component environment-sandbox or sandbox-gvisor). docs/sandbox.md has both profiles"
 )
 WAYS_OUT = (
     f'{NEEDS}. Or set environment.sandbox = "none" and environment.network = true where nothing has to be hidden from '

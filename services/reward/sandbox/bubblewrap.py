@@ -30,9 +30,9 @@ WAYS_OUT = (
     "Code rewards run in bubblewrap and nowhere else. Install it (`apt install bubblewrap`, `dnf install bubblewrap`). "
     "It needs user namespaces: user.max_user_namespaces > 0; on Debian kernel.unprivileged_userns_clone = 1; on "
     "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns = 0, or an AppArmor profile for bwrap; in a container "
-    "a seccomp and an AppArmor profile that allow namespaces and mounts (docker: --security-opt seccomp=unconfined "
-    "--security-opt apparmor=unconfined; Kubernetes: seccompProfile and appArmorProfile Unconfined for the reward "
-    "pod). Or set options.url to a SandboxFusion service. See docs/sandbox.md"
+    "the seccomp profile deploy/compose/seccomp-sandbox.json and, where there is AppArmor, the profile "
+    "headrace-sandbox or unconfined (Compose: deploy/compose/code-rewards.yml; Kubernetes: the component "
+    "reward-sandbox or sandbox-gvisor). Or set options.url to a SandboxFusion service. See docs/sandbox.md"
 )
 
 

@@ -5,10 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, docker
+from tests.e2e.compose.resolved import parse
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -65,7 +65,7 @@ def score(image: str, folder: Path, *options: str) -> "subprocess.CompletedProce
 
 
 def test_programs_are_scored_as_the_override_holds_the_container(image: str, tmp_path: Path) -> None:
-    override = yaml.safe_load((ROOT / "deploy/compose/code-rewards.yml").read_text())["services"]
+    override = parse(ROOT / "deploy/compose/code-rewards.yml")
     assert list(override) == ["reward"] and list(override["reward"]) == ["security_opt"]
     options = [word for option in override["reward"]["security_opt"] for word in ("--security-opt", option)]
     done = score(image, tmp_path, *options)

@@ -15,7 +15,7 @@ from tests.e2e.compose.resolved import ROOT, parse, variables
 PROFILES = ("cpu", "gpu", "one-gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
 COMBINATIONS += [(name, "environment") for name in PROFILES[:3]]
-SANDBOX = ["seccomp=deploy/compose/seccomp-sandbox.json", "apparmor=unconfined"]
+SANDBOX = ["seccomp=deploy/compose/seccomp-sandbox.json", f"apparmor={variables()['SANDBOX_APPARMOR']}"]
 """What bubblewrap needs, where programs of others run in it."""
 ONCE = {"setup", "prepare", "prepare-cpu", "prepare-one-gpu"}
 """They end before the others start."""

@@ -50,9 +50,19 @@ def test_the_table_of_overrides_is_complete() -> None:
 def test_code_rewards_change_the_reward_services_profile_and_nothing_else(profile: str) -> None:
     plain, changed = resolved(profile), resolved(profile, "code-rewards.yml")
     assert all_facts(changed) == wanted(profile)
-    options = ["seccomp=deploy/compose/seccomp-sandbox.json", "apparmor=unconfined"]
-    assert changed["reward"].pop("security_opt") == [*plain["reward"].pop("security_opt"), *options]
+    assert changed["reward"].pop("security_opt") == [*plain["reward"].pop("security_opt"), *sandbox("unconfined")]
     assert changed == plain
+
+
+def test_the_apparmor_profile_of_sandboxes_is_that_of_env() -> None:
+    found = compose("cpu,environment", "deploy/compose/code-rewards.yml", SANDBOX_APPARMOR="headrace-sandbox")
+    for name in ("environment", "reward"):
+        assert found[name]["security_opt"] == ["no-new-privileges:true", *sandbox("headrace-sandbox")]
+
+
+def sandbox(apparmor: str) -> list[str]:
+    """The profiles of a container in which bubblewrap runs."""
+    return ["seccomp=deploy/compose/seccomp-sandbox.json", f"apparmor={apparmor}"]
 
 
 def test_a_list_of_gpus_changes_the_devices_and_nothing_else() -> None:

@@ -27,6 +27,7 @@ COMPONENTS = {
     "environment": ("environment", "colocate"),
     "environment-keda": ("environment", "keda", "environment-keda"),
     "environment-sandbox": ("environment", "environment-sandbox"),
+    "reward-sandbox": ("reward-sandbox",),
     "kueue": ("kueue",),
     "monitoring": ("monitoring",),
     "grafana": ("grafana",),
@@ -34,7 +35,7 @@ COMPONENTS = {
     "tls": ("tls",),
     "everything": (
         *("gpu", "hub", "environment", "environment-sandbox", "colocate", "leader-worker-set", "jobset", "kueue"),
-        *("monitoring", "grafana", "sandbox-gvisor", "tls"),
+        *("monitoring", "grafana", "reward-sandbox", "sandbox-gvisor", "tls"),
     ),
 }
 ALL = (*OVERLAYS, *(f"base+{name}" for name in COMPONENTS))

@@ -33,7 +33,8 @@ def test_no_container_has_more_rights_than_it_needs(name):
 
 def seccomp(name, where):
     """Where children run in bubblewrap, the profile of deploy/compose; else what the container's runtime has."""
-    if where.startswith("Deployment/environment/") and name in ("base+environment-sandbox", "base+everything"):
+    service = where.split("/")[1]
+    if service in ("environment", "reward") and name in (f"base+{service}-sandbox", "base+everything"):
         return {"type": "Localhost", "localhostProfile": "headrace/seccomp-sandbox.json"}
     return {"type": "RuntimeDefault"}
 

@@ -64,6 +64,19 @@ def test_the_components_of_episodes_join_an_overlay_of_one_node(my_run):
     assert {one["maxUnavailable"] for one in budgets.values()} == {"100%"} and "environment" in budgets
 
 
+def test_the_patch_names_the_apparmor_profile(my_run):
+    (components,) = [text for text in YAML if "components/environment\n" in text]
+    (patch,) = [text for text in YAML if "appArmorProfile" in text]
+    (my_run / "kustomization.yaml").write_text(YAML[0] + components + patch)
+    manifests = kustomize(my_run)
+    for name, profile in (
+        ("environment", {"type": "Localhost", "localhostProfile": "headrace-sandbox"}),
+        ("reward", None),
+    ):
+        held = named(manifests, "Deployment", name)["spec"]["template"]["spec"]["securityContext"]
+        assert held.get("appArmorProfile") == profile
+
+
 def test_every_component_and_overlay_is_told_of():
     told = set(re.findall(r"`([a-z-]+)`", TEXT))
     assert COMPONENTS.keys() - {"everything"} <= told

@@ -26,6 +26,7 @@ OBJECTS = {
     "base+environment": 38,
     "base+environment-keda": 43,
     "base+environment-sandbox": 38,
+    "base+reward-sandbox": 31,
     "base+kueue": 31,
     "base+monitoring": 35,
     "base+grafana": 34,
@@ -86,6 +87,16 @@ def test_it_refuses_what_a_cluster_would_refuse(server: Server) -> None:
     privileged = copy.deepcopy(named(render("cpu"), "StatefulSet", "orchestrator"))
     privileged["spec"]["template"]["spec"]["hostNetwork"] = True
     assert "would violate PodSecurity" in server.refusals(privileged)[0]
+
+
+@pytest.mark.parametrize("profile", ["seccompProfile", "appArmorProfile"])
+def test_the_namespace_admits_named_profiles_and_refuses_unconfined(server: Server, profile: str) -> None:
+    (template,) = [one for where, one in pods(render("base+reward-sandbox")) if where == "Deployment/reward"]
+    for value, admitted in (({"type": "Localhost", "localhostProfile": "mine"}, True), ({"type": "Unconfined"}, False)):
+        held = copy.deepcopy(template)
+        held["spec"]["securityContext"][profile] = value
+        refusals = server.refusals(pod("Deployment/reward", held))
+        assert not refusals if admitted else "violates PodSecurity" in refusals[0], refusals
 
 
 def test_kubectl_applies_the_overlay_of_the_walk(kubernetes: ControlPlane, server: Server, my_run: Path) -> None:
