@@ -17,6 +17,7 @@ import pytest
 from headrace.wire.rundir.events import read_events
 from tests.e2e.episodes import kill_a_child
 from tests.e2e.harness import TinyRun
+from tests.sglang import sglang_venv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tools"
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -143,3 +144,19 @@ def test_the_same_task_in_the_form_of_others_is_trained_under_kills(
     finally:
         run.close()
     run.is_in_order()
+
+
+@pytest.mark.sglang
+def test_two_sglang_servers_sample_the_turns_between_the_tools(
+    example: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    run = ExampleRun(example[0], "sglang", {"name": "stock:Stock", "path": str(EXAMPLE / "stock")})
+    engine = ("--rollout.engine", "sglang", "--rollout.sglang.venv", str(sglang_venv()), "--model.dtype", "float32")
+    try:
+        run.start(*run.options(), *engine, "--rollout.replicas", "2")
+        run.wait_until(lambda: run.steps() >= 5, "the last step", 800)
+        line = run.finish()
+    finally:
+        run.close()
+    run.is_in_order()
+    assert set(line["versions_committed"]) == {"rollout-0", "rollout-1"}

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.atomic import write_text
 from headrace.wire.rundir.own_code import files_in
 
 FOLDER = "HEADRACE_HARNESS_DIR"
@@ -136,9 +137,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def write_interpreters(folder: Path, found: Mapping[str, str]) -> None:
     """Notes what was synced, whole or not at all."""
-    made = folder / f"{_INTERPRETERS}.{os.getpid()}"
-    made.write_text(json.dumps(dict(found)))
-    made.replace(folder / _INTERPRETERS)
+    write_text(folder / _INTERPRETERS, json.dumps(dict(found)), durable=True)
 
 
 if __name__ == "__main__":

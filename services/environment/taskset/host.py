@@ -96,7 +96,7 @@ async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked
 
 
 async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
-    """The answer to a call; what the user's code raised is told with its place."""
+    """The answer to a call; an error of the user's code has its place."""
     fields = frame["fields"]
     assert isinstance(fields, dict)
     calls: dict[object, Callable[..., Awaitable[object]]] = {"play": _play, "rows": _rows}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -204,3 +205,23 @@ async def test_the_tasks_are_the_rows_of_a_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"forks: ForksTaskset has no end: set data\.limit to the number of its tasks"):
         await taskset_rows(endless, model, 0)
     assert [row["kind"] for row in await taskset_rows(endless, model, 3)] == ["linear"] * 3
+
+
+def adds_as_asked(text: str, request: pb.SampleRequest) -> str:
+    a, b = map(int, re.findall(r"What is (\d+) \+ (\d+)", text)[-1])
+    call = {"name": "calc_add", "arguments": {"a": a, "b": b}}
+    return str(a + b) if "<tool_response>" in text else f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+
+async def test_a_taskset_that_was_written_elsewhere_is_played(tmp_path: Path) -> None:
+    given = os.environ.get("HEADRACE_TASKSETS")
+    if given is None:
+        pytest.skip("HEADRACE_TASKSETS names no folder with the taskset calc_v1")
+    folder = Path(given)
+    async with taskset_stage(tmp_path, adds_as_asked, name="calc_v1", path=folder) as it:
+        rows = await taskset_rows(EnvironmentTable(name="verifiers:calc_v1", path=folder), tmp_path / "model", 2)
+        for row in rows:
+            rollout = await play(it, played(row))
+            assert (rollout.finish_reason, rollout.text) == (FinishReason.STOP, str(row["answer"]))
+            assert rollout.episode is not None and rollout.episode.reward is not None
+            assert rollout.episode.reward.value == 1.0 and len(rollout.episode.segments) == 1
