@@ -101,7 +101,12 @@ def _synced(choice: HarnessChoice, folder: Path) -> HarnessScripts:
             f"{key}: its script needs `uv`, and there is none on the PATH: pip install 'headrace[verifiers]'"
         )
     words = [sys.executable, "-m", _SYNC, choice.name, str(folder), str(choice.path or "")]
-    uv = {"UV_CACHE_DIR": str(folder / "uv"), "UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
+    uv = {
+        "UV_CACHE_DIR": str(folder / "uv"),
+        "UV_PYTHON": sys.executable,
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_COMPILE_BYTECODE": "1",  # Each episode starts the script, and has the folder read-only.
+    }
     with _locked(folder):
         if (found := read_scripts(folder)) is not None:
             return found
