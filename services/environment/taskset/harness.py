@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ FOLDER = "HEADRACE_HARNESS_DIR"
 PLAYED = ("null", "bash")
 """Harnesses that speak chat completions and need no container."""
 _INTERPRETERS = "interpreters.json"
-_SYNC, _SYNC_S = "headrace.services.environment.taskset.sync", 300.0
+_SYNC, _SYNC_S, _LOOK_S = "headrace.services.environment.taskset.sync", 300.0, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +134,18 @@ def _synced(choice: HarnessChoice, folder: Path) -> HarnessScripts:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Several services of one machine may start at the same time."""
+    """Several services of one machine may start at a time. Raises ConfigError if another one holds it too long."""
     folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + 2 * _SYNC_S
     with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise ConfigError(f"{folder}: another process has synced a harness for {2 * _SYNC_S:g} s") from None
+            time.sleep(_LOOK_S)
         yield
 
 

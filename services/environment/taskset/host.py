@@ -7,6 +7,7 @@ behind a unix socket, to which a port of the sandbox's own leads.
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import json
 import resource
@@ -31,12 +32,15 @@ from headrace.services.environment.taskset.toolsets import bound_toolset_starts
 from headrace.wire.lifecycle import die_with_parent
 
 _NO_KEY = "HEADRACE_POLICY_HAS_NO_KEY"
+_PR_SET_DUMPABLE = 4
 
 
 async def main() -> int:
     """Answers until the worker closes the socket."""
     asked = _arguments()
     die_with_parent()
+    # A harness with a shell has the same user: it must neither trace this process nor write into it.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if asked.memory_mib:
         resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))

@@ -116,3 +116,26 @@ async def test_a_process_that_is_killed_in_an_episode_is_played_again(tmp_path: 
         replica.hold.set()
         rollout = await play(it, played(TASK))
         assert rollout.finish_reason is FinishReason.STOP and rollout.trained_mask.any()
+
+
+LOOKS = r"""
+for one in /proc/[0-9]*; do
+  if tr '\0' '\n' < $one/cmdline | head -1 | grep -q python && tr '\0' ' ' < $one/cmdline | grep -q taskset.host; then
+    head -c 1 $one/environ > /dev/null 2>&1 && echo seen || echo kept
+  fi
+done
+"""
+
+
+@pytest.mark.long
+async def test_a_shell_of_the_policy_cannot_look_into_what_scores_it(tmp_path: Path) -> None:
+    call = f"<tool_call>\n{json.dumps({'name': 'bash', 'arguments': {'command': LOOKS}})}\n</tool_call>"
+
+    def looks(text: str, request: pb.SampleRequest) -> str:
+        return "done" if "<tool_response>" in text else call
+
+    async with taskset_stage(tmp_path, looks, harness="bash") as it:
+        rollout = await play(it, played(TASK))
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
+        (heard,) = [one for one in seen(rollout).messages if one.outcome == "returned"]
+        assert "kept" in heard.content and "seen" not in heard.content
