@@ -126,6 +126,8 @@ def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() 
         "headrace/supervisor/fork_server/__main__.py",
         # Writes it: that of the servers of tools that it starts in the sandbox.
         "services/environment/taskset/loading.py",
+        # Writes it: where the package's client looks for the policy's key.
+        "services/environment/taskset/host.py",
     )
     others = [path for path in SOURCES if name_of(path) not in allowed]
     assert offenders(others, lambda path: re.findall(r"os\.environ|getenv", path.read_text())) == []

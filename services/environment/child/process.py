@@ -57,6 +57,8 @@ class ChildProcess:
         self._home: TemporaryDirectory[str] | None = None
         self.tools: list[Json] = []
         """Schemas of its tools, once it has started."""
+        self.hello: Json = {}
+        """What it said of itself when it had started."""
         self.dropped_bytes = 0
         """Bytes of its output that were read and not kept."""
 
@@ -129,7 +131,7 @@ class ChildProcess:
             await self.kill()
             raise ConfigError(str(hello["refused"]))
         try:
-            self.tools = _TOOLS.validate_python(hello.get("tools"))
+            self.hello, self.tools = hello, _TOOLS.validate_python(hello.get("tools"))
         except ValidationError as error:
             await self._lied(f"tools that have not their form: {error.errors()[0]['msg']}")
 

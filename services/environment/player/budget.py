@@ -53,10 +53,6 @@ class TurnBudget:
         self._sampled += tokens
 
     async def _room(self, context: int) -> int:
-        if self.begun >= self._limits.max_turns:
-            raise self._spent(
-                FinishReason.TURN_LIMIT, f"environment.max_turns = {self._limits.max_turns} are used up", "turn_limit"
-            )
         in_context = self._limits.context_length - context
         if in_context < 1:
             raise self._spent(
@@ -64,7 +60,16 @@ class TurnBudget:
                 f"the messages are {context} tokens, the context holds {self._limits.context_length}",
                 "context_length_exceeded",
             )
-        while (left := self._most - self._sampled - self._held) < 1:
+        while True:
+            # Asked anew after each wait: others that waited may have begun meanwhile.
+            if self.begun >= self._limits.max_turns:
+                raise self._spent(
+                    FinishReason.TURN_LIMIT,
+                    f"environment.max_turns = {self._limits.max_turns} are used up",
+                    "turn_limit",
+                )
+            if (left := self._most - self._sampled - self._held) > 0:
+                return min(left, in_context)
             if not self._held:
                 raise self._spent(
                     FinishReason.LENGTH,
@@ -72,7 +77,6 @@ class TurnBudget:
                     "context_length_exceeded",
                 )
             await self._freed.wait()
-        return min(left, in_context)
 
     def _spent(self, reason: FinishReason, message: str, code: str) -> BudgetSpentError:
         self.limit = reason

@@ -31,6 +31,8 @@ class PlayedTrace(TypedDict):
     branches: list[PlayedBranch]
     rewards: dict[str, float]
     """Each with its weight applied."""
+    scored: bool
+    """Whether there are rewards, and each has a value: a sum without one of its terms is another reward."""
     metrics: dict[str, float]
     stopped: str
     """The condition that ended it."""

@@ -9,6 +9,7 @@ process; in the sandbox of an episode there is no network, so this is done befor
 import asyncio
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -65,7 +66,7 @@ class HarnessChoice:
         """Where its scripts lie, by the versions of package and Python, and by the code of a harness of the user's."""
         cache = os.path.join(given.get("XDG_CACHE_HOME") or Path.home() / ".cache", "headrace/harness")
         base = Path(given.get(FOLDER) or cache)
-        name = self.name if self.name in PLAYED else f"{self.name}-{_digest(self.path)}"
+        name = self.name if self.name in PLAYED else f"{self.name}-{_digest(self.path or _installed(self.name))}"
         return base / f"verifiers-{version('verifiers')}-python{sys.version_info[0]}.{sys.version_info[1]}" / name
 
 
@@ -85,6 +86,16 @@ async def ready_scripts(choice: HarnessChoice) -> HarnessScripts:
     folder = choice.folder(inherited())
     found = read_scripts(folder)
     return found if found is not None else await asyncio.to_thread(_synced, choice, folder)
+
+
+def _installed(name: str) -> Path | None:
+    """The folder of an installed taskset, which is not imported."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places))) if places else None
 
 
 def _digest(path: Path | None) -> str:

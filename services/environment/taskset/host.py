@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import os
 import resource
 import socket
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import verifiers.v1 as vf
+from renderers.client import _max_prompt_len_cache
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.errors import ToolsetError
 
@@ -27,11 +29,15 @@ from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.taskset.harness import read_scripts
 from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
 from headrace.services.environment.taskset.played import played_trace
+from headrace.services.environment.taskset.renderer import forget
 from headrace.services.environment.taskset.route import MODEL
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
 from headrace.wire.lifecycle import die_with_parent
 
-_NO_KEY = "HEADRACE_POLICY_HAS_NO_KEY"
+_KEY = "HEADRACE_POLICY_API_KEY"
+"""The package hands no variable with such a name on to what it starts."""
+_PAGE = 1000
+"""Rows of one answer."""
 _PR_SET_DUMPABLE = 4
 
 
@@ -57,7 +63,7 @@ async def main() -> int:
             writer.write(encode_frame({"refused": str(error)}))
             await writer.drain()
             return 2
-        writer.write(encode_frame({"ready": True, "tools": []}))
+        writer.write(encode_frame({"ready": True, "tools": [], "executes_code": loaded.executes_code}))
         while line := await reader.readline():
             writer.write(encode_frame(await _answered(decode_frame(line), loaded, port, asked.cpu_s)))
             await writer.drain()
@@ -96,7 +102,10 @@ async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked
         raise LoadError(
             f"verifiers:{asked.given['taskset']}: {type(error).__name__}: {error} ({place_of(error)})"
         ) from error
-    return int(server.sockets[0].getsockname()[1])
+    port = int(server.sockets[0].getsockname()[1])
+    # The package would refuse a longer context by itself: it is the episode's budget that ends it, and says so.
+    _max_prompt_len_cache[_base_url(port) + "/", MODEL] = None
+    return port
 
 
 async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
@@ -116,12 +125,23 @@ async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float)
     return found
 
 
-async def _play(loaded: LoadedTaskset, port: int, *, task: Json, temperature: float, max_tokens: int) -> object:
+async def _play(
+    loaded: LoadedTaskset,
+    port: int,
+    *,
+    task: Json,
+    temperature: float,
+    max_tokens: int,
+    stop_token_ids: list[int],
+    key: str,
+) -> object:
     """Plays a task to its end."""
+    os.environ[_KEY] = key
+    forget()
     client = vf.TrainClientConfig(
-        base_url=f"http://127.0.0.1:{port}/v1",
-        api_key_var=_NO_KEY,
-        renderer=loaded.renderer,
+        base_url=_base_url(port),
+        api_key_var=_KEY,
+        renderer=loaded.renderer(stop_token_ids),
         renderer_model_name=str(loaded.model),
     )
     sampling = vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
@@ -131,12 +151,19 @@ async def _play(loaded: LoadedTaskset, port: int, *, task: Json, temperature: fl
     return played_trace(await env.run_slot(slot, ModelContext(client=client, model=MODEL, sampling=sampling)))
 
 
-async def _rows(loaded: LoadedTaskset, port: int, *, most: int) -> object:
-    """The data of the first tasks; 0 = of all."""
+def _base_url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1"
+
+
+async def _rows(loaded: LoadedTaskset, port: int, *, first: int, most: int) -> object:
+    """The data of a page of tasks, up to the first `most` in all; 0 = of all."""
     taskset = loaded.env.taskset
     if not most and not taskset.bounded:
         raise ResultError(f"{type(taskset).__name__} has no end: set data.limit to the number of its tasks to play")
-    return [one.data.model_dump(mode="json") for one in itertools.islice(taskset, most or None)]
+    if not first:
+        loaded.tasks = iter(taskset)
+    end = min(most or first + _PAGE, first + _PAGE)
+    return [one.data.model_dump(mode="json") for one in itertools.islice(loaded.tasks, max(end - first, 0))]
 
 
 def _allow_cpu(seconds: float) -> None:

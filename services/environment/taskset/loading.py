@@ -3,7 +3,8 @@
 import inspect
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import verifiers.v1 as vf
@@ -34,13 +35,26 @@ class Asked:
     context_length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LoadedTaskset:
     """A taskset that can be played."""
 
     env: vf.Env
-    renderer: RendererConfig
+    renderer_name: str
     model: Path
+    tasks: Iterator[vf.Task] = field(default_factory=lambda: iter(()))
+    """Those that are not read yet."""
+
+    @property
+    def executes_code(self) -> bool:
+        """Whether the policy runs code of its own."""
+        return any(harness_class(one.id).EXECUTES_CODE for one in self.env.config.agent_harnesses().values())
+
+    def renderer(self, stop_token_ids: Sequence[int]) -> RendererConfig:
+        """What renders for the policy, whose turns end with these."""
+        if self.renderer_name == TEMPLATE:
+            return CustomRendererConfig(import_path=_TEMPLATE, stop_token_ids=tuple(stop_token_ids))
+        return config_from_name(self.renderer_name)
 
     def task(self, columns: Json) -> vf.Task:
         """The task of a row's columns; what the task's data has no field for is left out."""
@@ -73,7 +87,7 @@ def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
             f"verifiers:{asked.taskset}: {told}; a taskset is an installed package, or a module in environment.path, "
             "that exports its Taskset in __all__"
         ) from error
-    return LoadedTaskset(env=env, renderer=_renderer(asked.renderer), model=asked.model)
+    return LoadedTaskset(env=env, renderer_name=asked.renderer, model=asked.model)
 
 
 def _environment(asked: Asked) -> vf.Env:
@@ -105,9 +119,3 @@ def _check(env: vf.Env) -> None:
         raise LoadError(f"{kind.__name__} needs a container (NEEDS_CONTAINER), and episodes run in bubblewrap")
     if not inspect.isclass(kind.data_type()):
         raise LoadError(f"{kind.__name__} names no TaskData")
-
-
-def _renderer(name: str) -> RendererConfig:
-    if name == TEMPLATE:
-        return CustomRendererConfig(import_path=_TEMPLATE)
-    return config_from_name(name)

@@ -24,6 +24,8 @@ from headrace.wire.http import serve_socket
 
 _BEYOND_S = 60.0
 """By which a call of the process may outlast the episode, whose own deadline comes first and has the better words."""
+_BY_A_LIMIT = ("ProviderError", "HarnessError", "InterceptionError")
+"""What a refused call of the policy becomes; an error of the taskset's own code says something else."""
 _TURNS = "max_turns"
 """The package's condition for it."""
 
@@ -61,6 +63,11 @@ class TasksetPlayer:
             reason, error = FinishReason.ENVIRONMENT_ERROR, str(died)
         finally:
             await calls.flights.close()
+        if child.once or reason is FinishReason.ENVIRONMENT_ERROR:
+            # What the policy has run may go on in its sandbox; of servers that the episodes share one may be gone.
+            await child.kill()
+        if not state.turns and calls.calls and error:
+            self._show(calls, state)
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         return rollout_of(state, reason, error)
@@ -69,15 +76,10 @@ class TasksetPlayer:
         self, child: TasksetProcess, calls: EngineCalls, prompt: PromptGroup, state: EpisodeState
     ) -> FinishReason:
         assert prompt.environment is not None
-        task, sampling = json.loads(prompt.environment.task_json), prompt.sampling
+        task = json.loads(prompt.environment.task_json)
         child.socket.unlink(missing_ok=True)
-        async with serve_socket(generate_app(calls), child.socket):
-            playing = child.play(
-                task,
-                temperature=sampling.temperature,
-                max_tokens=sampling.max_tokens,
-                timeout_s=self._limits.episode_s + _BEYOND_S,
-            )
+        async with serve_socket(generate_app(calls, child.key), child.socket):
+            playing = child.play(task, prompt.sampling, timeout_s=self._limits.episode_s + _BEYOND_S)
             trace = await unless_failed(playing, calls.flights.failed)
         await calls.flights.close()
         self._take(trace, calls, state)
@@ -93,8 +95,16 @@ class TasksetPlayer:
         state.record = record_of(trace, found, trained, texts)
         state.text = texts[max(trained, key=lambda one: one.number).number] if trained else ""
         if trace["rewards"] or trace["metrics"]:
-            value = sum(trace["rewards"].values()) if trace["rewards"] else None
+            value = sum(trace["rewards"].values()) if trace["scored"] else None
             state.reward = EnvironmentReward(value=value, components=trace["rewards"], metrics=trace["metrics"])
+
+    def _show(self, calls: EngineCalls, state: EpisodeState) -> None:
+        """Shows what was sampled in an episode that abstains and has no trace; none of it is trained."""
+        state.turns = [one.turn for one in calls.calls]
+        state.record = [
+            {"turn": place, **one.note, "role": "assistant", "content": self._text(one)}
+            for place, one in enumerate(calls.calls)
+        ]
 
     def _text(self, call: EngineCall) -> str:
         stopped = call.turn.finish_reason is FinishReason.STOP
@@ -104,10 +114,10 @@ class TasksetPlayer:
 
 def _reason(trace: PlayedTrace, calls: EngineCalls) -> FinishReason:
     """How the agent's run ended. Raises EpisodeEndedError, EnvironmentFailedError."""
-    if calls.budget.limit is not None:
-        return calls.budget.limit
     if trace["late"]:
         raise EpisodeEndedError(FinishReason.TIME, f"a deadline of the taskset's own passed: {trace['stopped']}")
+    if calls.budget.limit is not None and (not trace["error"] or trace["error"].startswith(_BY_A_LIMIT)):
+        return calls.budget.limit
     if trace["error"]:
         raise EnvironmentFailedError(trace["error"], trace["where"])
     if not calls.calls:

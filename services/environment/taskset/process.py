@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,22 @@ from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.taskset.frames import PlayedTrace
 from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
+from headrace.wire.contracts import Sampling
 
 _TRACE, _ROWS = TypeAdapter(PlayedTrace), TypeAdapter(list[Json])
 _HOST = "headrace.services.environment.taskset.host"
+_PROBE: Json = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Looks something up.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "text": {"type": "string"}},
+            "required": ["a", "text"],
+        },
+    },
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +54,8 @@ class TasksetProcess(ChildProcess):
         """`plays`: whether it starts what the taskset shares among its episodes; else it reads rows alone."""
         self._socket = TemporaryDirectory(prefix="headrace-policy-", ignore_cleanup_errors=True)
         self._taskset, self._plays = taskset, plays
+        self.key = secrets.token_hex(16)
+        """What its client shows to the policy: the programs that it starts do not know it."""
         super().__init__(config)
 
     @property
@@ -71,14 +87,33 @@ class TasksetProcess(ChildProcess):
             self._config, main=tuple(words), mounts=tuple((folder, str(folder)) for folder in folders)
         )
         await super().start()
+        # Those of a taskset are known in its episodes alone: this one is what a renderer is compared by.
+        self.tools = [_PROBE]
 
-    async def play(self, task: Json, *, temperature: float, max_tokens: int, timeout_s: float) -> PlayedTrace:
+    @property
+    def once(self) -> bool:
+        """Whether it plays one episode alone: the policy has run code of its own in its sandbox."""
+        return bool(self.hello.get("executes_code"))
+
+    async def play(self, task: Json, sampling: Sampling, *, timeout_s: float) -> PlayedTrace:
         """Plays a task to its end. Raises as the calls of every child do."""
-        return await self._form(_TRACE, "play", timeout_s, task=task, temperature=temperature, max_tokens=max_tokens)
+        return await self._form(
+            _TRACE,
+            "play",
+            timeout_s,
+            task=task,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            stop_token_ids=list(sampling.stop_token_ids),
+            key=self.key,
+        )
 
     async def rows(self, most: int, *, timeout_s: float) -> list[Json]:
         """The data of the first tasks; 0 = of all."""
-        return await self._form(_ROWS, "rows", timeout_s, most=most)
+        found: list[Json] = []
+        while page := await self._form(_ROWS, "rows", timeout_s, first=len(found), most=most):
+            found += page
+        return found
 
     async def kill(self) -> None:
         """Ends it and all that it started. Idempotent."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from renderers.base import ParsedResponse, ParsedToolCall, RenderedTokens, ToolCallParseStatus
 from renderers.configs import BaseRendererConfig
+from verifiers.v1.clients.train import ElasticRendererPool
 
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
@@ -32,7 +33,11 @@ _OPENS = "<tool_call>"
 
 
 class TemplateRendererConfig(BaseRendererConfig):  # type: ignore[misc]
-    """There is nothing to choose."""
+    """What ends a turn."""
+
+    _internal_fields = frozenset({"stop_token_ids"})
+    stop_token_ids: tuple[int, ...] = ()
+    """Those of the run, beside the tokenizer's end token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class OwnTemplateRenderer:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", config: TemplateRendererConfig | None = None) -> None:
         self.config = config or TemplateRendererConfig()
         self._tokenizer, self._template = tokenizer, ChatTemplate(tokenizer)
+        end = tokenizer.eos_token_id
+        self._stops = list(dict.fromkeys([*self.config.stop_token_ids, *([] if end is None else [int(end)])]))
         self._contexts: OrderedDict[bytes, _Context] = OrderedDict()
         self._said: OrderedDict[str, str] = OrderedDict()
 
@@ -104,9 +111,13 @@ class OwnTemplateRenderer:
         return ParsedResponse(content=content, tool_calls=[*calls, *broken])
 
     def get_stop_token_ids(self) -> list[int]:
-        """The end token, beside those of the run."""
-        end = self._tokenizer.eos_token_id
-        return [] if end is None else [int(end)]
+        """Those of the run, and the end token."""
+        return list(self._stops)
+
+    def forget(self) -> None:
+        """Begins anew: an episode does not depend on those that were played before it."""
+        self._contexts.clear()
+        self._said.clear()
 
     def _context(
         self, messages: list[Json], tools: Sequence[Json] | None, seen: Seen | None, first: int
@@ -157,6 +168,14 @@ class OwnTemplateRenderer:
             return dict(message)
         text = self._said.get(_key(message.get("content") or "", [_call(one) for one in calls]))
         return dict(message) if text is None else {"role": "assistant", "content": text}
+
+
+def forget() -> None:
+    """Lets all renderers of this process begin anew."""
+    for slots in ElasticRendererPool._renderers.values():
+        for one in slots:
+            if isinstance(one.renderer, OwnTemplateRenderer):
+                one.renderer.forget()
 
 
 def _rendered(ids: list[int], owners: list[int], messages: Sequence[Json]) -> RenderedTokens:

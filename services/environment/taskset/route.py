@@ -3,6 +3,7 @@
 Source: renderers 0.1.12, client.py (`generate`, `_parse_completion_logprobs`).
 """
 
+import hmac
 import json
 
 import numpy as np
@@ -15,14 +16,20 @@ from headrace.services.environment.taskset.calls import EngineCall, EngineCalls,
 
 MODEL = "policy"
 """Its name."""
-_SESSION = "x-session-id"
+_SESSION, _MOST_ID = "x-session-id", 1 << 31
 
 
-def generate_app(calls: EngineCalls) -> FastAPI:
-    """`/inference/v1/generate` and `/v1/models` of one episode."""
+def generate_app(calls: EngineCalls, key: str) -> FastAPI:
+    """`/inference/v1/generate` and `/v1/models` of one episode, for bearers of `key`."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
+    def knows(request: Request) -> bool:
+        given = request.headers.get("authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {key}".encode())
+
     async def generate(request: Request) -> Response:
+        if not knows(request):
+            return _refused(401, "the key is not that of the taskset's process", "invalid_api_key")
         try:
             asked = read_request(await request.body(), request.headers.get(_SESSION, ""))
         except (ValueError, KeyError, TypeError) as error:
@@ -37,6 +44,8 @@ def generate_app(calls: EngineCalls) -> FastAPI:
             return _refused(500, f"no turn can be sampled: {error}", "policy_lost")
 
     async def models(request: Request) -> Response:
+        if not knows(request):
+            return _refused(401, "the key is not that of the taskset's process", "invalid_api_key")
         card = {"id": MODEL, "object": "model", "created": 0, "owned_by": "headrace"}
         return JSONResponse({"object": "list", "data": [{**card, "max_model_len": calls.context_length}]})
 
@@ -48,10 +57,12 @@ def generate_app(calls: EngineCalls) -> FastAPI:
 def read_request(body: bytes, session: str) -> TokenRequest:
     """A request; how the policy is sampled is the run's to decide. Raises ValueError, KeyError, TypeError."""
     found = json.loads(body)
-    sampling = found["sampling_params"]
+    sampling, ids = found["sampling_params"], found["token_ids"]
+    if not isinstance(ids, list) or not ids or not all(type(one) is int and 0 <= one < _MOST_ID for one in ids):
+        raise ValueError("token_ids must be a list of ids, and not empty")
     return TokenRequest(
         session=session,
-        context_ids=np.array(found["token_ids"], np.int32),
+        context_ids=np.array(ids, np.int32),
         max_tokens=int(sampling.get("max_tokens") or 0),
         stop_token_ids=tuple(map(int, sampling.get("stop_token_ids") or ())),
     )

@@ -17,7 +17,10 @@ async def taskset_rows(table: EnvironmentTable, model: Path, most: int) -> list[
     try:
         await child.start()
         return await child.rows(most, timeout_s=config.start_s)
-    except (EnvironmentFailedError, ChildLateError) as error:
+    except ChildLateError as error:
+        said = f"a page of its tasks was not read within environment.start_s = {config.start_s:g}"
+        raise DataError(f"[data] environment: {table.taskset}: {said}") from error
+    except EnvironmentFailedError as error:
         raise DataError(f"[data] environment: {table.taskset}: {error}") from error
     finally:
         await child.kill()

@@ -100,6 +100,18 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
         short = await play(it, played({"prompt": "first", "kind": "linear"}, max_tokens=6))
         assert short.finish_reason is FinishReason.LENGTH and short.trained_mask.sum() == 6
         assert short.episode is not None and short.episode.reward is not None
+        broken = await play(it, played({"prompt": "first", "kind": "broken metric"}))
+        assert broken.finish_reason is FinishReason.ENVIRONMENT_ERROR and "there is no metric" in error_of(broken)
+        # Whoever looks at it sees what was said.
+        assert [one.content for one in seen(broken).messages if one.role == "assistant"] == ["answer 0", "answer 1"]
+
+
+async def test_a_context_that_does_not_fit_is_a_limit(tmp_path: Path) -> None:
+    limits = {"context_length": 12}
+    async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks", limits=limits) as it:
+        rollout = await play(it, played({"prompt": "first " * 20, "kind": "linear"}))
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.LENGTH, "")
+        assert not rollout.trained_mask.any()
 
 
 @pytest.mark.long
@@ -135,7 +147,9 @@ async def test_a_shell_of_the_policy_cannot_look_into_what_scores_it(tmp_path: P
         return "done" if "<tool_response>" in text else call
 
     async with taskset_stage(tmp_path, looks, harness="bash") as it:
-        rollout = await play(it, played(TASK))
+        async with it.pool.child() as child:
+            rollout = await it.player.play(child, played(TASK), builders.header(3), 0)
+        assert not child.alive, "another episode would be played beside what the shell has left"
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
         (heard,) = [one for one in seen(rollout).messages if one.outcome == "returned"]
         assert "kept" in heard.content and "seen" not in heard.content

@@ -11,6 +11,7 @@ class ForksHarness(Harness[vf.HarnessConfig]):
     """Runs a program on the `openai` client; which conversations it has, the task says."""
 
     NEEDS_CONTAINER = False
+    EXECUTES_CODE = False
 
     async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data, tool_interception_url=None):
         return await runtime.run_program([sys.executable, PROGRAM, endpoint, secret, ctx.model, data.kind], {})

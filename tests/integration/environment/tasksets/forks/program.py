@@ -19,7 +19,7 @@ def user(text):
 
 
 first = user("first")
-if kind == "linear":
+if kind in ("linear", "broken metric"):
     said = ask(first)
     ask(first, said, user("go on"))
 elif kind == "fork":

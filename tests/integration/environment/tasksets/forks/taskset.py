@@ -19,6 +19,12 @@ class ForksTask(vf.Task[ForksData]):
             Path(self.data.witness).write_text(json.dumps(branches))
         return 1.0
 
+    @vf.metric
+    async def told(self, trace: vf.Trace) -> float:
+        if self.data.kind == "broken metric":
+            raise ValueError("there is no metric")
+        return 1.0
+
 
 class ForksTaskset(vf.Taskset[ForksTask, vf.TasksetConfig]):
     INFINITE = True

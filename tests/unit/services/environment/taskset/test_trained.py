@@ -36,6 +36,7 @@ def trace(nodes: list[dict[str, Any]], *branches: tuple[list[int], bool]) -> Pla
         "nodes": nodes,
         "branches": [{"nodes": numbers, "trainable": trainable} for numbers, trainable in branches],
         "rewards": {},
+        "scored": False,
         "metrics": {},
         "stopped": "",
         "truncated": False,
