@@ -111,6 +111,7 @@ def test_dockerfiles_share_their_first_stages_to_the_letter() -> None:
         "engine": 1,
         "cpu": 5,
         "gpu": 2,
+        "verifiers": 1,
     }
 
 
