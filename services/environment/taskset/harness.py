@@ -117,6 +117,7 @@ def _synced(choice: HarnessChoice, folder: Path) -> HarnessScripts:
         "UV_CACHE_DIR": str(folder / "uv"),
         "UV_PYTHON": sys.executable,
         "UV_PYTHON_DOWNLOADS": "never",
+        "UV_SYSTEM_CERTS": "1",  # A site's own authority, as pip takes it.
         "UV_COMPILE_BYTECODE": "1",  # Each episode starts the script, and has the folder read-only.
     }
     with _locked(folder):
