@@ -70,7 +70,7 @@ def test_a_model_that_guesses_learns_to_ask_its_tools(
 class ExampleRun(TinyRun):
     """Five steps of four groups of four, with the policy that the example has trained: it has learned to call."""
 
-    def __init__(self, root: Path, name: str, environment: dict[str, object], data: Sequence[str]) -> None:
+    def __init__(self, root: Path, name: str, environment: dict[str, object], data: Sequence[str] = ()) -> None:
         self.folder, self.process, self.data = root / name, None, data
         self.folder.mkdir()
         self.run_dir = self.folder / "run"
