@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from headrace.wire.environment import inherited
@@ -63,11 +63,21 @@ class HarnessChoice:
             )
 
     def folder(self, given: Mapping[str, str]) -> Path:
-        """Where its scripts lie, by the versions of package and Python, and by the code of a harness of the user's."""
+        """Where its scripts lie, by the versions of package and Python, and by the code of a harness of the user's.
+
+        Raises ConfigError if the package is missing.
+        """
+        try:
+            package = version("verifiers")
+        except PackageNotFoundError:
+            raise ConfigError(
+                f'environment.name = "verifiers:{self.taskset}": the package verifiers is missing where this runs: pip '
+                "install 'headrace[verifiers]'"
+            ) from None
         cache = os.path.join(given.get("XDG_CACHE_HOME") or Path.home() / ".cache", "headrace/harness")
         base = Path(given.get(FOLDER) or cache)
         name = self.name if self.name in PLAYED else f"{self.name}-{_digest(self.path or _installed(self.name))}"
-        return base / f"verifiers-{version('verifiers')}-python{sys.version_info[0]}.{sys.version_info[1]}" / name
+        return base / f"verifiers-{package}-python{sys.version_info[0]}.{sys.version_info[1]}" / name
 
 
 def read_scripts(folder: Path) -> HarnessScripts | None:

@@ -4,11 +4,13 @@ import json
 import os
 import re
 import shutil
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from headrace.services.environment.settings import EnvironmentTable
+from headrace.services.environment.taskset import harness
 from headrace.services.environment.taskset.harness import FOLDER, HarnessChoice, ready_scripts
 from headrace.services.environment.taskset.rows import taskset_rows
 from headrace.wire.contracts import FinishReason
@@ -57,6 +59,15 @@ async def test_without_uv_the_way_out_is_named(tmp_path: Path, monkeypatch: pyte
     choice = HarnessChoice(name="null", taskset="calc", path=TASKSETS)
     with pytest.raises(ConfigError, match="its script needs `uv`, and there is none on the PATH: pip install"):
         await ready_scripts(choice)
+
+
+async def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(harness, "version", missing)
+    with pytest.raises(ConfigError, match=r"verifiers:calc.*pip install 'headrace\[verifiers\]'"):
+        await ready_scripts(HarnessChoice(name="null", taskset="calc", path=TASKSETS))
 
 
 async def test_the_tasks_are_the_rows_of_a_run(tmp_path: Path) -> None:
