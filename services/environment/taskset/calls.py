@@ -1,11 +1,9 @@
 """The policy as the train client of `verifiers` calls it: token ids in, token ids out, each call with its record."""
 
+import itertools
 import time
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from headrace.services.environment import metrics
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.player.budget import BudgetSpentError, TurnBudget
 from headrace.services.environment.player.flights import Flights
@@ -14,8 +12,6 @@ from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnClient, count_turn, note_of, sample_request
 from headrace.wire.contracts import Header, PromptGroup, Turn
 from headrace.wire.contracts.messages import TokenIds
-
-_Key = tuple[str, bytes, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,13 +26,8 @@ class TokenRequest:
     """0 = as many as there is room for."""
     stop_token_ids: tuple[int, ...]
 
-    @property
-    def key(self) -> _Key:
-        """Equal for requests that are the same."""
-        return self.session, self.context_ids.tobytes(), self.max_tokens
 
-
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineCall:
     """One call that was answered."""
 
@@ -47,8 +38,6 @@ class EngineCall:
     replica_id: str
     note: Json = field(default_factory=dict)
     """What is known of it, for people."""
-    used: bool = False
-    """A later context of its session holds its answer."""
 
 
 class EngineCalls:
@@ -68,33 +57,17 @@ class EngineCalls:
         self._prompt, self._header, self._index = prompt, header, index
         self.context_length = limits.context_length
         self.budget = TurnBudget(limits, prompt.sampling.max_tokens)
-        self.flights: Flights[_Key, EngineCall] = Flights(BudgetSpentError)
+        self.flights: Flights[int, EngineCall] = Flights(BudgetSpentError)
+        self._asked = itertools.count()
         self.calls: list[EngineCall] = []
         """In the order of their answers."""
 
     async def answer(self, asked: TokenRequest) -> EngineCall:
-        """The call that answers a request; one that is repeated before its answer was used is a retry of a client.
+        """The call that answers a request: a new one for each, for it is `verifiers` that knows retries of a client.
 
         Raises BudgetSpentError at a limit, EpisodeOverError, and what `flights.failed` then holds.
         """
-        self._mark(asked)
-        before = next((one for one in self.calls if one.asked.key == asked.key and not one.used), None)
-        if before is not None or asked.key in self.flights:
-            metrics.REPEATED_CALLS.inc()
-        if before is not None:
-            return before
-        return await self.flights.join(asked.key, lambda: self._sampled(asked))
-
-    def _mark(self, asked: TokenRequest) -> None:
-        """Notes which answers the context holds."""
-        for one in self.calls:
-            whole = len(one.turn.context_ids) + len(one.turn.completion_ids)
-            one.used = one.used or (
-                one.asked.session == asked.session
-                and len(asked.context_ids) >= whole
-                and np.array_equal(asked.context_ids[: len(one.turn.context_ids)], one.turn.context_ids)
-                and np.array_equal(asked.context_ids[len(one.turn.context_ids) : whole], one.turn.completion_ids)
-            )
+        return await self.flights.join(next(self._asked), lambda: self._sampled(asked))
 
     async def _sampled(self, asked: TokenRequest) -> EngineCall:
         async with self.budget.turn(len(asked.context_ids), asked.max_tokens) as (number, most):

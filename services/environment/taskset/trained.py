@@ -18,7 +18,7 @@ from headrace.wire.contracts.transcript import NOTE
 
 
 def calls_of(trace: PlayedTrace, calls: Sequence[EngineCall]) -> dict[int, EngineCall]:
-    """The call of each sampled node, by the node's number; a request that was repeated is one call of several nodes.
+    """The call of each sampled node, by the node's number; of nodes that are equal in order of their calls.
 
     Raises EnvironmentFailedError for a node without exactly one: what was trained would not be what was sampled.
     """
@@ -32,13 +32,12 @@ def calls_of(trace: PlayedTrace, calls: Sequence[EngineCall]) -> dict[int, Engin
             wanted[context.tobytes(), completion.tobytes()].append(number)
     found: dict[int, EngineCall] = {}
     for ids, numbers in wanted.items():
-        made = records[ids] * len(numbers) if len(records[ids]) == 1 else records[ids]
-        if len(made) != len(numbers):
+        if len(records[ids]) != len(numbers):
             raise EnvironmentFailedError(
                 f"message {numbers[0] + 1} of the agent's run has {len(records[ids])} calls of the policy with its "
                 f"tokens, not {len(numbers)}: none of it can be trained"
             )
-        found.update(zip(numbers, made, strict=True))
+        found.update(zip(numbers, records[ids], strict=True))
     return found
 
 

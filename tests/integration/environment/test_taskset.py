@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,25 @@ async def test_what_is_trained_is_what_the_package_sees_in_its_branches(tmp_path
         for kind, (turns, segments) in KINDS.items():
             witness, replica = tmp_path / f"{kind}.json", it.replicas["rollout-0"]
             replica.asked.clear()
-            if kind == "retry":  # The program gives the first request up before it is answered.
+            playing = asyncio.create_task(
+                play(it, played({"prompt": "first", "kind": kind, "witness": str(witness)})), name=kind
+            )
+            if kind == "retry":  # The first request is answered only when the client has repeated it.
                 replica.hold = asyncio.Event()
-                asyncio.get_running_loop().call_later(4.0, replica.hold.set)
-            rollout = await play(it, played({"prompt": "first", "kind": kind, "witness": str(witness)}))
+                repeats = Path(f"{witness}.asked")
+                await until_async(partial(has_repeated, repeats), "a retry of the client", seconds=200)
+                replica.hold.set()
+            rollout = await playing
             assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
             assert rollout.episode is not None and len(rollout.episode.segments) == segments
             assert sampled(rollout, it.tokenizer) == [f"answer {n}<|im_end|>" for n in range(turns)]
-            assert len(replica.asked) == turns  # Two requests of a retry are one turn.
+            assert len(replica.asked) == turns  # The requests of a retry are one turn.
             are_those_of_the_branches(rollout, json.loads(witness.read_text()))
+
+
+def has_repeated(asked: Path) -> bool:
+    """Whether the client has marked a request as a retry."""
+    return asked.is_file() and "1" in asked.read_text().split()
 
 
 def are_those_of_the_branches(rollout: Rollout, branches: list[dict[str, Any]]) -> None:
@@ -97,10 +108,15 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
         rollout = await play(it, played({"prompt": "first", "kind": "many"}))
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.TURN_LIMIT, "")
         assert rollout.episode is not None and rollout.episode.reward is not None and rollout.episode.reward.value == 1
+        # The same request again is another turn.
+        assert sampled(rollout, it.tokenizer) == [f"answer {n}<|im_end|>" for n in range(4)]
         short = await play(it, played({"prompt": "first", "kind": "linear"}, max_tokens=6))
         assert short.finish_reason is FinishReason.LENGTH and short.trained_mask.sum() == 6
         assert short.episode is not None and short.episode.reward is not None
-        broken = await play(it, played({"prompt": "first", "kind": "broken metric"}))
+        async with it.pool.child() as child:
+            prompt = played({"prompt": "first", "kind": "broken metric"})
+            broken = await it.player.play(child, prompt, builders.header(3), 0)
+        assert not child.alive, "what was broken in one episode would be in the next"
         assert broken.finish_reason is FinishReason.ENVIRONMENT_ERROR and "there is no metric" in error_of(broken)
         # Whoever looks at it sees what was said.
         assert [one.content for one in seen(broken).messages if one.role == "assistant"] == ["answer 0", "answer 1"]
@@ -128,6 +144,22 @@ async def test_a_process_that_is_killed_in_an_episode_is_played_again(tmp_path: 
         replica.hold.set()
         rollout = await play(it, played(TASK))
         assert rollout.finish_reason is FinishReason.STOP and rollout.trained_mask.any()
+        # The last attempt ends in its second turn: it abstains, and what was said is seen.
+        replica.asked.clear()
+        asked = asyncio.Event()
+        replica.says = lambda text, request: CALL if request.turn == 0 else stalls(asked)
+        async with it.pool.child() as child:
+            playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0))
+            await asyncio.wait_for(asked.wait(), 200)
+            os.kill(child.pid, signal.SIGKILL)
+            ended = await playing
+        assert ended.finish_reason is FinishReason.ENVIRONMENT_ERROR and "was ended by SIGKILL" in error_of(ended)
+        assert [one.content for one in seen(ended).messages if one.role == "assistant"] == [CALL]
+
+
+def stalls(asked: asyncio.Event) -> None:
+    """A replica without room: it is asked again and again."""
+    asked.set()
 
 
 LOOKS = r"""
@@ -136,6 +168,7 @@ for one in /proc/[0-9]*; do
     head -c 1 $one/environ > /dev/null 2>&1 && echo seen || echo kept
   fi
 done
+env | grep POLICY_API_KEY && echo seen
 """
 
 

@@ -14,4 +14,6 @@ class ForksHarness(Harness[vf.HarnessConfig]):
     EXECUTES_CODE = False
 
     async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data, tool_interception_url=None):
-        return await runtime.run_program([sys.executable, PROGRAM, endpoint, secret, ctx.model, data.kind], {})
+        return await runtime.run_program(
+            [sys.executable, PROGRAM, endpoint, secret, ctx.model, data.kind, data.witness], {}
+        )

@@ -1,11 +1,12 @@
 """Has the conversations of a kind with the policy."""
 
 import sys
+from pathlib import Path
 
 import httpx
 from openai import OpenAI
 
-endpoint, key, model, kind = sys.argv[1:]
+endpoint, key, model, kind, witness = sys.argv[1:]
 client = OpenAI(base_url=endpoint, api_key=key, max_retries=0, timeout=200)
 
 
@@ -32,7 +33,16 @@ elif kind == "compaction":
     ask(user("first, in short: go on"))
 elif kind == "retry":
     # The SDK gives up the first request and repeats it.
-    hasty = OpenAI(base_url=endpoint, api_key=key, max_retries=30, timeout=httpx.Timeout(200, read=1.0))
+    asked = []
+
+    def count(request):
+        asked.append(request.headers["x-stainless-retry-count"])
+        Path(f"{witness}.asked").write_text(" ".join(asked))
+
+    http = httpx.Client(event_hooks={"request": [count]})
+    hasty = OpenAI(
+        base_url=endpoint, api_key=key, max_retries=30, timeout=httpx.Timeout(200, read=1.0), http_client=http
+    )
     said = ask(first, client=hasty)
     ask(first, said, user("go on"))
 elif kind == "many":
