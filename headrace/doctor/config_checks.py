@@ -48,4 +48,5 @@ def data(wants: Wants) -> Finding:
         check_data_files(wants.resolved)
     except DataError as error:
         return fail("data", str(error), f"correct {wants.resolved.place('data', 'path')}")
-    return ok("data", wants.resolved.config.data.path)
+    table = wants.resolved.config.data
+    return ok("data", table.path or f"the taskset {table.environment}")
