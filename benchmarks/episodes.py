@@ -100,7 +100,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     tokenizer = bpe_tokenizer(iter([WORDS, CALL, "user assistant tool"] * 50), vocab_size=400)
     write_model(folder, tokenizer, Shape(layers=1, hidden=8, context=8192), seed=0, chat_template=TEMPLATE)
     result = len(tokenizer.encode(WORDS).ids)
-    (folder / "game.py").write_text(GAME.replace("LENGTH", str((4000 // TURNS - 40) // result)))
+    (folder / "game.py").write_text(GAME.replace("LENGTH", str(4000 // (TURNS - 1) // result)))
     with ExitStack() as stack:
         serving = stack.enter_context(_role("replica", folder, options))
         assert serving.stdout is not None

@@ -272,6 +272,13 @@ ELSEWHERE = {
         "tests/e2e/test_seeing_episodes.py",
         '"--task", ',
     ),
+    "ENVIRONMENT_TARGET=verifiers docker compose build environment": (
+        "tests/e2e/compose/test_taskset.py",
+        '"ENVIRONMENT_TARGET": "verifiers"',
+    ),
+    'docker compose run --rm --no-deps -T --entrypoint "python -P -m'
+    ' headrace.services.environment.taskset.write_rows" environment sums --path /config/sets --limit 6000 >'
+    " my-run/rows.jsonl": ("tests/e2e/compose/test_taskset.py", "project.compose(*write, "),
     "cd ui && npm ci && npm run build && npm test": ("tests/e2e/dashboard/test_build.py", '"run", "build"'),
 }
 """Run by another test or by continuous integration: the file, and what must stand in it."""

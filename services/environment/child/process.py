@@ -120,9 +120,7 @@ class ChildProcess:
         except ChildDiedError as error:
             await self.kill()
             if sandbox.refused(self._tail):
-                raise ConfigError(
-                    f"environments cannot be isolated: {self._last_words()}. {sandbox.ways_out}"
-                ) from error
+                raise ConfigError(sandbox.refusal(self._last_words())) from error
             raise
         except BaseException:
             await self.kill()

@@ -7,6 +7,7 @@ are not passed on, and yet a process of the same user can read those of its serv
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ _VARIABLES = frozenset(
     }
 )
 """What every child is given of its service's environment; beside them `LC_*`, and `environment.variables`."""
+_MISSING = re.compile(r"bwrap: Can't (?:find source path|mkdir parents for) (.+?): ([^.]+)")
 NEEDS = (
     "Environments run in bubblewrap, which needs user namespaces: user.max_user_namespaces > 0; on Debian "
     "kernel.unprivileged_userns_clone = 1; on Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns = 0, or an "
@@ -74,10 +76,16 @@ class ChildSandbox:
         """The folder that only this child has; empty = one must be made for it."""
         return "/tmp" if self.bwrap else ""
 
-    @property
-    def ways_out(self) -> str:
-        """What to do where it cannot be made."""
-        return NEEDS if self.config.only_sandboxed else WAYS_OUT
+    def refusal(self, said: str) -> str:
+        """Why it cannot be made, of what bubblewrap `said`, with the way out."""
+        missing = _MISSING.search(said)
+        if missing:
+            return (
+                f"bubblewrap cannot mount {missing[1]}: {missing[2]}. Environments read environment.path, "
+                "environment.folders and the folders of Python's modules: each must be there, and must not be a link "
+                "out of another one of them"
+            )
+        return f"environments cannot be isolated: {said}. {NEEDS if self.config.only_sandboxed else WAYS_OUT}"
 
     def refused(self, said: str) -> bool:
         """Whether a child that ended before it was ready was never started."""

@@ -147,6 +147,15 @@ async def test_where_no_sandbox_can_be_made_the_start_is_refused_with_the_way_ou
             pass
 
 
+async def test_a_folder_that_is_not_there_is_named_and_no_namespace(tmp_path: Path) -> None:
+    need_sandbox()
+    with pytest.raises(
+        ConfigError, match=r"bubblewrap cannot mount \S+/gone: No such file or directory\. Environments"
+    ):
+        async with child("add", path=tmp_path / "gone", network=False):
+            pass
+
+
 async def test_a_sandbox_that_fails_once_children_have_started_costs_one_try_and_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.environment.settings import EnvironmentTable
-from headrace.services.environment.taskset import harness
+from headrace.services.environment.taskset import harness, write_rows
 from headrace.services.environment.taskset.harness import FOLDER, HarnessChoice, ready_scripts
 from headrace.services.environment.taskset.rows import taskset_rows
 from headrace.wire.contracts import FinishReason
@@ -98,3 +98,18 @@ async def test_a_taskset_that_was_written_elsewhere_is_played(tmp_path: Path) ->
             assert (rollout.finish_reason, rollout.text) == (FinishReason.STOP, str(row["answer"]))
             assert rollout.episode is not None and rollout.episode.reward is not None
             assert rollout.episode.reward.value == 1.0 and len(rollout.episode.segments) == 1
+
+
+def test_the_rows_of_a_taskset_are_written_for_where_the_package_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = os.path.relpath(TASKSETS)
+    assert write_rows.main(["calc", "--path", path]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows and all(row["prompt"] and "answer" in row for row in rows)
+    assert write_rows.main(["calc", "--path", path, "--options", "[1]"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("--options [1]: not the fields of a taskset's config"), said.err
+    assert write_rows.main(["absent", "--path", path]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("verifiers:absent: ModuleNotFoundError"), said.err
