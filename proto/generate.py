@@ -7,6 +7,7 @@ public. The modules are imported as `headrace.wire.v1`, so the generated imports
 import os
 import re
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from grpc_tools import protoc
@@ -23,7 +24,8 @@ def main(out: Path) -> int:
     sources = sorted((ROOT / "proto" / "wire" / "v1").glob("*.proto"))
     outputs = [f"--python_out={out}", f"--grpc_python_out={out}"]
     stubs = [f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}"]
-    arguments = [f"-I{ROOT / 'proto'}", *outputs, *stubs, *(str(source) for source in sources)]
+    well_known = files("grpc_tools") / "_proto"
+    arguments = [f"-I{ROOT / 'proto'}", f"-I{well_known}", *outputs, *stubs, *(str(source) for source in sources)]
     code = int(protoc.main(["protoc", *arguments]))
     if code == 0:
         for source in sources:

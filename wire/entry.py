@@ -11,8 +11,11 @@ from typing import NoReturn, TypeVar
 from pydantic import ValidationError
 
 from headrace.wire import metrics, tracing
+from headrace.wire.access import process as process_access
+from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ServiceSettings
 from headrace.wire.telemetry import configure_logging, get_logger
 
@@ -69,6 +72,9 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         settings = read_settings(kind)
         configure_logging(name, settings.run.id, settings.instance)
         metrics.describe(name, settings.run.id, settings.instance)
+        process_access.use(
+            Role(name), settings.tokens or RunPaths(settings.run_dir).tokens, makes=settings.tokens is None
+        )
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
         return main(settings)
     except (ConfigError, ValueError) as error:
@@ -81,4 +87,5 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         log.exception("crashed")
         return 1
     finally:
+        process_access.forget()
         tracing.stop()

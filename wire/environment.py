@@ -4,6 +4,7 @@
     HEADRACE_ANNOUNCE               the address that others reach it by; `auto` = that of the host's name
     HEADRACE_ORCHESTRATOR_ADDRESS   host:port
     HEADRACE_RUN_DIR                where the run directory is seen from here
+    HEADRACE_TOKENS                 folder with the token of its role, and the digests of those it accepts (a secret)
     HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
     HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
@@ -26,6 +27,7 @@ _KEYS = {
     "HEADRACE_ANNOUNCE": ("announce",),
     "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
     "HEADRACE_RUN_DIR": ("run_dir",),
+    "HEADRACE_TOKENS": ("tokens",),
     "HEADRACE_BROKER__URL": ("broker", "url"),
     "HEADRACE_NODE": ("node",),
     "HEADRACE_RENDEZVOUS": ("trainer", "rendezvous"),

@@ -38,6 +38,12 @@ DEAD_LETTERS = Counter(
     ["stream", "reason"],
 )
 
+RPC_REFUSED = Counter(
+    "headrace_rpc_refused",
+    "gRPC calls without a token that is accepted (unauthenticated), or of a role that the method is not for.",
+    ["reason"],
+)
+
 _MEMORY_S = 30.0
 _BEAT_S = 0.25
 _SERVICES = ("environment", "orchestrator", "reward", "rollout", "trainer")

@@ -9,6 +9,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from headrace.wire import tracing
+from headrace.wire.access import process
+from headrace.wire.access.guard import AccessInterceptor
 from headrace.wire.errors import (
     ConfigError,
     ContractError,
@@ -21,6 +23,7 @@ from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _WATCH_S = 1.0
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -144,9 +147,14 @@ async def serve(
     """Starts a server; `services` maps full service names to functions that add the servicer.
 
     Port 0 takes a free one. `ready()` is asked, on this loop, for the health of the services: None, or why they cannot
-    do their work now. Raises ConfigError if the port is taken.
+    do their work now. Of a process that has a role each method is open to the roles that it names alone. Raises
+    ConfigError if the port is taken, and for a port beyond this machine without tokens.
     """
-    server = grpc.aio.server(interceptors=[_ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
+    access = process.current()
+    if access is None and host not in _LOOPBACK:
+        raise ConfigError(f"cannot listen on {host}:{port} without tokens: only 127.0.0.1 is served without them")
+    guards = [] if access is None else [AccessInterceptor(access)]
+    server = grpc.aio.server(interceptors=[*guards, _ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
     health_pb2_grpc.add_HealthServicer_to_server(_Health(services.keys(), ready), server)
     for add in services.values():
         add(server)
@@ -168,14 +176,19 @@ def channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=options)
 
 
+def metadata() -> tuple[tuple[str, str], ...]:
+    """What every call of this process carries: its token, and the trace that it belongs to."""
+    return (*process.credentials(), *tracing.carrier().items())
+
+
 async def call(method: Method[Request, Response], request: Request, *, timeout_s: float, what: str) -> Response:
     """Calls a unary method once; `what` names the wait in errors.
 
     Raises TransientError (peer away or too slow), ExhaustedError (peer full), FencedError, ContractError, or
-    RuntimeError for the peer's own bug.
+    ConfigError for a peer that does not accept this process's token, RuntimeError for the peer's own bug.
     """
     try:
-        return await method(request, timeout=timeout_s, metadata=tuple(tracing.carrier().items()))
+        return await method(request, timeout=timeout_s, metadata=metadata())
     except grpc.aio.AioRpcError as error:
         text = f"{what}: {error.details()}"
         match error.code():
@@ -187,5 +200,9 @@ async def call(method: Method[Request, Response], request: Request, *, timeout_s
                 raise ExhaustedError(text) from None
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
                 raise TransientError(text) from None
+            case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+                raise ConfigError(
+                    f"{text}: processes of one run have the tokens of one folder, RUN/run/tokens"
+                ) from None
             case code:
                 raise RuntimeError(f"{what}: {code.name}: {error.details()}") from None

@@ -153,6 +153,8 @@ class ServiceSettings(Table):
     tracing: TracingTable = TracingTable()
     run_dir: Path = Path("runs/run")
     """The run directory."""
+    tokens: Path | None = None
+    """Folder with the token of this service's role and the digests of those it accepts; none = RUN/run/tokens."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"

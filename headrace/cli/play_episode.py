@@ -71,7 +71,8 @@ def play_episode(
         )
         with _engine(engine, environment, Path(folder)) as address:
             here = settings.play.model_copy(update={"address": address, "version": engine.version})
-            return _played(settings.model_copy(update={"play": here, "model": engine.model}), environment)
+            changed = {"play": here, "model": engine.model, "tokens": RunPaths(engine.run_dir).tokens}
+            return _played(settings.model_copy(update=changed), environment)
 
 
 def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:

@@ -24,6 +24,7 @@ from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.played import check_same_environment
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
+from headrace.wire.access.tokens import make_tokens
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
@@ -89,6 +90,8 @@ def prepare_elsewhere(
             environment_digest=check_same_environment(resolved, run_dir),
         )
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        # Services may see the run directory read-only.
+        make_tokens(RunPaths(run_dir).tokens)
         # Each is loaded and checked by its own service at its start: this process may have neither torch nor a sandbox.
         with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
             if code is not None:

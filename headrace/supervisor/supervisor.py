@@ -15,6 +15,7 @@ from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
 from headrace.supervisor.stop_signals import StopSignals
+from headrace.wire.access.tokens import make_tokens
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
@@ -102,6 +103,7 @@ class Supervisor:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
         for folder in (RunPaths(self._run_dir).logs, RunPaths(self._run_dir).processes):
             folder.mkdir(exist_ok=True)
+        make_tokens(RunPaths(self._run_dir).tokens)
         self._signals.listen()
         try:
             await self._start_all()

@@ -163,6 +163,13 @@ class RunPaths:
     broker_socket = RunEntry(
         "run/socket/", "the folder of the embedded broker's socket", "supervisor", lost="as `run/`", before=True
     )
+    tokens = RunEntry(
+        "run/tokens/",
+        "the token of each role, and the digests of those that services accept",
+        "whatever starts first",
+        lost="made again once all processes have ended; live ones keep theirs",
+        before=True,
+    )
     journal = RunEntry(
         "journal/",
         "the truth: which groups were trained or dropped, in which order; the batches since the last checkpoint",

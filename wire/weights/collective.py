@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.host.interfaces import address_towards
+from headrace.wire.host.store import listening_store
 from headrace.wire.lifecycle import in_time
 
 SOURCE_RANK = 0
@@ -45,8 +46,14 @@ class _Backend(Protocol):
 
 
 def open_store(host: str) -> tuple[TCPStore, int]:
-    """Opens the rendezvous store of one group on a free port of `host`; it lives as long as the returned object."""
-    store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    """Opens the rendezvous store of one group on a free port of `host` alone; it lives as long as the returned object.
+
+    Raises TransientError where `host` is no address of this machine.
+    """
+    try:
+        store = listening_store(host, timeout_s=60)
+    except OSError as error:
+        raise TransientError(f"no store can listen on {host}: {error.strerror or error}") from error
     return store, store.port
 
 

@@ -9,7 +9,7 @@ import grpc
 
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.lifecycle import wait_for
-from headrace.wire.rpc import channel
+from headrace.wire.rpc import channel, metadata
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
@@ -105,7 +105,7 @@ async def follow_replicas(orchestrator: str, run_id: str, directory: ReplicaDire
     async with channel(orchestrator) as opened:
         stub = OrchestratorServiceStub(opened)
         while True:
-            watch = stub.WatchReplicas(pb.WatchReplicasRequest(run_id=run_id))
+            watch = stub.WatchReplicas(pb.WatchReplicasRequest(run_id=run_id), metadata=metadata())
             try:
                 lease_s = _FIRST_S
                 while True:

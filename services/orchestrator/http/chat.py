@@ -21,6 +21,7 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.registry import Registry, Replica
+from headrace.wire.rpc import metadata
 from headrace.wire.v1 import orchestrator_pb2
 from headrace.wire.v1 import rollout_pb2 as pb
 
@@ -120,7 +121,9 @@ class ChatRoutes:
 
     async def _ask(self, replica: Replica, request: pb.ChatRequest) -> AsyncGenerator[pb.ChatPiece, None]:
         self._asked[replica.replica_id] += 1
-        call = self._clients.rollout(replica.address).Chat(request, timeout=request.deadline_s + _GRACE_S)
+        call = self._clients.rollout(replica.address).Chat(
+            request, timeout=request.deadline_s + _GRACE_S, metadata=metadata()
+        )
         try:
             async for piece in call:
                 yield piece

@@ -6,6 +6,7 @@ For people alone: nothing is decided by it, and a worker that is not heard plays
 import time
 from dataclasses import dataclass
 
+from headrace.services.orchestrator.state.bounds import check_number, check_worker
 from headrace.wire.api.status import EnvironmentStatus, EpisodeWait
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
@@ -36,8 +37,13 @@ class EnvironmentWorkers:
         self._reports: dict[str, WorkerReport] = {}
 
     def report(self, request: pb.ReportEpisodesRequest, now: float) -> None:
-        """Takes a report over; forgets the workers whose lease has ended."""
+        """Takes a report over; forgets the workers whose lease has ended.
+
+        Raises ContractError for a report out of bounds.
+        """
+        check_worker(request)
         self._reports = {name: one for name, one in self._reports.items() if now - one.seen <= self._lease_s}
+        check_number("environment workers", len(self._reports.keys() - {request.worker_id}))
         self._reports[request.worker_id] = WorkerReport(request, now)
 
     def view(self, now: float) -> tuple[EnvironmentStatus, ...]:

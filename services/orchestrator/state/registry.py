@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from headrace.services.orchestrator.state.bounds import MOST_PEERS, check_number, check_replica
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.v1 import common_pb2, message_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -97,8 +98,12 @@ class Registry:
         """Registers a replica; a new boot replaces the old entry, a known boot updates it.
 
         The number of missed publications survives restarts: a replica that crashed in a transfer is next updated from
-        disk.
+        disk. Raises ContractError for more than `MOST_PEERS` live ones, and for ids out of bounds.
         """
+        check_replica(request)
+        if request.replica_id not in self._replicas and len(self._replicas) >= MOST_PEERS:
+            self._replicas = {name: one for name, one in self._replicas.items() if now - one.seen <= self.lease_s}
+            check_number("replicas", len(self._replicas))
         known = self._replicas.get(request.replica_id)
         if known is not None and known.boot_id == request.boot_id:
             self._replicas[request.replica_id] = replace(

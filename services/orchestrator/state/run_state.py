@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.services.orchestrator import metrics
+from headrace.services.orchestrator.state.bounds import check_trainer
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.step_clock import StepClock
 from headrace.services.orchestrator.state.store import Store
@@ -107,7 +108,11 @@ class RunState:
         return max(self.version, self._trained_step)
 
     async def register_trainer(self, request: orchestrator_pb2.RegisterTrainerRequest) -> int:
-        """Assigns an incarnation to a new trainer and adopts its fates; repeated calls of one boot keep its number."""
+        """Assigns an incarnation to a new trainer and adopts its fates; repeated calls of one boot keep its number.
+
+        Raises ContractError for a journal that cannot be of this run.
+        """
+        check_trainer(request, self.incarnation)
         if request.boot_id != self.trainer.boot_id or self.incarnation <= request.journaled_incarnation:
             self.incarnation = max(self.incarnation, request.journaled_incarnation) + 1
         is_new = request.boot_id != self.trainer.boot_id

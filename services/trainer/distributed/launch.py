@@ -37,6 +37,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.environment import set_default
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, interface_of
+from headrace.wire.host.store import listening_store
 from headrace.wire.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry import get_logger
 
@@ -93,10 +94,9 @@ class RankProcesses:
         self._watchers: list[threading.Thread] = []
         if not place.first or not self._has_group:
             return
-        limit = timedelta(seconds=options.timeout_s)
         try:
-            self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=limit)
-        except RuntimeError as error:
+            self._store = listening_store(_HOST, timeout_s=options.timeout_s)
+        except (RuntimeError, OSError) as error:
             raise TransientError(f"rank {place.rank} could not open a store: {error}") from error
         for child in place.children(self._store.port):
             self._start(child)

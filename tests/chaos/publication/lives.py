@@ -15,6 +15,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.one_token import take_all_roles
+
 Main = Callable[..., None]
 
 
@@ -87,6 +89,8 @@ def trainer_main(connection: Connection, folder: Path, orchestrator: str) -> Non
     from tests.chaos.publication.stage import trainer
     from tests.chaos.publication.strike import Moment, Watch, watch_groups
 
+    take_all_roles(folder)
+
     async def serve() -> None:
         watch_groups()
         async with trainer(folder, orchestrator) as side:
@@ -120,6 +124,7 @@ def orchestrator_main(connection: Connection, settings: dict[str, Any]) -> None:
             Watch.moment = Moment(phase, version, die, middle=middle)
             connection.send("yes")
 
+    take_all_roles(Path(settings["run_dir"]))
     watch_sessions()
     threading.Thread(target=listen, daemon=True).start()
     asyncio.run(app.serve(OrchestratorSettings.model_validate(settings)))

@@ -11,12 +11,14 @@ from typing import Any
 
 from headrace.services.orchestrator.state.registry import STATE_NAMES
 from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.access import process as access
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import HeadraceError
 from headrace.wire.rpc import call, channel
 from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import message_pb2, rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
+from tests.one_token import take_all_roles
 from tests.ports import free_port
 
 RUN_ID = "chaos"
@@ -35,6 +37,7 @@ class Replicas:
 
     def __init__(self, folder: Path, *, broker_url: str, orchestrator: str, **rollout: Any) -> None:
         """`rollout`: of the settings' table of that name."""
+        take_all_roles(folder)
         self.folder = folder
         self._rollout = rollout
         self._broker_url = broker_url
@@ -108,6 +111,7 @@ class Replicas:
         for process in self._processes.values():
             process.kill()
             process.wait(60)
+        access.forget()
 
     async def prepare(self, replica: str, version: PolicyVersion) -> None:
         """Asks it to get ready for a version, as an orchestrator would."""

@@ -1,0 +1,145 @@
+"""Every gRPC method of every service: open to the roles that it names, refused to all others and to strangers."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
+
+from headrace.wire import rpc
+from headrace.wire.access import process
+from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.errors import ConfigError
+from headrace.wire.v1 import (
+    orchestrator_pb2,
+    orchestrator_pb2_grpc,
+    reward_pb2,
+    reward_pb2_grpc,
+    rollout_pb2,
+    rollout_pb2_grpc,
+    trainer_pb2,
+    trainer_pb2_grpc,
+)
+from headrace.wire.v1 import orchestrator_pb2 as pb
+
+SERVICES = {
+    "wire.v1.OrchestratorService": orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server,
+    "wire.v1.RewardService": reward_pb2_grpc.add_RewardServiceServicer_to_server,
+    "wire.v1.RolloutService": rollout_pb2_grpc.add_RolloutServiceServicer_to_server,
+    "wire.v1.TrainerService": trainer_pb2_grpc.add_TrainerServiceServicer_to_server,
+}
+"""Full name -> function that adds a servicer; the base class of servicers raises in each method that is reached."""
+BASES = (
+    orchestrator_pb2_grpc.OrchestratorServiceServicer,
+    reward_pb2_grpc.RewardServiceServicer,
+    rollout_pb2_grpc.RolloutServiceServicer,
+    trainer_pb2_grpc.TrainerServiceServicer,
+)
+METHODS = {
+    f"/{service.full_name}/{method.name}"
+    for file in (orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+REACHED = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED)
+UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    process.use(Role.TRAINER, tmp_path / "tokens", makes=True)
+    yield tmp_path / "tokens"
+    process.forget()
+
+
+@pytest.fixture
+async def port(folder: Path) -> AsyncIterator[int]:
+    servers = {
+        name: (lambda made, add=add, base=base: add(base(), made))
+        for (name, add), base in zip(SERVICES.items(), BASES, strict=True)
+    }
+    server = await rpc.serve(servers, "127.0.0.1", 0)
+    yield server.port
+    await server.stop(0)
+
+
+async def code_of(port: int, method: str, *metadata: tuple[str, str]) -> grpc.StatusCode:
+    """Status of a call without a message; a stream's first answer."""
+    async with rpc.channel(f"127.0.0.1:{port}") as opened:
+        try:
+            if method.rpartition("/")[2] in ("WatchReplicas", "Chat"):
+                await opened.unary_stream(method)(b"", metadata=metadata, timeout=20).read()
+            else:
+                await opened.unary_unary(method)(b"", metadata=metadata, timeout=20)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
+
+
+def bearer(folder: Path, role: Role) -> tuple[str, str]:
+    return ("authorization", f"Bearer {(folder / role).read_text()}")
+
+
+def test_every_method_names_its_roles() -> None:
+    listed = {method for method in ALLOWED if "reflection" not in method}
+    assert listed == METHODS and len(METHODS) > 25
+    assert not [method for method, roles in ALLOWED.items() if not roles]
+    assert not [method for method in METHODS if Role.ANNOTATOR in ALLOWED[method]]
+
+
+async def test_a_stranger_is_refused_on_every_method(port: int, folder: Path) -> None:
+    token = (folder / Role.TRAINER).read_text()
+    tries = [(), (("authorization", "Bearer "),), (("authorization", f"Bearer {token[:-1]}x"),)]
+    tries += [(("authorization", f"Basic {token}"),), (("authorization", "Bearer x"), bearer(folder, Role.TRAINER))]
+    for method in sorted(METHODS):
+        codes = [await code_of(port, method, *metadata) for metadata in tries]
+        assert set(codes) == {UNAUTHENTICATED}, (method, codes)
+
+
+async def test_a_role_calls_what_names_it_and_nothing_else(port: int, folder: Path) -> None:
+    for method in sorted(METHODS):
+        codes = {role: await code_of(port, method, bearer(folder, role)) for role in Role}
+        allowed = {role for role, code in codes.items() if code in REACHED}
+        assert allowed == ALLOWED[method], (method, codes)
+        assert {code for role, code in codes.items() if role not in allowed} == {DENIED}
+
+
+async def test_a_method_that_is_not_in_the_list_is_refused_to_all(port: int, folder: Path) -> None:
+    assert await code_of(port, "/wire.v1.TrainerService/New", bearer(folder, Role.TRAINER)) is DENIED
+    assert await code_of(port, "/wire.v1.TrainerService/New") is UNAUTHENTICATED
+
+
+async def test_health_needs_no_token_and_reflection_does(port: int, folder: Path) -> None:
+    async with rpc.channel(f"127.0.0.1:{port}") as opened:
+        health = health_pb2_grpc.HealthStub(opened)
+        answer = await health.Check(health_pb2.HealthCheckRequest(service="wire.v1.TrainerService"), timeout=20)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    assert {method.rpartition("/")[2] for method in OPEN} == {"Check", "List", "Watch"}
+    (reflection,) = [method for method in ALLOWED if "reflection" in method]
+    assert await code_of(port, reflection) is UNAUTHENTICATED
+
+
+async def test_a_call_of_ours_carries_the_token_and_a_foreign_run_is_named(
+    port: int, folder: Path, tmp_path: Path
+) -> None:
+    async def publish() -> None:
+        async with rpc.channel(f"127.0.0.1:{port}") as opened:
+            ask = orchestrator_pb2_grpc.OrchestratorServiceStub(opened).Publish
+            await rpc.call(ask, pb.PublishRequest(), timeout_s=20, what="the orchestrator")
+
+    with pytest.raises(RuntimeError, match="INTERNAL: NotImplementedError"):
+        await publish()
+    labels = {"reason": "unauthenticated"}
+    before = REGISTRY.get_sample_value("headrace_rpc_refused_total", labels) or 0
+    process.use(Role.TRAINER, tmp_path / "foreign", makes=True)
+    with pytest.raises(ConfigError, match=r"the orchestrator: .*no token that is accepted here.*RUN/run/tokens"):
+        await publish()
+    assert REGISTRY.get_sample_value("headrace_rpc_refused_total", labels) == before + 1
+
+
+async def test_without_tokens_nothing_is_served_beyond_this_machine() -> None:
+    process.forget()
+    with pytest.raises(ConfigError, match=r"cannot listen on 0.0.0.0:0 without tokens"):
+        await rpc.serve({}, "0.0.0.0", 0)

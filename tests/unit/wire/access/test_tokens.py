@@ -1,0 +1,61 @@
+"""Tokens on disk: whole or not at all, for the owner alone, one a role."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import ACCEPTED, digest_of, make_tokens, read_access
+from headrace.wire.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "run" / "tokens"
+    make_tokens(made)
+    return made
+
+
+def test_each_role_has_a_token_of_its_own_that_the_owner_alone_reads(folder: Path) -> None:
+    tokens = {role: (folder / role).read_text() for role in Role}
+    assert len(set(tokens.values())) == len(Role) and all(len(one) == 64 for one in tokens.values())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    accepted = (folder / ACCEPTED).read_text()
+    assert not any(token in accepted for token in tokens.values())
+    access = read_access(folder, Role.REWARD)
+    assert access.token == tokens[Role.REWARD]
+    assert {role: access.roles_of(token) for role, token in tokens.items()} == {role: {role} for role in Role}
+    assert not access.roles_of("") and not access.roles_of(digest_of(tokens[Role.TRAINER]))
+
+
+def test_tokens_that_are_there_stay(folder: Path) -> None:
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    make_tokens(folder)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
+
+
+def test_of_many_that_make_them_at_a_time_one_wins_and_all_have_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "tokens"
+
+    def access(role: Role) -> str:
+        make_tokens(folder)
+        return read_access(folder, role).token
+
+    with ThreadPoolExecutor(8) as pool:
+        found = dict(zip(Role, pool.map(access, Role), strict=True))
+    assert found == {role: (folder / role).read_text() for role in Role}
+    assert [path.name for path in folder.parent.iterdir()] == ["tokens"]
+
+
+def test_what_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / Role.TRAINER).write_text("")
+    with pytest.raises(ConfigError, match=r"tokens/trainer is empty"):
+        read_access(folder, Role.TRAINER)
+    (folder / ACCEPTED).write_text(json.dumps({"stranger": ["00"]}))
+    with pytest.raises(ConfigError, match=r"no tokens for reward .*no digests by role.*HEADRACE_TOKENS"):
+        read_access(folder, Role.REWARD)
+    with pytest.raises(ConfigError, match=r"elsewhere: no tokens for rollout .*No such file"):
+        read_access(folder.parent / "elsewhere", Role.ROLLOUT)
