@@ -12,11 +12,13 @@ from headrace.wire import tracing
 from headrace.wire.errors import (
     ConfigError,
     ContractError,
+    DiskError,
     ExhaustedError,
     FencedError,
     TransientError,
     WaitTimeoutError,
 )
+from headrace.wire.host import disk_fault
 from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -32,6 +34,7 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (FencedError, grpc.StatusCode.FAILED_PRECONDITION),
     (ExhaustedError, grpc.StatusCode.RESOURCE_EXHAUSTED),  # Before its parent: the first that fits counts.
     (TransientError, grpc.StatusCode.UNAVAILABLE),
+    (DiskError, grpc.StatusCode.UNAVAILABLE),  # The process is about to end; a caller waits for the next one.
     (WaitTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
 
@@ -68,6 +71,8 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
+                if isinstance(error, DiskError):
+                    disk_fault.note(error)
                 code = next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
                 if code is grpc.StatusCode.INTERNAL:
                     log.exception("rpc_failed", method=details.method)

@@ -17,6 +17,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.errors import FencedError, WaitTimeoutError
 from headrace.wire.host.disk import DiskWatch
+from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.http import serve_http
 from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
 from headrace.wire.rpc import call, channel
@@ -221,7 +222,8 @@ class Runtime:
             self._background.spawn(self._publish(), "republication")
 
     def check(self) -> None:
-        """Raises the error of a background task that has failed."""
+        """Raises the error of a background task that has failed, or a disk's fault that a call of a peer met."""
+        raise_noted()
         self._background.check()
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError
+from redis.exceptions import OutOfMemoryError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.wire.errors import TransientError
@@ -25,6 +25,7 @@ FIELD = b"m"
 NOTE = b"n"
 CHUNK = 200
 MAX_BLOCK_S = 5.0
+_NO_ROOM = "MISCONF"
 AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
 
@@ -62,6 +63,10 @@ class RedisLink:
             delay = min(delay * 2, 1.0)
 
 
+class BrokerDiskError(RedisConnectionError):
+    """The server refuses writes because it cannot write its own log; the message is its reason (a full disk)."""
+
+
 class _Cancellable:
     """A connection whose sends can be cancelled at any moment.
 
@@ -78,6 +83,20 @@ class _Cancellable:
             connection: Any = self
             await connection.disconnect(nowait=True)
             raise asyncio.CancelledError
+
+    async def read_response(self, *args: object, **options: object) -> object:
+        """As redis-py has it, but a server whose disk refuses is away until there is room, not our error."""
+        parent: Any = super()
+        try:
+            answer: object = await parent.read_response(*args, **options)
+        except ResponseError as error:
+            if str(error).startswith(_NO_ROOM):
+                # Further answers of a pipeline are unread.
+                connection: Any = self
+                await connection.disconnect(nowait=True)
+                raise BrokerDiskError(f"its disk refuses: {error}") from error
+            raise
+        return answer
 
 
 def _client(url: str, *, socket_timeout: float) -> Any:
