@@ -1,4 +1,4 @@
-"""A journal after a power failure at any sector of any write: a clean prefix or a named refusal, never other records."""
+"""A journal after a power failure at any sector of a write: a clean prefix or a named refusal, never other records."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
