@@ -9,7 +9,8 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.publication.publisher import Publisher
-from headrace.services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
+from headrace.services.trainer.registration import Stub, register
+from headrace.services.trainer.reporter import Reporter, end_fenced, wire_fates
 from headrace.services.trainer.runtime.event_loop import BackgroundLoop
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
