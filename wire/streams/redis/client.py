@@ -25,6 +25,9 @@ FIELD = b"m"
 NOTE = b"n"
 CHUNK = 200
 MAX_BLOCK_S = 5.0
+MAX_CONNECTIONS = 64
+CONNECTION_S = 20.0
+"""Seconds for which an operation waits for a free connection."""
 _NO_ROOM = "MISCONF"
 AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
@@ -99,14 +102,35 @@ class _Cancellable:
         return answer
 
 
+class BrokerBusyError(RedisConnectionError):
+    """No connection became free in time: the command was never sent."""
+
+
+class _WaitingPool(aioredis.BlockingConnectionPool):
+    """Operations beyond its connections wait for one, up to a deadline, instead of failing at once."""
+
+    async def get_connection(self, *args: object, **options: object) -> Any:
+        """As redis-py has it; raises BrokerBusyError at the deadline."""
+        parent: Any = super()
+        try:
+            return await parent.get_connection(*args, **options)
+        except RedisConnectionError as error:
+            if "No connection available" not in str(error):
+                raise
+            raise BrokerBusyError(
+                f"waited {CONNECTION_S:g} s for one of {MAX_CONNECTIONS} connections to the broker"
+            ) from error
+
+
 def _client(url: str, *, socket_timeout: float) -> Any:
-    pool = aioredis.ConnectionPool.from_url(
+    pool = _WaitingPool.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
         socket_timeout=socket_timeout,
         socket_connect_timeout=5.0,
-        max_connections=64,
+        max_connections=MAX_CONNECTIONS,
+        timeout=CONNECTION_S,
         protocol=2,
     )
     kind = pool.connection_class
