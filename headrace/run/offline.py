@@ -93,6 +93,7 @@ def prepare_stage(
         check_visible(resolved, environment)
         check_extras(resolved)
     absent = folders.absent_folders(run_dir)
+    folders.make_private(absent)
     lock = RunLock(run_dir)
     forks: ForkServer | None = None
     try:
